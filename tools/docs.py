@@ -108,7 +108,7 @@ def bare(node):
 
 def read(module_name):
     """Return the docstring of a module and what it lists in __all__, without importing it."""
-    tree = ast.parse((ROOT / "python" / "tensorkv" / f"{module_name}.py").read_text())
+    tree = ast.parse((ROOT / "python" / "tensorkv" / f"{module_name.replace('.', '/')}.py").read_text())
     defined = [bare(node) for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
     future = ast.ImportFrom("__future__", [ast.alias("annotations")], 0)
     namespace = {"__name__": f"tensorkv.{module_name}"}

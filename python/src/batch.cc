@@ -110,7 +110,7 @@ Batch::Batch(const Keys& keys, nb::handle values, Use use, DLPackLoans* loans)
 
 void NoteWritten(const nb::object& tensors) {
   if (!tensors.is_valid()) return;
-  nb::module_::import_("tensorkv._interop").attr("note_written")(tensors);
+  nb::module_::import_("tensorkv._array.interop").attr("note_written")(tensors);
 }
 
 void End(const Keys& keys, DLPackLoans* loans) {

@@ -29,7 +29,7 @@ class PyRendezvous final : public Rendezvous {
   void Set(const std::string& key, const std::string& value) override {
     const Locked locked;
     const nb::object why =
-        nb::module_::import_("tensorkv._bootstrap").attr("set_value")(store_, key, value);
+        nb::module_::import_("tensorkv._store.bootstrap").attr("set_value")(store_, key, value);
     if (why.is_none()) return;
     throw Fail(Code::kUnavailable, "create: bootstrap: set {}: {}", key, TextOf(why));
   }
@@ -40,7 +40,7 @@ class PyRendezvous final : public Rendezvous {
       CheckSignals();
       const Locked locked;
       const auto answer = nb::cast<nb::tuple>(
-          nb::module_::import_("tensorkv._bootstrap").attr("get_value")(store_, key, 0.2));
+          nb::module_::import_("tensorkv._store.bootstrap").attr("get_value")(store_, key, 0.2));
       if (!answer[0].is_none()) return TextOf(answer[0]);
       why = TextOf(answer[1]);
     }

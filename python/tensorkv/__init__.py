@@ -14,7 +14,6 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from . import (
-    _elsewhere,
     base,
     context,
     errors,
@@ -38,10 +37,11 @@ from . import ndarray as nd
 from . import numpy as np
 from . import optimizer as opt
 from ._core import version as _version
-from ._mxnet import install_as_mxnet
 from .context import Context, cpu, current_context, gpu, num_gpus
 from .errors import KVError, MXNetError
 from .kvstore import KVStore, create, create_async
+from .mxnet import elsewhere as _elsewhere
+from .mxnet.install import install_as_mxnet
 from .ndarray import NDArray
 from .optimizer import Program
 from .ticket import Ticket

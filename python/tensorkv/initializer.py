@@ -18,7 +18,7 @@ import numpy as np
 
 from . import _core
 from . import ndarray as nd
-from ._running import number
+from ._update.running import number
 from .errors import InvalidArgumentError, KeyNotFoundError
 from .random import _stream
 

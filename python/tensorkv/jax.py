@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 from jax.core import Tracer
 
-from . import _stepping
 from . import ndarray as nd
-from ._row_verbs import shape_and_dtype
-from ._steps import Steps
-from ._trees import Form, flatten_pytree
+from ._store import stepping as _stepping
+from ._store.row_verbs import shape_and_dtype
+from ._store.steps import Steps
+from ._store.trees import Form, flatten_pytree
 from .context import Context, cpu, gpu
 from .errors import FailedPreconditionError, InvalidArgumentError
 from .optimizer import Optimizer, Program

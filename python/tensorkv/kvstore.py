@@ -8,13 +8,17 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, overload
 
-from . import _compression, _core, _life, _snapshots, _stepping, ticket
-from ._create import connect, create, create_async
-from ._functions import Called, Read, UpdaterSteps, check_arguments, state
-from ._row_verbs import is_rows, shape_and_dtype
-from ._store_base import C, KVStoreBase, TestStore
-from ._together import called_by_all
-from ._verbs import KVStoreVerbs, nothing
+from . import _core, ticket
+from ._store import compression as _compression
+from ._store import life as _life
+from ._store import snapshots as _snapshots
+from ._store import stepping as _stepping
+from ._store.base import C, KVStoreBase, TestStore
+from ._store.create import connect, create, create_async
+from ._store.row_verbs import is_rows, shape_and_dtype
+from ._store.together import called_by_all
+from ._store.verbs import KVStoreVerbs, nothing
+from ._update.functions import Called, Read, UpdaterSteps, check_arguments, state
 from .errors import (
     FailedPreconditionError,
     FolderNotFoundError,
@@ -31,8 +35,8 @@ from .profiler import Session, Trace
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
-    from ._running import Running
     from ._types import AnyUpdater, Key, StoreOptions
+    from ._update.running import Running
     from .optimizer import Optimizer, Program, Updater
     from .ticket import Ticket
 
@@ -559,7 +563,7 @@ class KVStore(KVStoreVerbs):
               value becomes sum
             where sum is the sum of what was pushed, and value the stored value
         """
-        from ._explain import explanation
+        from ._update.explain import explanation
 
         self._describe("explain", key)
         print(explanation(self, key), end="")
@@ -634,7 +638,7 @@ class KVStore(KVStoreVerbs):
             array([0.5, 0.5], dtype=float32)
         """
         from . import optimizer as opt
-        from ._optimizer import instance_hint
+        from ._update.base import instance_hint
 
         if isinstance(optimizer, opt.Program):
             self.set_updater(optimizer)

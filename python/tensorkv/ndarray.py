@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, SupportsInde
 
 import numpy as np
 
-from . import _core, _elsewhere, _host, _reshape
-from ._arithmetic import Arithmetic
-from ._elements import BITS, CONVERTED, Elements, dtype_name, filled, is_row_sparse, numpy_dtype
-from ._elements import empty as _empty
-from ._files import load, save
-from ._host import (
+from . import _core
+from ._array import host as _host
+from ._array import reshape as _reshape
+from ._array.arithmetic import Arithmetic
+from ._array.elements import BITS, CONVERTED, Elements, dtype_name, filled, is_row_sparse, numpy_dtype
+from ._array.elements import empty as _empty
+from ._array.files import load, save
+from ._array.host import (
     abs,
     add,
     add_n,
@@ -142,6 +144,7 @@ from ._host import (
 )
 from .context import Context
 from .errors import InvalidArgumentError
+from .mxnet import elsewhere as _elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as _np
 
-from . import _arithmetic, _elements, _elsewhere, _host, _indexing, _reshape
 from . import ndarray as _nd
+from ._array import arithmetic as _arithmetic
+from ._array import elements as _elements
+from ._array import host as _host
+from ._array import indexing as _indexing
+from ._array import reshape as _reshape
 from .errors import InvalidArgumentError
+from .mxnet import elsewhere as _elsewhere
 from .ndarray import NDArray
 
 if TYPE_CHECKING:

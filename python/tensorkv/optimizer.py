@@ -8,15 +8,16 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
-from . import _core, _elsewhere
-from ._norm_optimizers import *  # noqa: F403  # every class
-from ._norm_optimizers import __all__ as _norm_classes
-from ._optimizer import Optimizer, register
-from ._optimizers import *  # noqa: F403  # every class
-from ._optimizers import SGD, Adam
-from ._optimizers import __all__ as _plain_classes
-from ._running import number
-from ._updater import Updater, get_updater
+from . import _core
+from ._update.base import Optimizer, register
+from ._update.norm_optimizers import *  # noqa: F403  # every class
+from ._update.norm_optimizers import __all__ as _norm_classes
+from ._update.optimizers import *  # noqa: F403  # every class
+from ._update.optimizers import SGD, Adam
+from ._update.optimizers import __all__ as _plain_classes
+from ._update.running import number
+from ._update.updater import Updater, get_updater
+from .mxnet import elsewhere as _elsewhere
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

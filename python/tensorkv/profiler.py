@@ -10,7 +10,7 @@ import os
 import shutil
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from . import _life
+from ._store import life as _life
 from .errors import FailedPreconditionError, FolderNotFoundError, InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ except ModuleNotFoundError as error:
     ) from error
 
 from . import _core, errors
-from ._bootstrap import RAY_PREFIX
-from ._create import observer
-from ._files import replaced
+from ._array.files import replaced
 from ._hints import check_names
+from ._store.bootstrap import RAY_PREFIX
+from ._store.create import observer
 from .errors import (
     AlreadyExistsError,
     DeadlineExceededError,
@@ -50,7 +50,7 @@ from ray.util.scheduling_strategies import (  # noqa: E402
     PlacementGroupSchedulingStrategy,
 )
 
-from ._ray_actors import TensorKVHead, TensorKVServer, reason  # noqa: E402
+from ._frameworks.ray_actors import TensorKVHead, TensorKVServer, reason  # noqa: E402
 
 __all__ = ["Job", "job", "start"]
 

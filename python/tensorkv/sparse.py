@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, overload
 
 import numpy as np
 
-from . import _core, _elsewhere, _host, _rows
+from . import _core
 from . import ndarray as _nd
-from ._arithmetic import ADD, COMPARISONS, DIV, EQ, GE, GT, LE, LT, MUL, NE, SUB, Operation
-from ._elements import Elements, dtype_name, filled, is_scalar, number, shape_list
-from ._elements import empty as _empty
-from ._host import (
+from ._array import host as _host
+from ._array import rows as _rows
+from ._array.arithmetic import ADD, COMPARISONS, DIV, EQ, GE, GT, LE, LT, MUL, NE, SUB, Operation
+from ._array.elements import Elements, dtype_name, filled, is_scalar, number, shape_list
+from ._array.elements import empty as _empty
+from ._array.host import (
     abs,
     add,
     add_n,
@@ -70,6 +72,7 @@ from ._host import (
 )
 from .context import Context
 from .errors import InvalidArgumentError, UnimplementedError
+from .mxnet import elsewhere as _elsewhere
 
 if TYPE_CHECKING:
     from types import EllipsisType

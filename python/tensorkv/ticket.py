@@ -15,7 +15,8 @@ from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from . import _core, _life, errors
+from . import _core, errors
+from ._store import life as _life
 
 if TYPE_CHECKING:
     import asyncio  # whose import is slow; who awaits a ticket has it

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import _core, _stepping
-from ._steps import Steps
-from ._torch_params import check_forms, check_place, form_of, groups_of, make_keys, named_of, read_trained
-from ._torch_states import STORE, check_states, states_of, take_states
-from ._torch_trainer import Trainer
-from ._torch_watch import Watch
+from . import _core
+from ._frameworks.torch_params import check_forms, check_place, form_of, groups_of, make_keys, named_of, read_trained
+from ._frameworks.torch_states import STORE, check_states, states_of, take_states
+from ._frameworks.torch_trainer import Trainer
+from ._frameworks.torch_watch import Watch
+from ._store import stepping as _stepping
+from ._store.steps import Steps
 from .errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from .optimizer import Optimizer, Program
 

@@ -23,7 +23,11 @@ import weakref
 import numpy as np
 import pytest
 import tensorkv as mx
-from tensorkv import _functions, _states, _trace, _traced, _watch
+from tensorkv._update import functions as _functions
+from tensorkv._update import reading as _trace
+from tensorkv._update import states as _states
+from tensorkv._update import traced as _traced
+from tensorkv._update import watch as _watch
 
 SHAPE = (2, 3)
 PROGRAMS = int(os.environ.get("TKV_FUNCTIONS", 150))

@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import tensorkv as mx
-from tensorkv import _life
+from tensorkv._store import life as _life
 
 S = (2, 3)
 

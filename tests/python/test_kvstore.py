@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 import pytest
 import tensorkv as mx
-from tensorkv import _life
+from tensorkv._store import life as _life
 
 S = (2, 3)
 
@@ -334,7 +334,7 @@ def test_registered_stores_are_found_and_may_shadow():
         pass
 
     assert type(mx.kv.create("MINE")) is Mine
-    del mx._store_base._registry["mine"]
+    del mx._store.base._registry["mine"]
 
 
 def test_teststore():

@@ -68,7 +68,7 @@ import importlib, pkgutil, sys
 import tensorkv
 tensorkv.install_as_mxnet()
 before = set(sys.modules)
-OF_FRAMEWORKS = ("torch", "_torch_params", "_torch_states", "_torch_trainer", "_torch_watch", "jax", "ray", "_ray_actors")  # which may be missing
+OF_FRAMEWORKS = ("torch", "jax", "ray")  # which may be missing
 for module in [m.name for m in pkgutil.iter_modules(tensorkv.__path__) if m.name not in ("__main__", *OF_FRAMEWORKS)]:
     own = importlib.import_module(f"tensorkv.{module}")
     spec = own.__spec__

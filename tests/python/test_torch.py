@@ -11,7 +11,7 @@ import tensorkv as mx
 
 torch = pytest.importorskip("torch")
 import tensorkv.torch  # noqa: E402
-from tensorkv import _torch_watch  # noqa: E402
+from tensorkv._frameworks import torch_watch as _torch_watch  # noqa: E402
 
 pytestmark = pytest.mark.framework
 STEPS = 50
@@ -805,7 +805,7 @@ def test_a_small_write_into_a_parameter_on_a_gpu_is_found():
 
 
 def test_the_examples_of_the_docstrings_run():
-    for module in (mx.torch, mx._torch_trainer):
+    for module in (mx.torch, mx._frameworks.torch_trainer):
         failed, tried = doctest.testmod(module, globs={"mx": mx, "torch": torch, "np": np})
         assert tried and not failed
 

@@ -1,0 +1,1 @@
+"""Arrays of numbers: what NDArray and its functions are made of."""

@@ -1,0 +1,705 @@
+"""Functions of `mx.nd` that NumPy computes on the memory of arrays.
+
+A result is a new array with the class and context of the first array. Floats of 16 and 8 bits are computed in float32
+and rounded once; sums are added in float64.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import InvalidArgumentError
+from .elements import BITS, Elements, dtype_name, filled, is_scalar, number
+from .reshape import of_codes
+
+Function = Callable[..., Any]
+_NARROW = ("float16", *BITS)
+_slice = slice
+
+
+class Typed(NamedTuple):
+    """A result whose dtype is not that of the first array."""
+
+    values: Any
+    dtype: str
+
+
+def _read(x: Any) -> Any:
+    """Return an array as NumPy's, 16-bit floats as float32; lists and tuples with their arrays so; anything else as it is."""
+    if isinstance(x, Elements):
+        if x.dtype_name == "complex64":
+            raise InvalidArgumentError("complex64 arrays have no arithmetic; asnumpy() gives NumPy's")
+        return x._host().astype(np.float32) if x.dtype_name in _NARROW else x._host()
+    if isinstance(x, (list, tuple)) and any(isinstance(item, (Elements, list, tuple)) for item in x):
+        return type(x)(_read(item) for item in x)
+    return x
+
+
+def _first(x: Any) -> Elements | None:
+    """Return the first array among arguments."""
+    if isinstance(x, Elements):
+        return x
+    if isinstance(x, (list, tuple)):
+        return next((found for found in map(_first, x) if found is not None), None)
+    return None
+
+
+def without_elements(args: Any, options: dict[str, Any]) -> Any:
+    """Return an array of a function that is read for servers, which records the call, or None."""
+    return next((x for x in (*args, *options.values()) if hasattr(type(x), "_called")), None)
+
+
+def _given(first: Elements, result: Any, out: Any) -> Any:
+    """Return a result of NumPy as arrays, in `out` where there is one."""
+    if isinstance(result, (list, tuple)) and not isinstance(result, Typed):
+        if out is not None:
+            raise InvalidArgumentError("`out` is not possible with several results; assign them")
+        return [_given(first, item, None) for item in result]
+    values, name = result if isinstance(result, Typed) else (result, first.dtype_name)
+    made = filled(type(first), values, first.context, name)
+    if out is None:
+        return made
+    if not isinstance(out, Elements) or out.shape != made.shape:
+        found = f"shape {out.shape}" if isinstance(out, Elements) else f"type {type(out).__name__}"
+        raise InvalidArgumentError(f"out: {found}, an array of shape {made.shape} is needed")
+    out._assign(made if made.dtype_name == out.dtype_name else made.astype(out.dtype_name))  # type: ignore[attr-defined]
+    return out
+
+
+def host(example: str, result: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator of a function on NumPy's arrays that makes one on arrays of this package, with an example."""
+
+    def decorate(compute: Callable[..., Any]) -> Callable[..., Any]:
+        name = compute.__name__
+
+        @functools.wraps(compute)
+        def function(*args: Any, out: Any = None, **options: Any) -> Any:
+            reader = without_elements(args, options)
+            if reader is not None:
+                return reader._called(name, args, options if out is None else {**options, "out": out})
+            first = _first(args)
+            first = _first(list(options.values())) if first is None else first
+            if first is None:
+                found = type(args[0]).__name__ if args else "nothing"
+                raise InvalidArgumentError(f"{name}: {found}, an NDArray is needed")
+            try:
+                with np.errstate(all="ignore"):
+                    values = compute(*_read(args), **{key: _read(value) for key, value in options.items()})
+                return _given(first, values, out)
+            except InvalidArgumentError as error:
+                text = str(error)
+                raise InvalidArgumentError(text if text.startswith(f"{name}: ") else f"{name}: {text}") from None
+            except TypeError as error:
+                if "argument" in str(error):  # of the call, which says what is wrong
+                    raise
+                raise InvalidArgumentError(f"{name}: {error}") from None
+            except (ValueError, IndexError, OverflowError) as error:
+                raise InvalidArgumentError(f"{name}: {error}") from None
+
+        signature = inspect.signature(compute)
+        last = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+        function.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])  # type: ignore[attr-defined]
+        function.__module__ = "tensorkv.ndarray"
+        function.__qualname__ = name
+        lines = (compute.__doc__ or "").rstrip()
+        function.__doc__ = f"{lines}\n\n    Example:\n        >>> {example}\n        {result}\n    "
+        return function
+
+    return decorate
+
+
+def _example(call: str, shown: np.ndarray) -> tuple[str, str]:
+    """Return a call and what it shows on every machine: the last digits depend on the instructions that NumPy finds."""
+    rounded = shown.round(4)
+    return (call, repr(shown)) if (rounded == shown).all() else (f"{call}.round(4)", repr(rounded))
+
+
+def _elementwise(name: str, compute: Callable[..., Any], text: str, floats: bool = True) -> Callable[..., Any]:
+    """Return a function of one array, element by element; of `floats` alone, or of every dtype."""
+
+    def function(data: Any) -> Any:
+        if floats and data.dtype.kind != "f":
+            raise InvalidArgumentError(f"{data.dtype} elements; astype('float32') first")
+        return compute(data)
+
+    function.__name__ = name
+    function.__doc__ = f"Return {text}, element by element{'; floats only' if floats else ''}."
+    with np.errstate(all="ignore"):
+        shown = np.atleast_1d(compute(np.array([1.0], np.float32))).astype(np.float32)
+    return host(*_example(f"mx.nd.{name}(mx.nd.array([1])).asnumpy()", shown))(function)
+
+
+def _binary(name: str, compute: Callable[..., Any], text: str, is_truth: bool = False) -> Callable[..., Any]:
+    """Return a function of two arrays, or an array and a number, that broadcasts."""
+
+    def function(lhs: Any, rhs: Any) -> Any:
+        arrays = [x for x in (lhs, rhs) if isinstance(x, np.ndarray)]
+        if any(not isinstance(x, np.ndarray) and not is_scalar(x) for x in (lhs, rhs)):
+            raise InvalidArgumentError(
+                f"types {type(lhs).__name__} and {type(rhs).__name__}; arrays or numbers are needed"
+            )
+        kind = arrays[0].dtype
+        if any(x.dtype != kind for x in arrays):
+            raise InvalidArgumentError(f"{arrays[0].dtype} with {arrays[1].dtype}; astype() first")
+        if kind.kind == "b" and name in ("modulo", "mod", "power"):
+            raise InvalidArgumentError("bool arrays have no arithmetic; astype('int32') first")
+        if kind.kind != "f" and (
+            name == "divide" or any(is_scalar(x) and not isinstance(number(x), int) for x in (lhs, rhs))
+        ):
+            raise InvalidArgumentError(f"{kind} elements; astype('float32') first")
+        return compute(lhs, rhs).astype(kind)
+
+    function.__name__ = name
+    ending = ": 1 and 0 in the dtype of the arrays" if is_truth else ""
+    function.__doc__ = f"""Return {text}{ending}, of arrays that broadcast, or of an array and a number.
+
+    Raises:
+        InvalidArgumentError: two dtypes, shapes that do not broadcast, a fraction beside integers.
+    """
+    shown = np.atleast_1d(compute(np.array([3.0], np.float32), np.float32(2))).astype(np.float32)
+    return host(*_example(f"mx.nd.{name}(mx.nd.array([3]), 2).asnumpy()", shown))(function)
+
+
+def _axes(data: Any, axis: Any, exclude: bool) -> Any:
+    """Return the axes of a reduction as NumPy takes them."""
+    axes = None if axis is None or axis == () else axis if isinstance(axis, (list, tuple)) else (axis,)
+    if axes is None:
+        return None
+    there = tuple(n % data.ndim for n in axes if _axis_in(data, n))
+    return tuple(n for n in range(data.ndim) if n not in there) if exclude else there
+
+
+def _axis_in(data: Any, axis: int) -> bool:
+    if not -data.ndim <= axis < data.ndim:
+        raise InvalidArgumentError(f"axis {axis} of {data.ndim} axes")
+    return True
+
+
+def _reduction(name: str, compute: Callable[..., Any], text: str, floats: bool) -> Callable[..., Any]:
+    """Return a function that makes one element of many."""
+
+    def function(
+        data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, dtype: object = None
+    ) -> Any:
+        if dtype is not None:
+            raise InvalidArgumentError("`dtype` is not possible; astype() converts the result")
+        if floats and data.dtype.kind != "f":
+            raise InvalidArgumentError(f"{data.dtype} elements; astype('float32') first")
+        wide = data.astype(np.float64) if data.dtype.kind == "f" else data
+        return np.atleast_1d(compute(wide, axis=_axes(data, axis, exclude), keepdims=bool(keepdims)))
+
+    function.__name__ = name
+    function.__doc__ = f"""Return {text} over some axes, of all elements with shape ``(1,)``.
+
+    Args:
+        data: an array.
+        axis: one or several; None or () takes all.
+        keepdims: keep the axes, with extent 1.
+        exclude: take all axes but these.
+        dtype: None; it is here because ``numpy.mean`` passes it.
+    """
+    shown = repr(np.atleast_1d(compute(np.array([2.0, 4.0]))).astype(np.float32))
+    return host(f"mx.nd.{name}(mx.nd.array([2, 4])).asnumpy()", shown)(function)
+
+
+def _half_away(x: Any) -> Any:
+    return np.trunc(x + np.copysign(0.5, x)) if x.dtype.kind == "f" else x
+
+
+def _rint(x: Any) -> Any:  # of two that are as near, the one below, as MXNet has it
+    return np.ceil(x - np.asarray(0.5, x.dtype)) if x.dtype.kind == "f" else x
+
+
+def _modulo(x: Any, y: Any) -> Any:
+    return np.where(np.equal(y, 0), 0, np.mod(x, y))
+
+
+exp: Function = _elementwise("exp", np.exp, "e to the power of each element")
+expm1: Function = _elementwise("expm1", np.expm1, "exp(x) - 1")
+log: Function = _elementwise("log", np.log, "the natural logarithm")
+log10: Function = _elementwise("log10", np.log10, "the logarithm to base 10")
+log2: Function = _elementwise("log2", np.log2, "the logarithm to base 2")
+log1p: Function = _elementwise("log1p", np.log1p, "log(1 + x)")
+sqrt: Function = _elementwise("sqrt", np.sqrt, "the square root")
+rsqrt: Function = _elementwise("rsqrt", lambda x: 1 / np.sqrt(x), "1 / sqrt(x)")
+cbrt: Function = _elementwise("cbrt", np.cbrt, "the cube root")
+reciprocal: Function = _elementwise("reciprocal", lambda x: 1 / x, "1 / x")
+sin: Function = _elementwise("sin", np.sin, "the sine")
+cos: Function = _elementwise("cos", np.cos, "the cosine")
+tan: Function = _elementwise("tan", np.tan, "the tangent")
+arcsin: Function = _elementwise("arcsin", np.arcsin, "the inverse sine")
+arccos: Function = _elementwise("arccos", np.arccos, "the inverse cosine")
+arctan: Function = _elementwise("arctan", np.arctan, "the inverse tangent")
+sinh: Function = _elementwise("sinh", np.sinh, "the hyperbolic sine")
+cosh: Function = _elementwise("cosh", np.cosh, "the hyperbolic cosine")
+tanh: Function = _elementwise("tanh", np.tanh, "the hyperbolic tangent")
+arcsinh: Function = _elementwise("arcsinh", np.arcsinh, "the inverse hyperbolic sine")
+arccosh: Function = _elementwise("arccosh", np.arccosh, "the inverse hyperbolic cosine")
+arctanh: Function = _elementwise("arctanh", np.arctanh, "the inverse hyperbolic tangent")
+degrees: Function = _elementwise("degrees", np.degrees, "degrees of radians")
+radians: Function = _elementwise("radians", np.radians, "radians of degrees")
+sigmoid: Function = _elementwise("sigmoid", lambda x: 1 / (1 + np.exp(-x)), "1 / (1 + exp(-x))")
+softsign: Function = _elementwise("softsign", lambda x: x / (1 + np.abs(x)), "x / (1 + |x|)")
+abs: Function = _elementwise("abs", np.abs, "the absolute value", floats=False)
+square: Function = _elementwise("square", np.square, "the square", floats=False)
+sign: Function = _elementwise("sign", np.sign, "-1, 0 or 1", floats=False)
+negative: Function = _elementwise("negative", np.negative, "-x", floats=False)
+relu: Function = _elementwise("relu", lambda x: np.maximum(x, 0), "x or, where it is larger, 0", floats=False)
+floor: Function = _elementwise(
+    "floor", lambda x: np.floor(x) if x.dtype.kind == "f" else x, "the whole number below", floats=False
+)
+ceil: Function = _elementwise(
+    "ceil", lambda x: np.ceil(x) if x.dtype.kind == "f" else x, "the whole number above", floats=False
+)
+trunc: Function = _elementwise(
+    "trunc", lambda x: np.trunc(x) if x.dtype.kind == "f" else x, "the whole number towards 0", floats=False
+)
+fix: Function = _elementwise(
+    "fix", lambda x: np.trunc(x) if x.dtype.kind == "f" else x, "the whole number towards 0", floats=False
+)
+round: Function = _elementwise("round", _half_away, "the nearest whole number, halves away from 0", floats=False)
+rint: Function = _elementwise("rint", _rint, "the nearest whole number, halves downwards", floats=False)
+logical_not: Function = _elementwise(
+    "logical_not", lambda x: (x == 0).astype(x.dtype), "1 where x is 0, else 0", floats=False
+)
+
+add: Function = _binary("add", np.add, "the sum")
+subtract: Function = _binary("subtract", np.subtract, "the difference")
+multiply: Function = _binary("multiply", np.multiply, "the product")
+divide: Function = _binary("divide", np.divide, "the quotient")
+modulo: Function = _binary("modulo", _modulo, "the remainder, of the sign of the divisor and 0 where that is 0")
+numpy_modulo: Function = _binary("mod", np.mod, "the remainder, as NumPy has it")
+power: Function = _binary("power", operator.pow, "lhs to the power of rhs")  # NumPy's ** squares by one multiplication
+maximum: Function = _binary("maximum", np.maximum, "the larger element")
+minimum: Function = _binary("minimum", np.minimum, "the smaller element")
+equal: Function = _binary("equal", np.equal, "lhs == rhs", is_truth=True)
+not_equal: Function = _binary("not_equal", np.not_equal, "lhs != rhs", is_truth=True)
+greater: Function = _binary("greater", np.greater, "lhs > rhs", is_truth=True)
+greater_equal: Function = _binary("greater_equal", np.greater_equal, "lhs >= rhs", is_truth=True)
+lesser: Function = _binary("lesser", np.less, "lhs < rhs", is_truth=True)
+lesser_equal: Function = _binary("lesser_equal", np.less_equal, "lhs <= rhs", is_truth=True)
+logical_and: Function = _binary("logical_and", np.logical_and, "whether both are not 0", is_truth=True)
+logical_or: Function = _binary("logical_or", np.logical_or, "whether one is not 0", is_truth=True)
+logical_xor: Function = _binary("logical_xor", np.logical_xor, "whether exactly one is not 0", is_truth=True)
+broadcast_add: Function = add
+broadcast_plus: Function = add
+elemwise_add: Function = add
+broadcast_sub: Function = subtract
+broadcast_minus: Function = subtract
+elemwise_sub: Function = subtract
+broadcast_mul: Function = multiply
+elemwise_mul: Function = multiply
+broadcast_div: Function = divide
+elemwise_div: Function = divide
+broadcast_mod: Function = modulo
+broadcast_power: Function = power
+broadcast_maximum: Function = maximum
+broadcast_minimum: Function = minimum
+broadcast_equal: Function = equal
+broadcast_not_equal: Function = not_equal
+broadcast_greater: Function = greater
+broadcast_greater_equal: Function = greater_equal
+broadcast_lesser: Function = lesser
+broadcast_lesser_equal: Function = lesser_equal
+
+mean: Function = _reduction("mean", np.mean, "the mean", floats=True)
+prod: Function = _reduction("prod", np.prod, "the product", floats=False)
+max: Function = _reduction("max", np.max, "the largest element", floats=False)
+min: Function = _reduction("min", np.min, "the smallest element", floats=False)
+nansum: Function = _reduction("nansum", np.nansum, "the sum of what is not NaN", floats=False)
+
+
+@host("mx.nd.sum(mx.nd.array([2, 4])).asnumpy()", "array([6.], dtype=float32)")
+def sum(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> Any:
+    """Return the sum over some axes, of all elements with shape ``(1,)``; of integers and bools in int64.
+
+    Args:
+        data: an array.
+        axis: one or several; None or () takes all.
+        keepdims: keep the axes, with extent 1.
+        exclude: take all axes but these.
+    """
+    exact = data.dtype.kind != "f"
+    total = np.sum(
+        data, axis=_axes(data, axis, exclude), keepdims=bool(keepdims), dtype=np.int64 if exact else np.float64
+    )
+    return Typed(np.atleast_1d(total), "int64") if exact else np.atleast_1d(total)
+
+
+@host("mx.nd.norm(mx.nd.array([3, 4])).asnumpy()", "array([5.], dtype=float32)")
+def norm(data: Any, ord: int = 2, axis: Any = None, keepdims: bool = False) -> Any:
+    """Return the 2-norm or, with ``ord=1``, the 1-norm over some axes, of all elements with shape ``(1,)``; floats only."""
+    if ord not in (1, 2) or data.dtype.kind != "f":
+        raise InvalidArgumentError(f"ord={ord!r} of {data.dtype}; 1 or 2 of floats is possible")
+    wide, axes = data.astype(np.float64), _axes(data, axis, False)
+    if ord == 1:
+        return np.atleast_1d(np.sum(np.abs(wide), axis=axes, keepdims=bool(keepdims)))
+    return np.atleast_1d(np.sqrt(np.sum(wide * wide, axis=axes, keepdims=bool(keepdims))))
+
+
+def _at(find: Callable[..., Any], data: Any, axis: Any, keepdims: bool) -> Any:
+    if axis is not None:
+        _axis_in(data, axis)
+    return Typed(np.atleast_1d(find(data, axis=axis, keepdims=bool(keepdims))), "float32")
+
+
+@host("mx.nd.argmax(mx.nd.array([3, 9, 4])).asnumpy()", "array([1.], dtype=float32)")
+def argmax(data: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+    """Return where the first largest element is, as float32, along an axis or of all elements in order."""
+    return _at(np.argmax, data, axis, keepdims)
+
+
+@host("mx.nd.argmin(mx.nd.array([3, 9, 4])).asnumpy()", "array([0.], dtype=float32)")
+def argmin(data: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+    """Return where the first smallest element is, as float32, along an axis or of all elements in order."""
+    return _at(np.argmin, data, axis, keepdims)
+
+
+@host("mx.nd.cumsum(mx.nd.array([1, 2, 3])).asnumpy()", "array([1., 3., 6.], dtype=float32)")
+def cumsum(a: Any, axis: int | None = None) -> Any:
+    """Return the running sum along an axis, or of all elements in order."""
+    return np.cumsum(a, axis=axis, dtype=np.float64 if a.dtype.kind == "f" else np.int64)
+
+
+# ---- what is where
+
+
+@host("mx.nd.transpose(mx.nd.ones((2, 3))).shape", "(3, 2)")
+def transpose(data: Any, axes: Any = None, *more: int) -> Any:
+    """Return the array with its axes in another order, by default the last one first; a tuple or several numbers."""
+    return np.transpose(data, (axes, *more) if isinstance(axes, int) else axes or None)
+
+
+@host("mx.nd.swapaxes(mx.nd.ones((2, 3, 4)), 0, 2).shape", "(4, 3, 2)")
+def swapaxes(data: Any, dim1: int = 0, dim2: int = 0) -> Any:
+    """Return the array with two axes exchanged."""
+    return np.swapaxes(data, dim1, dim2)
+
+
+@host("mx.nd.moveaxis(mx.nd.ones((2, 3, 4)), 0, 2).shape", "(3, 4, 2)")
+def moveaxis(tensor: Any, source: Any, destination: Any) -> Any:
+    """Return the array with some axes at other places."""
+    return np.moveaxis(tensor, source, destination)
+
+
+@host("mx.nd.expand_dims(mx.nd.ones((2,)), 0).shape", "(1, 2)")
+def expand_dims(data: Any, axis: int) -> Any:
+    """Return the array with an axis of extent 1 at `axis`."""
+    return np.expand_dims(data, axis)
+
+
+@host("mx.nd.squeeze(mx.nd.ones((1, 2, 1))).shape", "(2,)")
+def squeeze(data: Any, axis: Any = None) -> Any:
+    """Return the array without its axes of extent 1, or without these."""
+    return np.atleast_1d(np.squeeze(data, axis if axis is None or isinstance(axis, int) else tuple(axis)))
+
+
+@host("mx.nd.reshape(mx.nd.zeros((2, 3, 4)), (0, -1)).shape", "(2, 12)")
+def reshape(data: Any, shape: Any, reverse: bool = False) -> Any:
+    """Return the elements with another shape, in which MXNet's codes may stand: see `NDArray.reshape`."""
+    return data.reshape(of_codes(data.shape, shape if isinstance(shape, (list, tuple)) else (shape,), reverse))
+
+
+@host("mx.nd.reshape_like(mx.nd.ones((6,)), mx.nd.ones((2, 3))).shape", "(2, 3)")
+def reshape_like(lhs: Any, rhs: Any) -> Any:
+    """Return the elements of `lhs` with the shape of `rhs`."""
+    return lhs.reshape(rhs.shape)
+
+
+@host("mx.nd.flatten(mx.nd.ones((2, 3, 4))).shape", "(2, 12)")
+def flatten(data: Any) -> Any:
+    """Return the array as a matrix: the first axis stays."""
+    return data.reshape(data.shape[0], -1)
+
+
+@host("mx.nd.flip(mx.nd.array([1, 2]), axis=0).asnumpy()", "array([2., 1.], dtype=float32)")
+def flip(data: Any, axis: Any) -> Any:
+    """Return the array with the order along some axes turned round."""
+    return np.flip(data, axis)
+
+
+@host("mx.nd.tile(mx.nd.array([1, 2]), (2,)).asnumpy()", "array([1., 2., 1., 2.], dtype=float32)")
+def tile(data: Any, reps: Any) -> Any:
+    """Return the array repeated as a whole, so often along each axis."""
+    return np.tile(data, reps)
+
+
+@host("mx.nd.repeat(mx.nd.array([1, 2]), 2).asnumpy()", "array([1., 1., 2., 2.], dtype=float32)")
+def repeat(data: Any, repeats: int, axis: int | None = None) -> Any:
+    """Return the array with each element, or each slice of an axis, so often."""
+    return np.repeat(data, repeats, axis)
+
+
+@host("mx.nd.broadcast_to(mx.nd.ones((1, 2)), (3, 2)).shape", "(3, 2)")
+def broadcast_to(data: Any, shape: Any) -> Any:
+    """Return the array with its extents of 1 as large as in `shape`; 0 keeps an extent."""
+    wanted = (
+        tuple(old if n == 0 else n for n, old in zip(shape, data.shape, strict=True)) if 0 in shape else tuple(shape)
+    )
+    return np.broadcast_to(data, wanted)
+
+
+@host("mx.nd.broadcast_like(mx.nd.ones((1, 2)), mx.nd.ones((3, 2))).shape", "(3, 2)")
+def broadcast_like(lhs: Any, rhs: Any) -> Any:
+    """Return the first array with the shape of the second one."""
+    return np.broadcast_to(lhs, rhs.shape)
+
+
+@host("mx.nd.concat(mx.nd.ones((2, 1)), mx.nd.zeros((2, 2)), dim=1).shape", "(2, 3)")
+def concat(*data: Any, dim: int = 1) -> Any:
+    """Return arrays one behind the other along an axis."""
+    return np.concatenate(_of_one_dtype(data), axis=dim)
+
+
+@host("mx.nd.concatenate([mx.nd.ones((2,)), mx.nd.zeros((1,))]).asnumpy()", "array([1., 1., 0.], dtype=float32)")
+def concatenate(arrays: Any, axis: int = 0) -> Any:
+    """Return the arrays of a list one behind the other along an axis."""
+    return np.concatenate(_of_one_dtype(arrays), axis=axis)
+
+
+@host("mx.nd.stack(mx.nd.ones((2,)), mx.nd.zeros((2,))).shape", "(2, 2)")
+def stack(*data: Any, axis: int = 0) -> Any:
+    """Return arrays of one shape along a new axis; as arguments or as one list."""
+    return np.stack(
+        _of_one_dtype(data[0] if len(data) == 1 and isinstance(data[0], (list, tuple)) else data), axis=axis
+    )
+
+
+def _of_one_dtype(arrays: Any) -> Any:
+    kinds = sorted({str(x.dtype) for x in arrays})
+    if len(kinds) > 1:
+        raise InvalidArgumentError(f"{' with '.join(kinds)}; astype() first")
+    return arrays
+
+
+@host("mx.nd.add_n(mx.nd.ones((2,)), mx.nd.ones((2,))).asnumpy()", "array([2., 2.], dtype=float32)")
+def add_n(*args: Any) -> Any:
+    """Return the sum of arrays of one shape."""
+    return functools.reduce(np.add, _of_one_dtype(args))
+
+
+@host("[part.shape for part in mx.nd.split(mx.nd.ones((2, 4)), 2)]", "[(2, 2), (2, 2)]")
+def split(data: Any, num_outputs: int, axis: int = 1, squeeze_axis: bool = False) -> Any:
+    """Return a list of equal parts along an axis, without the axis with `squeeze_axis`; one part as an array."""
+    parts = np.split(data, num_outputs, axis)
+    parts = [np.squeeze(part, axis) for part in parts] if squeeze_axis else parts
+    return parts[0] if num_outputs == 1 else parts
+
+
+@host("mx.nd.slice(mx.nd.arange(6).reshape((2, 3)), begin=(0, 1), end=(2, 3)).shape", "(2, 2)")
+def slice(data: Any, begin: Any, end: Any, step: Any = ()) -> Any:
+    """Return the part from `begin` to before `end` along the first axes, with `step`; None takes all of an axis."""
+    steps = [*step, *[None] * (len(begin) - len(step))]
+    return data[tuple(_slice(*bounds) for bounds in zip(begin, end, steps, strict=True))]
+
+
+@host("mx.nd.slice_axis(mx.nd.ones((2, 3)), axis=1, begin=0, end=-1).shape", "(2, 2)")
+def slice_axis(data: Any, axis: int, begin: int, end: int | None) -> Any:
+    """Return the part from `begin` to before `end` (None: to the end) along an axis."""
+    _axis_in(data, axis)
+    bounds: list[Any] = [_slice(None)] * data.ndim
+    bounds[axis] = _slice(begin, end)
+    return data[tuple(bounds)]
+
+
+@host("mx.nd.slice_like(mx.nd.ones((4, 3)), mx.nd.ones((2, 2))).shape", "(2, 2)")
+def slice_like(data: Any, shape_like: Any, axes: Any = ()) -> Any:
+    """Return the first part of the array that has the shape of another one, along some axes or all."""
+    bounds: list[Any] = [_slice(None)] * data.ndim
+    for axis in axes or range(data.ndim):
+        bounds[axis] = _slice(0, shape_like.shape[axis])
+    return data[tuple(bounds)]
+
+
+@host("mx.nd.diag(mx.nd.array([1, 2])).asnumpy()", "array([[1., 0.],\n               [0., 2.]], dtype=float32)")
+def diag(data: Any, k: int = 0) -> Any:
+    """Return the diagonal of a matrix, or a matrix with a diagonal."""
+    return np.diag(data, k)
+
+
+# ---- by index
+
+
+def _indices(x: Any, size: int, mode: str) -> Any:
+    if mode not in ("clip", "wrap", "raise"):
+        raise InvalidArgumentError(f"mode={mode!r}; there are 'clip', 'wrap' and 'raise'")
+    places = np.asarray(x).astype(np.int64)
+    if mode == "raise" and places.size and not -size <= places.min() <= places.max() < size:
+        raise InvalidArgumentError(f"indices {places.min()} to {places.max()} of {size}")
+    return np.mod(places, size) if mode == "wrap" else np.clip(places, 0, size - 1) if mode == "clip" else places
+
+
+@host("mx.nd.take(mx.nd.array([10, 20, 30]), mx.nd.array([2, 0])).asnumpy()", "array([30., 10.], dtype=float32)")
+def take(a: Any, indices: Any, axis: int = 0, mode: str = "clip") -> Any:
+    """Return slices of an axis by index; beyond the ends the nearest ('clip'), counted round ('wrap') or an error ('raise')."""
+    _axis_in(a, axis)
+    return np.take(a, _indices(indices, a.shape[axis], mode), axis)
+
+
+@host("mx.nd.pick(mx.nd.array([[1, 2], [3, 4]]), mx.nd.array([1, 0])).asnumpy()", "array([2., 3.], dtype=float32)")
+def pick(data: Any, index: Any, axis: int = -1, keepdims: bool = False, mode: str = "clip") -> Any:
+    """Return one element along an axis for each place of the others."""
+    _axis_in(data, axis)
+    places = _indices(index, data.shape[axis], mode)
+    places = places if places.ndim == data.ndim else np.expand_dims(places, axis)
+    picked = np.take_along_axis(data, places, axis)
+    return picked if keepdims else np.squeeze(picked, axis)
+
+
+@host("mx.nd.one_hot(mx.nd.array([1, 0]), 2).asnumpy()", "array([[0., 1.],\n               [1., 0.]], dtype=float32)")
+def one_hot(indices: Any, depth: int, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = "float32") -> Any:
+    """Return `on_value` where the last axis, of extent `depth`, is at the index, `off_value` elsewhere."""
+    hot = np.asarray(indices).astype(np.int64)[..., None] == np.arange(depth)
+    return Typed(np.where(hot, on_value, off_value), dtype_name(dtype))
+
+
+@host(
+    "mx.nd.where(mx.nd.array([1, 0]), mx.nd.ones((2,)), mx.nd.zeros((2,))).asnumpy()", "array([1., 0.], dtype=float32)"
+)
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """Return elements of `x` where the condition is not 0, of `y` elsewhere; a condition of one axis chooses rows.
+
+    `x` and `y` may be numbers.
+    """
+    truth = np.asarray(condition) != 0
+    arrays = [one for one in (x, y, condition) if isinstance(one, np.ndarray)]
+    like = next((one for one in arrays if one.ndim), arrays[0] if arrays else x)
+    x, y = (np.full_like(like, number(one)) if is_scalar(one) else one for one in (x, y))
+    if truth.ndim == 1 and x.ndim > 1:
+        truth = truth.reshape((-1,) + (1,) * (x.ndim - 1))
+    if x.shape != y.shape or truth.shape[: x.ndim] != x.shape[: truth.ndim] and truth.shape[0] != x.shape[0]:
+        raise InvalidArgumentError(f"shapes {np.shape(condition)}, {x.shape} and {y.shape}")
+    chosen = _of_one_dtype([x, y])
+    return Typed(np.where(truth, *chosen), str(x.dtype))
+
+
+@host("mx.nd.clip(mx.nd.array([-2, 2]), 0, 1).asnumpy()", "array([0., 1.], dtype=float32)")
+def clip(data: Any, a_min: float, a_max: float) -> Any:
+    """Return the elements, but not below `a_min` nor above `a_max`."""
+    return np.clip(data, a_min, a_max)
+
+
+@host("mx.nd.sort(mx.nd.array([3, 1, 2])).asnumpy()", "array([1., 2., 3.], dtype=float32)")
+def sort(data: Any, axis: int | None = -1, is_ascend: bool = True) -> Any:
+    """Return the elements in order along an axis; None takes all."""
+    values = np.sort(data, axis=axis, kind="stable")
+    return values if is_ascend else np.flip(values, 0 if axis is None else axis)
+
+
+def _order(data: Any, axis: int | None, is_ascend: bool) -> Any:
+    if is_ascend:
+        return np.argsort(data, axis=axis, kind="stable")
+    key = -data.astype(np.float64) if data.dtype.kind == "f" else -data.astype(np.int64)
+    return np.argsort(key, axis=axis, kind="stable")
+
+
+@host("mx.nd.argsort(mx.nd.array([3, 1, 2])).asnumpy()", "array([1., 2., 0.], dtype=float32)")
+def argsort(data: Any, axis: int | None = -1, is_ascend: bool = True, dtype: Any = "float32") -> Any:
+    """Return the places of the elements in order along an axis; None takes all."""
+    return Typed(_order(data, axis, is_ascend), dtype_name(dtype))
+
+
+@host("mx.nd.topk(mx.nd.array([3, 1, 2]), k=2).asnumpy()", "array([0., 2.], dtype=float32)")
+def topk(
+    data: Any, axis: int = -1, k: int = 1, ret_typ: str = "indices", is_ascend: bool = False, dtype: Any = "float32"
+) -> Any:
+    """Return the `k` largest elements along an axis, the smallest with `is_ascend`.
+
+    Args:
+        data: an array.
+        axis: along which.
+        k: how many.
+        ret_typ: 'indices' (of `dtype`), 'value', 'both' (a list: values, indices) or 'mask' (1 where they are).
+        is_ascend: the smallest.
+        dtype: of indices.
+    """
+    _axis_in(data, axis)
+    if not 1 <= k <= data.shape[axis]:
+        raise InvalidArgumentError(f"k={k} of {data.shape[axis]}")
+    places = np.take(_order(data, axis, is_ascend), range(k), axis)
+    values = np.take_along_axis(data, places, axis)
+    mask = np.zeros_like(data)
+    np.put_along_axis(mask, places, 1, axis)
+    at = Typed(places, dtype_name(dtype))
+    results = {"indices": at, "value": values, "both": [values, at], "mask": mask}
+    if ret_typ not in results:
+        raise InvalidArgumentError(f"ret_typ={ret_typ!r}; there are {', '.join(results)}")
+    return results[ret_typ]
+
+
+# ---- matrices and probabilities
+
+
+@host("mx.nd.dot(mx.nd.ones((2, 3)), mx.nd.ones((3, 4))).shape", "(2, 4)")
+def dot(lhs: Any, rhs: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:
+    """Return the sum of products over the last axis of `lhs` and the first of `rhs`; of two vectors with shape ``(1,)``.
+
+    Args:
+        lhs: an array.
+        rhs: an array of the same dtype.
+        transpose_a: take `lhs` with its axes turned round.
+        transpose_b: take `rhs` so.
+    """
+    lhs, rhs = _of_one_dtype([lhs, rhs])
+    product = np.tensordot(lhs.T if transpose_a else lhs, rhs.T if transpose_b else rhs, 1)
+    return np.atleast_1d(product)
+
+
+@host("mx.nd.batch_dot(mx.nd.ones((5, 2, 3)), mx.nd.ones((5, 3, 4))).shape", "(5, 2, 4)")
+def batch_dot(lhs: Any, rhs: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:
+    """Return the matrix product of the last two axes, for each place of the others."""
+    lhs, rhs = _of_one_dtype([lhs, rhs])
+    if lhs.ndim != rhs.ndim or lhs.shape[:-2] != rhs.shape[:-2]:
+        raise InvalidArgumentError(f"shapes {lhs.shape} and {rhs.shape}")
+    return np.matmul(np.swapaxes(lhs, -1, -2) if transpose_a else lhs, np.swapaxes(rhs, -1, -2) if transpose_b else rhs)
+
+
+def _logits(data: Any, axis: int, temperature: float | None) -> Any:
+    _axis_in(data, axis)
+    if data.dtype.kind != "f":
+        raise InvalidArgumentError(f"{data.dtype} elements; astype('float32') first")
+    if temperature == 0:
+        raise InvalidArgumentError("temperature: 0, another number is needed")
+    scaled = data.astype(np.float64) / (1.0 if temperature is None else temperature)
+    return scaled - scaled.max(axis=axis, keepdims=True)
+
+
+@host("mx.nd.softmax(mx.nd.zeros((2,))).asnumpy()", "array([0.5, 0.5], dtype=float32)")
+def softmax(data: Any, axis: int = -1, temperature: float | None = None) -> Any:
+    """Return exp(x / temperature), divided by the sum of those along an axis; floats only."""
+    powers = np.exp(_logits(data, axis, temperature))
+    return powers / powers.sum(axis=axis, keepdims=True)
+
+
+@host("mx.nd.log_softmax(mx.nd.zeros((2,))).asnumpy()", "array([-0.6931472, -0.6931472], dtype=float32)")
+def log_softmax(data: Any, axis: int = -1, temperature: float | None = None) -> Any:
+    """Return the logarithm of the softmax along an axis; floats only."""
+    logits = _logits(data, axis, temperature)
+    return logits - np.log(np.exp(logits).sum(axis=axis, keepdims=True))
+
+
+# ---- new ones like others
+
+
+@host("mx.nd.zeros_like(mx.nd.ones((2,))).asnumpy()", "array([0., 0.], dtype=float32)")
+def zeros_like(data: Any) -> Any:
+    """Return zeros of the same shape and dtype."""
+    return np.zeros_like(data)
+
+
+@host("mx.nd.ones_like(mx.nd.zeros((2,))).asnumpy()", "array([1., 1.], dtype=float32)")
+def ones_like(data: Any) -> Any:
+    """Return ones of the same shape and dtype."""
+    return np.ones_like(data)
+
+
+@host("mx.nd.full_like(mx.nd.zeros((2,)), 7).asnumpy()", "array([7., 7.], dtype=float32)")
+def full_like(data: Any, fill_value: float) -> Any:
+    """Return an array of the same shape and dtype whose every element is `fill_value`."""
+    return np.full_like(data, fill_value)

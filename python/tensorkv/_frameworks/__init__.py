@@ -1,0 +1,1 @@
+"""Helpers of tensorkv.torch and tensorkv.ray."""

@@ -1,0 +1,449 @@
+"""A trainer with the names and the meaning of MXNet's gluon.Trainer, for parameters of PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .. import ndarray as nd
+from .._store import create as _create
+from .._store import stepping as _stepping
+from .._store.steps import Steps
+from ..errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from ..optimizer import Optimizer, Updater, create
+from .torch_params import check_forms, check_place, form_of, make_keys, named_of, read_trained
+from .torch_states import STORE, check_states, states_of, take_states
+from .torch_watch import Watch
+
+if TYPE_CHECKING:
+    from ..kvstore import KVStore
+
+
+class Trainer:
+    """MXNet's gluon.Trainer, for parameters of PyTorch.
+
+    Args:
+        params: what ``model.named_parameters()`` gives, a dict of names and parameters, or parameters. A parameter's name is
+            its key; one without a name has its number as name. Those that do not require a gradient are left out.
+        optimizer: a name, or one of `mx.optimizer`.
+        optimizer_params: its arguments, where `optimizer` is a name.
+        kvstore: a store, or the type of one; None for none.
+        compression_params: as of `KVStore.set_gradient_compression`.
+        update_on_kvstore: True: the store runs the optimizer, on its servers where it is distributed, and has the parameters.
+            False: the store sums gradients and each worker runs the optimizer. None: what ``MXNET_UPDATE_ON_KVSTORE`` says,
+            else True.
+
+    Every worker makes the same trainer, and has the parameters of rank 0 from then on. Parameters may be on the CPU and on GPUs.
+    One that does not require a gradient takes no part, on any worker; it may require one later. As MXNet's `backward` replaces gradients
+    where PyTorch's adds to them, a step takes the gradients away: ``parameter.grad`` is None behind it.
+
+    Where the store runs the optimizer, it has the values of the parameters. A script that writes into them calls `assign`
+    afterwards; without it the next step is an error. ``kv.load`` writes what it has loaded into the parameters.
+
+    Example:
+        >>> model = torch.nn.Linear(3, 1)
+        >>> trainer = mx.torch.Trainer(model.named_parameters(), 'sgd', {'learning_rate': 0.1}, kvstore='local')
+        >>> x = torch.ones(4, 3)
+        >>> for _ in range(100):
+        ...     loss = ((model(x) - 2) ** 2).sum()
+        ...     loss.backward()
+        ...     trainer.step(batch_size=4)
+        >>> bool(loss < 1e-6)
+        True
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: str | Optimizer,
+        optimizer_params: Mapping[str, Any] | None = None,
+        kvstore: str | KVStore | None = "device",
+        compression_params: Mapping[str, Any] | None = None,
+        update_on_kvstore: bool | None = None,
+    ) -> None:
+        """Make the keys, and give all workers the parameters of rank 0."""
+        self._params: dict[str, Any] = {}
+        self._forms: dict[Any, tuple[Any, Any]] = {}  # dtypes and shapes of the keys
+        self._frozen: dict[str, Any] = {}  # parameters that have never required a gradient
+        self._unread: dict[str, Any] = {}  # those whose keys a failed step has made
+        self._watch = Watch()
+        for number, (name, parameter) in enumerate(named_of(params)):
+            key = str(number) if name is None else name
+            if key in self._params or key in self._frozen:
+                raise InvalidArgumentError(f"Trainer: two parameters have the name {key!r}")
+            check_place("Trainer", key, parameter)
+            (self._params if parameter.requires_grad else self._frozen)[key] = parameter
+        if not self._params:
+            raise InvalidArgumentError("Trainer: there is no parameter that requires a gradient")
+        if isinstance(optimizer, Optimizer):
+            if optimizer_params:
+                raise InvalidArgumentError(
+                    "Trainer: optimizer_params beside an optimizer; give its name, or set them there"
+                )
+            self._optimizer = optimizer
+        else:
+            self._optimizer = create(optimizer, **(optimizer_params or {}))
+        self._scale: float = self._optimizer.rescale_grad
+        self._kv: KVStore | None = _create.create(kvstore) if isinstance(kvstore, str) else kvstore
+        if compression_params is not None:
+            if self._kv is None:
+                raise InvalidArgumentError("Trainer: compression_params without a store")
+            self._kv.set_gradient_compression(compression_params)
+        if update_on_kvstore is None:
+            update_on_kvstore = os.environ.get("MXNET_UPDATE_ON_KVSTORE", "1") not in ("0", "")
+            update_on_kvstore = update_on_kvstore and self._kv is not None
+        elif update_on_kvstore and self._kv is None:
+            raise InvalidArgumentError("Trainer: update_on_kvstore=True without a store")
+        self._is_on_store = bool(update_on_kvstore)
+        self._steps = None if self._kv is None else Steps(self._kv)
+        self._updater = Updater(self._optimizer)
+        self._begin()
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer."""
+        return self._optimizer
+
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate now, as `Optimizer.learning_rate`."""
+        return self._optimizer.learning_rate
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Set the learning rate, on every worker alike."""
+        self._optimizer.set_learning_rate(lr)
+
+    @property
+    def steps(self) -> int:
+        """How many steps this worker has made, also before a restart or a load; a script goes on with the next one.
+
+        If the worker died within a step, that step does not count: the restarted worker makes it again, and pushes only the
+        gradients that were missing. In a job that goes on from a snapshot, and after ``kv.load``, the parameter that has been
+        trained most often counts.
+
+        Raises:
+            FailedPreconditionError: the Trainer has no store; the worker has been started again, and the store is asynchronous.
+        """
+        if self._steps is None:
+            raise FailedPreconditionError("steps: the Trainer has no store, which counts them")
+        return self._steps.made([*self._params, *self._frozen])
+
+    def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """Sum the gradients of all workers, divide them by `batch_size`, and change the parameters.
+
+        Args:
+            batch_size: number of samples of all workers together, where the loss is a sum; 1 where it is a mean.
+            ignore_stale_grad: a parameter without a gradient takes part with zeros; otherwise it is an error.
+
+        Raises:
+            FailedPreconditionError: a parameter has no gradient; parameters that have been written without `assign`.
+            KVError: as ``kv.pushpull``.
+        """
+        unfrozen = self._register_unfrozen()
+        self._check_written()
+        grads = self._gradients("step", ignore_stale_grad)
+        self._rescale(batch_size)
+        keys = list(self._taking_part())
+        weights = [parameter.detach() for parameter in self._taking_part().values()]
+        if self._is_on_store:
+            assert self._kv is not None and self._steps is not None
+            self._watch.drop(self._taking_part().values())
+            every_key = [*self._params, *self._frozen]
+            with _equally_often(), _stepping.unfreezing(unfrozen), self._steps.one(keys, every_key) as lacking:
+                if len(lacking) == len(keys):
+                    self._kv.pushpull(keys, grads, weights)
+                else:
+                    if lacking:
+                        self._kv.push([keys[place] for place in lacking], [grads[place] for place in lacking])
+                    self._kv.pull(keys, out=weights)
+        else:
+            if self._kv is not None:
+                assert self._steps is not None
+                with _equally_often(), _stepping.unfreezing(unfrozen), self._steps.one(keys):
+                    self._kv.pushpull(keys, grads, grads)
+            self._update(grads)
+        self._end(weights)
+
+    def allreduce_grads(self) -> None:
+        """Sum the gradients of all workers in place, to look at or change them before `update`; parameters without take part with zeros.
+
+        Raises:
+            FailedPreconditionError: the store runs the optimizer; update_on_kvstore=False is needed.
+        """
+        self._check_own("allreduce_grads")
+        if self._kv is None:
+            return
+        unfrozen = self._register_unfrozen()
+        grads = self._gradients("allreduce_grads", ignore_stale_grad=True)
+        params = self._taking_part()
+        assert self._steps is not None
+        with _equally_often(), _stepping.unfreezing(unfrozen), self._steps.one(list(params)):
+            self._kv.pushpull(list(params), grads, grads)
+        for parameter, grad in zip(params.values(), grads, strict=True):
+            if parameter.grad is None:
+                parameter.grad = grad
+        torch.autograd.graph.increment_version([parameter.grad for parameter in params.values()])
+
+    def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """Change the parameters by the gradients divided by `batch_size`, on this worker.
+
+        Raises:
+            FailedPreconditionError: the store runs the optimizer; or a parameter has no gradient.
+        """
+        self._check_own("update")
+        self._register_unfrozen()
+        grads = self._gradients("update", ignore_stale_grad)
+        self._rescale(batch_size)
+        self._update(grads)
+        self._end([parameter.detach() for parameter in self._taking_part().values()])
+
+    def assign(self) -> None:
+        """Have all workers take the parameters of rank 0 as they are now, and the store too, where it has them.
+
+        Every worker calls it, between two steps, after it has written into parameters: after ``model.load_state_dict``, a
+        clamp, an average that is copied in. The optimizer's states stay.
+
+        Raises:
+            KVError: as ``kv.assign``.
+        """
+        if self._kv is None:
+            return
+        self._check_forms()
+        self._kv.assign(list(self._params), [parameter.detach() for parameter in self._params.values()])
+        self._take()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the optimizer keeps beside the parameters, as tensors, for ``torch.save``.
+
+        Where the store runs the optimizer, the lowest rank that lives has its states, as a tensor of bytes in the entry
+        ``'store'``; on other ranks that is None. Save the dict of rank 0.
+
+        Raises:
+            KVError: as ``kv.save_optimizer_states``.
+        """
+        if self._is_on_store:
+            assert self._kv is not None
+            return {STORE: states_of(self._kv)}
+        return {name: torch.from_dlpack(array.copy()) for name, array in self._named_states().items()}  # type: ignore[attr-defined,unused-ignore]
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` has returned.
+
+        Where the store runs the optimizer, every worker calls it, and the parameters count as they are then, as with `assign`:
+        load the model before.
+
+        Raises:
+            InvalidArgumentError: it is of other parameters, another optimizer, or another rank than 0.
+            KVError: as ``kv.load_optimizer_states`` and ``kv.assign``.
+        """
+        if self._is_on_store:
+            assert self._kv is not None
+            check_states("Trainer", state_dict)
+            take_states("Trainer", self._kv, state_dict)
+            self.assign()
+            return
+        self._take_states("load_state_dict", {name: nd.from_dlpack(tensor) for name, tensor in state_dict.items()})
+
+    def save_states(self, fname: str | os.PathLike[str]) -> None:
+        """Save what the optimizer keeps beside the parameters."""
+        if self._is_on_store:
+            assert self._kv is not None
+            self._kv.save_optimizer_states(fname)
+            return
+        nd.save(os.fspath(fname), self._named_states())
+
+    def load_states(self, fname: str | os.PathLike[str]) -> None:
+        """Put back what `save_states` has saved.
+
+        Raises:
+            InvalidArgumentError: it was saved of other parameters, or another optimizer; nothing has changed.
+        """
+        if self._is_on_store:
+            assert self._kv is not None
+            self._kv.load_optimizer_states(fname)
+            return
+        found = nd.load(os.fspath(fname))
+        if not isinstance(found, dict):
+            raise InvalidArgumentError(f"load_states: {os.fspath(fname)!r} has no names; save_states writes them")
+        self._take_states(f"load_states: {os.fspath(fname)!r}", found)
+
+    # ------------------------------------------------------------------------------------------------------ within
+
+    def _take_states(self, what: str, found: Mapping[str, Any]) -> None:
+        """Put back the states of this worker's optimizer, or raise and change nothing."""
+        fresh = Updater(self._optimizer)
+        counts: dict[str, int] = {}
+        wanted: dict[str, nd.NDArray] = {}
+        for key, parameter in self._params.items():
+            if f"count.{key}.0" not in found:
+                continue
+            counts[key] = int(found[f"count.{key}.0"].asnumpy()[0])
+            state = self._optimizer.create_state_multi_precision(key, nd.from_dlpack(parameter.detach()))
+            fresh.states[key] = state
+            wanted.update({f"state.{key}.{number}": array for number, array in enumerate(_arrays(state))})
+        names = {*wanted, *(f"count.{key}.0" for key in counts)}
+        if names != found.keys():
+            first = min(names ^ found.keys())
+            raise InvalidArgumentError(
+                f"{what}: {'has' if first in found else 'lacks'} {first!r}; the parameters or the optimizer are others"
+            )
+        for name, array in wanted.items():
+            if array.shape != found[name].shape or array.dtype != found[name].dtype:
+                raise InvalidArgumentError(
+                    f"{what}: {name!r} is {found[name].dtype_name} of shape {found[name].shape},"
+                    f" {array.dtype_name} of {array.shape} is needed"
+                )
+        for name, array in wanted.items():
+            array[:] = found[name]
+        self._updater.states = fresh.states
+        for key, count in counts.items():
+            self._optimizer._set_count(key, (max(counts.values()), count))
+
+    def _named_states(self) -> dict[str, Any]:
+        return {
+            f"{kind}.{key}.{number}": array
+            for kind, key, states in self._states()
+            for number, array in enumerate(states)
+        }
+
+    def _states(self) -> list[tuple[str, str, list[Any]]]:
+        """Return kind, key and arrays of each state, and of each count of updates."""
+        found: list[tuple[str, str, list[Any]]] = []
+        for key, state in self._updater.states.items():
+            count = nd.array([self._optimizer._count_of(key)[1] or 0], dtype="int64")
+            found += [("count", key, [count]), ("state", key, _arrays(state))]
+        return found
+
+    def _check_own(self, name: str) -> None:
+        if self._is_on_store:
+            raise FailedPreconditionError(
+                f"{name}: the store runs the optimizer; Trainer(..., update_on_kvstore=False) is needed"
+            )
+
+    def _gradients(self, verb: str, ignore_stale_grad: bool) -> list[Any]:
+        """Return a gradient for each parameter, or raise."""
+        grads = []
+        for key, parameter in self._taking_part().items():
+            grad = parameter.grad
+            if grad is None:
+                if not ignore_stale_grad:
+                    raise FailedPreconditionError(
+                        f"{verb}: {key!r} has no gradient since the last step; ignore_stale_grad=True takes zeros for it"
+                    )
+                grad = torch.zeros_like(parameter, requires_grad=False)
+            elif grad.is_sparse:
+                raise UnimplementedError(
+                    f"{verb}: the gradient of {key!r} is sparse, which Trainer does not take; kv.push does "
+                    "(docs/sparse.md), and torch.nn.Embedding(sparse=False) gives a dense one"
+                )
+            grads.append(grad.detach())
+        return grads
+
+    def _rescale(self, batch_size: float) -> None:
+        if not batch_size > 0:
+            raise InvalidArgumentError(f"batch_size: {batch_size!r}, a positive number is needed")
+        if self._optimizer.rescale_grad != self._scale / batch_size:
+            self._optimizer.rescale_grad = self._scale / batch_size
+
+    def _begin(self) -> None:
+        """Make the keys, and take the parameters of rank 0."""
+        if self._kv is None:
+            return
+        if self._is_on_store:
+            _stepping.check_optimizer("Trainer", self._kv, self._optimizer)
+        else:
+            _stepping.check_sums("Trainer with update_on_kvstore=False", self._kv, "update_on_kvstore=True")
+        self._forms = {parameter: form_of(parameter) for parameter in self._params.values()}
+        with _stepping.running(self._kv, self._optimizer if self._is_on_store else None):
+            self._kv.init(list(self._params), [parameter.detach() for parameter in self._params.values()])
+            self._take()
+            if self._is_on_store:
+                read_trained(self._kv, self._frozen, self._params, self._unread)
+        _stepping.helpers_of(self._kv).add(self)
+
+    def _take(self) -> None:
+        """Read all parameters from the store."""
+        assert self._kv is not None
+        values = [parameter.detach() for parameter in self._params.values()]
+        self._watch.drop(self._params.values())
+        self._kv.pull(list(self._params), out=values)
+        torch.autograd.graph.increment_version(values)
+        self._watch.forget()
+        self._note()
+
+    def _taking_part(self) -> dict[str, Any]:
+        """Return the parameters that require a gradient now, on every worker alike."""
+        return {key: parameter for key, parameter in self._params.items() if parameter.requires_grad}
+
+    def _note(self) -> None:
+        """Take the parameters as those of the store, where it has them."""
+        if self._is_on_store:
+            self._watch.note(self._taking_part().values())
+
+    def _check_written(self) -> None:
+        """Raise where the script has converted parameters, or written into those that the store has."""
+        self._check_forms()
+        if not self._is_on_store:
+            return
+        written = set(self._watch.written(self._taking_part().values()))
+        if written:
+            raise _stepping.written("Trainer", [key for key, parameter in self._params.items() if parameter in written])
+
+    def _check_forms(self) -> None:
+        check_forms("Trainer", {parameter: key for key, parameter in self._params.items()}, self._forms)
+
+    def _register_unfrozen(self) -> dict[str, Any]:
+        """Make the keys of parameters that require a gradient for the first time, on every worker alike; return both."""
+        new = {key: parameter for key, parameter in self._frozen.items() if parameter.requires_grad}
+        if not new:
+            return new
+        if self._kv is not None:
+            with _stepping.unfreezing(new):
+                make_keys(self._kv, new, self._unread)
+        for key, parameter in new.items():
+            self._params[key] = self._frozen.pop(key)
+            self._forms[parameter] = form_of(parameter)
+            if self._is_on_store:
+                self._watch.note([parameter])
+        return new
+
+    def _check_disk(self, verb: str) -> None:
+        if not self._is_on_store:
+            _stepping.refuse_disk(
+                "a Trainer with update_on_kvstore=False", verb, "torch.save saves the model and trainer.state_dict()"
+            )
+
+    def _loaded(self) -> None:
+        self._take()
+        if self._steps is not None:
+            self._steps.loaded([*self._params, *self._frozen])
+
+    def _update(self, grads: list[Any]) -> None:
+        """Run the optimizer here, on the tensors' own memory."""
+        for (key, parameter), grad in zip(self._taking_part().items(), grads, strict=True):
+            self._updater(key, nd.from_dlpack(grad), nd.from_dlpack(parameter.detach()))
+
+    def _end(self, weights: list[Any]) -> None:
+        torch.autograd.graph.increment_version(weights)
+        self._note()
+        for parameter in self._params.values():
+            parameter.grad = None
+
+
+def _equally_often() -> contextlib.AbstractContextManager[None]:
+    return _stepping.equally_often(
+        "calls step(..., ignore_stale_grad=True) without gradients, which takes part with zeros"
+    )
+
+
+def _arrays(state: Any) -> list[nd.NDArray]:
+    """Return the arrays of a state in their order."""
+    if state is None:
+        return []
+    if isinstance(state, (list, tuple)):
+        return [array for one in state for array in _arrays(one)]
+    return [state]

@@ -1,0 +1,1 @@
+"""KVStore: its verbs, how it is made, and its life."""

@@ -1,0 +1,205 @@
+"""What the optimizers for PyTorch and for JAX share: who changes the parameters, and what a failed one leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .. import _core
+from ..errors import DeadlineExceededError, FailedPreconditionError, InvalidArgumentError, UnavailableError
+from ..optimizer import Optimizer, Program
+from . import together as _together
+
+if TYPE_CHECKING:
+    from ..kvstore import KVStore
+
+_averaged: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # whose rescale_grad has been divided
+
+
+class Helper(Protocol):
+    """An optimizer that trains parameters through a store."""
+
+    def _check_disk(self, verb: str) -> None:
+        """Raise where the store may not save or load now."""
+        ...
+
+    def _loaded(self) -> None:
+        """Take the values that the store has loaded."""
+        ...
+
+
+def helpers_of(kv: KVStore) -> weakref.WeakSet[Any]:
+    """Return the helpers that train through a store."""
+    found: weakref.WeakSet[Any] = kv.__dict__.setdefault("_helpers", weakref.WeakSet())
+    return found
+
+
+@contextlib.contextmanager
+def loading(kv: KVStore) -> Iterator[None]:
+    """Have the helpers of a store take its values when the block has loaded them."""
+    helpers: list[Helper] = list(helpers_of(kv))
+    for helper in helpers:
+        helper._check_disk("load")
+    yield
+    for helper in helpers:
+        helper._loaded()
+
+
+def check_disk(kv: KVStore, verb: str) -> None:
+    """Raise where a helper's parameters are not in the store, which would save or load without them."""
+    for helper in helpers_of(kv):
+        helper._check_disk(verb)
+
+
+def refuse_disk(who: str, verb: str, instead: str) -> None:
+    """Raise because workers have the parameters, and the store has sums of gradients."""
+    raise FailedPreconditionError(
+        f"{verb}: {who} of this store keeps the parameters on the workers, and the store has only sums of gradients; {instead}"
+    )
+
+
+def written(who: str, names: list[str]) -> FailedPreconditionError:
+    """Return the error of parameters that a script has written behind a store's back."""
+    more = f" and {len(names) - 1} others" if len(names) > 1 else ""
+    return FailedPreconditionError(
+        f"{who}: {names[0]!r}{more} changed since the last step, and the store has other values; call assign() after the"
+        " change, on every worker, or change parameters before the optimizer is made"
+    )
+
+
+@contextlib.contextmanager
+def equally_often(remedy: str) -> Iterator[None]:
+    """Add a remedy to the error of a step that another worker does not make.
+
+    Args:
+        remedy: the call by which a worker takes part in a step that it would skip.
+    """
+    try:
+        yield
+    except (DeadlineExceededError, UnavailableError) as error:
+        if not _together.lacks_remedy(error):
+            raise
+        raise type(error)(
+            f"{error}; every worker makes the same number of steps: a worker that skips a step {remedy}"
+        ) from None
+
+
+def unfreezing(parameters: Collection[Any]) -> contextlib.AbstractContextManager[None]:
+    """Return a block that waits for the keys of unfrozen parameters, whose error says that every worker unfreezes them.
+
+    Args:
+        parameters: those that this step has unfrozen; where there are none, errors stay as they are.
+    """
+    if not parameters:
+        return contextlib.nullcontext()
+    return _together.called_by_all(
+        "every worker makes the same number of steps, and unfreezes the same parameters before the same step"
+    )
+
+
+def _has_updater(kv: KVStore) -> bool:
+    """Return whether this worker knows of an updater of the store."""
+    return kv._updater is not None or kv._native is not None or kv._running is not None
+
+
+def _runs(kv: KVStore, optimizer: Optimizer | Program) -> bool:
+    """Return whether the store runs this very optimizer."""
+    if isinstance(optimizer, Program):
+        return kv._native is optimizer._native
+    return getattr(kv._updater, "optimizer", None) is optimizer
+
+
+def divisor_of(kv: KVStore, average: bool) -> int:
+    """Return what a sum is divided by to be a mean; each push of an asynchronous store is an update of its own."""
+    return kv.num_workers if average and not _core.is_async(kv.type) else 1
+
+
+def keys_there(kv: KVStore, known: Iterable[str]) -> set[str]:
+    """Return the keys that the servers have, of the store that has some known keys.
+
+    Raises:
+        UnavailableError: a server has not answered.
+    """
+    stores: dict[int, set[str]] = {}
+    status = kv.status()
+    for number, server in enumerate(status["servers"]):
+        if server["error"]:
+            raise UnavailableError(f"server {number} does not say which keys it has: {server['error']}")
+    for entry in status["keys"]:
+        stores.setdefault(entry["store"], set()).add(entry["key"])
+    found = [names for names in stores.values() if names.issuperset(known)]
+    return set.intersection(*found) if found else set()
+
+
+def check_sums(who: str, kv: KVStore, instead: str) -> None:
+    """Raise where a store does not give every worker the sums as they are.
+
+    Args:
+        who: who needs them.
+        instead: what a worker that has lived before in its job can use.
+    """
+    if _core.is_async(kv.type):
+        raise FailedPreconditionError(f"{who}: {kv.type} has no sums of all workers; dist_sync has, or use {instead}")
+    if kv.rejoined:
+        raise FailedPreconditionError(
+            f"{who}: this worker has lived before in this job, because it was started again or the job goes on from a snapshot, and"
+            " no server has the parameters; start the job without --restore from a checkpoint of the model, or use"
+            f" {instead}, with which the servers have them"
+        )
+    if kv._saves_by_itself:
+        raise FailedPreconditionError(
+            f"{who}: the store saves snapshots by itself, which would have sums of gradients and no parameters; start the job"
+            f" without --snapshot-every and save the model and its optimizer, or use {instead}"
+        )
+    if _has_updater(kv):
+        raise FailedPreconditionError(
+            f"{who}: the store has an updater, and the sums are needed as they are; kv.set_updater(None) takes it away"
+        )
+
+
+def check_optimizer(who: str, kv: KVStore, optimizer: Any) -> None:
+    """Raise where a store would change no parameters, or would change those of others in another way than before."""
+    if optimizer is None:
+        if kv.rank == 0 and not _has_updater(kv):
+            raise FailedPreconditionError(
+                f"{who}: no optimizer, and the store assigns what is pushed; give one of mx.optimizer"
+            )
+        return
+    if not isinstance(optimizer, (Optimizer, Program)):
+        raise InvalidArgumentError(
+            f"{who}: optimizer of type {type(optimizer).__qualname__}; one of mx.optimizer, a Program or None is needed"
+        )
+    if optimizer in _averaged:
+        raise FailedPreconditionError(f"{who}: the optimizer is another KVOptimizer's; make one for each")
+    if _has_updater(kv) and not _runs(kv, optimizer):
+        raise FailedPreconditionError(
+            f"{who}: the store has an updater, with which it changes all its keys; optimizer=None uses that one,"
+            " kv.set_updater(None) takes it away, and another store can have another"
+        )
+
+
+@contextlib.contextmanager
+def running(kv: KVStore, optimizer: Optimizer | Program | None, divisor: int = 1) -> Iterator[None]:
+    """Have a store run an optimizer that divides sums; where the block fails, both are as before."""
+    was_running = optimizer is None or _runs(kv, optimizer)
+    scale = optimizer.rescale_grad if isinstance(optimizer, Optimizer) else 1.0
+    try:
+        if isinstance(optimizer, Optimizer):
+            if divisor > 1:
+                optimizer.rescale_grad = scale / divisor
+            kv.set_optimizer(optimizer)
+        elif optimizer is not None:
+            kv.set_updater(optimizer)
+        yield
+    except BaseException:
+        if not was_running:
+            with contextlib.suppress(Exception):  # the first failure is what the caller hears of
+                kv.set_updater(None)
+        if isinstance(optimizer, Optimizer) and divisor > 1:
+            with contextlib.suppress(Exception):
+                optimizer.rescale_grad = scale
+        raise
+    if isinstance(optimizer, Optimizer) and divisor > 1:
+        _averaged.add(optimizer)

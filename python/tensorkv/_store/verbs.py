@@ -1,0 +1,750 @@
+"""The verbs of a store that carry values: init, push, pull, pushpull, broadcast.
+
+Each takes one key or a list of keys. With ``async_op=True`` a verb starts the operation and returns its Ticket.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+
+from .. import _core, ticket
+from .._array.elements import is_row_sparse
+from .._part import part_of
+from ..errors import InvalidArgumentError
+from . import trees as _trees
+from .row_verbs import KVStoreRows, check_priority, title
+from .together import called_by_all, created_by_all
+
+if TYPE_CHECKING:
+    from .._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Targets, Tree
+    from ..ndarray import NDArray
+    from ..sparse import RowSparseNDArray
+    from ..ticket import Ticket
+
+A = TypeVar("A")
+
+
+def nothing() -> None:
+    """Return None, the result of a push."""
+
+
+def _like(arrays: Any, example: Any) -> Any:
+    """Return arrays in the framework of an example, if there is one."""
+    if example is None:
+        return arrays
+    from .._array import interop as _interop
+
+    return _interop.like(arrays, example)
+
+
+def _each_like(arrays: list[Any], examples: list[Any]) -> list[Any]:
+    return [_like(array, example) for array, example in zip(arrays, examples, strict=True)]
+
+
+def _empty_like(who: str, array: Any) -> NDArray | RowSparseNDArray:
+    """Return a new array with the shape, the dtype and the context of an array of any framework."""
+    from ..ndarray import NDArray, sparse
+
+    if is_row_sparse(array):
+        return sparse.zeros("row_sparse", array.shape, array.context, array.dtype_name)
+    try:
+        view = _core._view_of(NDArray, array, False)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{who}: {error}") from None
+    return _core._empty(NDArray, list(view.shape), view.dtype_name, *view._context)
+
+
+@part_of("KVStore")
+class KVStoreVerbs(KVStoreRows):
+    """The part of KVStore that carries values."""
+
+    def _meets(self, key: Any, value: Any) -> None:
+        """Look at new keys before they are made."""
+
+    @overload
+    def init(self, key: Key, value: Arrays, *, mode: Mode | None = None, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def init(self, key: Key, value: Arrays, *, mode: Mode | None = None, async_op: Literal[True]) -> Ticket[None]: ...
+    @overload
+    def init(self, key: Key, value: Arrays, *, mode: Mode | None = None, async_op: bool) -> Ticket[None] | None: ...
+    @overload
+    def init(
+        self, key: Keys[K], value: ArraysOfKeys, *, mode: Mode | None = None, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def init(
+        self, key: Keys[K], value: ArraysOfKeys, *, mode: Mode | None = None, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def init(
+        self, key: Keys[K], value: ArraysOfKeys, *, mode: Mode | None = None, async_op: bool
+    ) -> Ticket[None] | None: ...
+    @overload
+    def init(self, key: Tree, *, mode: Mode | None = None, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def init(self, key: Tree, *, mode: Mode | None = None, async_op: Literal[True]) -> Ticket[None]: ...
+    def init(
+        self,
+        key: Key | Keys[Any] | Tree,
+        value: Arrays | ArraysOfKeys | None = None,
+        *,
+        mode: Mode | None = None,
+        async_op: bool = False,
+    ) -> Ticket[None] | None:
+        """Create each key with a copy of its value; shape and dtype stay those of the value.
+
+        Args:
+            key: an int (64-bit, also NumPy integers) or a str, or a list of them; one kind per store. Or a tree: a dict of
+                names and values, or a NamedTuple, which may nest: the key of an array is the names on the way to it with
+                dots between them. In a tree a tuple has the parts 0, 1 and so on, and a list one array of each device. Where
+                JAX is loaded, what it knows as a container, such as a dataclass that is registered, is one too.
+            value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
+                a list of the same length. A row-sparse one (of `mx.nd.sparse` or SciPy, a ``torch.sparse_coo`` tensor) makes
+                a key that is kept by rows.
+            mode: ``'sync'`` or ``'async'``, of these keys in a distributed store; default that of the store. A store in one
+                process takes it and has one mode.
+            async_op: return a Ticket, which is done when the keys are there; until then the values must not change.
+
+        In a distributed store rank 0 creates the key and the others find it: they wait for rank 0, and the shapes and
+        dtypes of all ranks have to be equal, as have the modes: every worker makes the same stores in the same order.
+        Under ``on_death='continue'`` the lowest rank that lives creates keys when rank 0 is dead or has left. What
+        is wrong with the arguments is found before anything is created; where a server or rank 0 is lost on the way, keys
+        of the list that were created before stay (``key in kv`` tells which), and a key that was created in part can be
+        tried again.
+
+        Raises:
+            AlreadyExistsError: a key is there already, or stands twice in the call. No key of the call was created.
+            InvalidArgumentError: int and str keys in one store, lists of different lengths, no array; in a distributed
+                store another shape, dtype or mode than rank 0's.
+            DeadlineExceededError, UnavailableError: in a distributed store rank 0 or a server did not come, or is dead, or
+                rank 0 has closed the store.
+            FailedPreconditionError: this worker has been started again, and all workers had closed the store before.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.ones((2, 3)))
+            >>> kv.init(['a'], [mx.nd.zeros((2,))])
+            Traceback (most recent call last):
+            tensorkv.errors.InvalidArgumentError: init 'a': a string key, the store has integer keys
+        """
+        if mode not in (None, "sync", "async"):
+            raise InvalidArgumentError(f"{title('init', key)}: mode {mode!r}; there are sync and async")
+        own = mode or ""
+        if _trees.is_tree(key):
+            _trees.alone("init", value)
+            key, value, _ = _trees.flatten("init", key)
+        self._meets(key, value)
+        if async_op:
+            return ticket.in_thread(lambda: self._init_by_all(key, value, own), title("init", key))
+        self._init_by_all(key, value, own)
+        return None
+
+    def _init_by_all(self, key: Any, value: Any, mode: str) -> None:
+        with created_by_all("init"):
+            self._init_given(key, value, mode)
+
+    def assign(self, key: Key | Keys[Any] | Tree, value: Arrays | ArraysOfKeys | None = None) -> None:
+        """Give keys new values, as a script does that loads weights into a running store.
+
+        The optimizer's states, its counts and the rounds of the keys stay. A push sums values and runs the updater;
+        assign does neither.
+
+        Args:
+            key: a key, a list of keys or a tree, as for `init`. Each key exists and stands once in the call.
+            value: an array of the key's shape and dtype; for a list of keys a list of the same length.
+
+        In a distributed store every worker calls it with the same keys, between two steps, and waits for the others.
+        The values of rank 0 count, or of the lowest rank that lives. Each worker's next pull has them.
+
+        Raises:
+            KeyNotFoundError: no such key. Nothing has changed.
+            InvalidArgumentError: another shape or dtype than the key's, a key twice. Nothing has changed.
+            FailedPreconditionError: a worker that was started again and has pushed nothing since; a round that has begun.
+            DeadlineExceededError, UnavailableError: another worker did not call it, or is dead.
+            UnimplementedError: a key that is kept by rows, whose rows `import_rows` replaces.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init('w', mx.nd.zeros((2,)))
+            >>> kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0))
+            >>> kv.assign('w', mx.nd.full((2,), 5))
+            >>> kv.push('w', mx.nd.ones((2,)))
+            >>> kv.pull('w').asnumpy().tolist()
+            [4.0, 4.0]
+        """
+        if _trees.is_tree(key):
+            _trees.alone("assign", value)
+            key, value, _ = _trees.flatten("assign", key)
+        with called_by_all("every worker calls assign"):
+            self._assign(key, value)
+
+    @overload
+    def push(self, key: Key, value: Arrays, priority: int = 0, *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def push(self, key: Key, value: Arrays, priority: int = 0, *, async_op: Literal[True]) -> Ticket[None]: ...
+    @overload
+    def push(self, key: Key, value: Arrays, priority: int = 0, *, async_op: bool) -> Ticket[None] | None: ...
+    @overload
+    def push(
+        self, key: Keys[K], value: ArraysOfKeys, priority: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def push(
+        self, key: Keys[K], value: ArraysOfKeys, priority: int = 0, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def push(self, key: Keys[K], value: ArraysOfKeys, priority: int = 0, *, async_op: bool) -> Ticket[None] | None: ...
+    @overload
+    def push(self, key: Tree, *, priority: int = 0, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def push(self, key: Tree, *, priority: int = 0, async_op: Literal[True]) -> Ticket[None]: ...
+    def push(
+        self,
+        key: Key | Keys[Any] | Tree,
+        value: Arrays | ArraysOfKeys | None = None,
+        priority: int = 0,
+        *,
+        async_op: bool = False,
+    ) -> Ticket[None] | None:
+        """Sum the values given for each key, from left to right, and hand the sum to the updater (default: assign).
+
+        Args:
+            key: a key or a list of keys. A key that stands twice counts as one with all its values. Or a tree, as of `init`;
+                of a list of trees, one of each device, the values are summed.
+            value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
+                of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed. Of a
+                row-sparse value the rows that it has count, and of a key that is kept by rows no other changes. Of another
+                key the other rows are zeros, but an optimizer that is lazy leaves them.
+            priority: in a distributed store messages that wait for a server leave in the order of their priority, the
+                highest first; others ignore it. Pushes of one key keep their order.
+            async_op: return a Ticket, which is done when the round is complete. Without it a push of a distributed store
+                returns when the arrays may be changed again, and its failure is raised by the next call on the key.
+
+        Returns:
+            None, or a Ticket with `async_op`.
+
+        Raises:
+            KeyNotFoundError: a key was never initialised.
+            InvalidArgumentError: another shape or dtype, an empty list, bool values in a sum.
+            DeadlineExceededError: another thread used a key longer than the patience.
+            FailedPreconditionError: the store is closed, was made before a fork, or the updater pushes its own key.
+            Exception: what the updater raised. In every case no key of the call has changed, nor what an optimizer or
+                `state` keeps for it.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.zeros((2,)))
+            >>> kv.push(3, [mx.nd.ones((2,)), mx.nd.ones((2,)) * 2])
+            >>> kv.pull(3).asnumpy()
+            array([3., 3.], dtype=float32)
+        """
+        running = self._running
+        if self._own or (running is not None and running.is_watching):
+            with self._turns(key):
+                return self._give(key, value, priority, async_op)
+        return self._give(key, value, priority, async_op)
+
+    def _give(self, key: Any, value: Any, priority: int, async_op: bool) -> Ticket[None] | None:
+        """Push; what the optimizer needs to know is known."""
+        try:
+            if async_op:
+                return ticket.Ticket(self._push_async(key, value, priority), title("push", key), nothing)
+            self._push(key, value, priority)
+            return None
+        except TypeError:
+            if _trees.is_tree(key):
+                _trees.alone("push", value)
+                keys, values, _ = _trees.flatten("push", key)
+                return self.push(keys, values, priority, async_op=async_op)
+            check_priority("push", key, priority)
+            given = self._push_with_rows(key, value, priority, async_op)
+            if given is NotImplemented:
+                raise
+            return given  # type: ignore[no-any-return]
+
+    @overload
+    def pull(self, key: Tree, out: Tree, priority: int = 0, *, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def pull(self, key: Tree, out: Tree, priority: int = 0, *, async_op: Literal[True]) -> Ticket[None]: ...
+    @overload
+    def pull(self, key: Tree, out: None = None, priority: int = 0, *, async_op: Literal[False] = False) -> Any: ...
+    @overload
+    def pull(self, key: Tree, out: None = None, priority: int = 0, *, async_op: Literal[True]) -> Ticket[Any]: ...
+    @overload
+    def pull(
+        self,
+        key: Key,
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        async_op: Literal[False] = False,
+    ) -> NDArray: ...
+    @overload
+    def pull(
+        self, key: Key, out: Arrays, priority: int = 0, ignore_sparse: bool = True, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def pull(
+        self, key: Key, out: None = None, priority: int = 0, ignore_sparse: bool = True, *, async_op: Literal[True]
+    ) -> Ticket[NDArray]: ...
+    @overload
+    def pull(
+        self, key: Key, out: Arrays, priority: int = 0, ignore_sparse: bool = True, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def pull(
+        self, key: Key, out: None = None, priority: int = 0, ignore_sparse: bool = True, *, async_op: bool
+    ) -> Ticket[NDArray] | NDArray: ...
+    @overload
+    def pull(
+        self, key: Key, out: Arrays, priority: int = 0, ignore_sparse: bool = True, *, async_op: bool
+    ) -> Ticket[None] | None: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        async_op: Literal[False] = False,
+    ) -> list[NDArray]: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: ArraysOfKeys,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
+    def pull(
+        self, key: Keys[K], out: None = None, priority: int = 0, ignore_sparse: bool = True, *, async_op: Literal[True]
+    ) -> Ticket[list[NDArray]]: ...
+    @overload
+    def pull(
+        self, key: Keys[K], out: ArraysOfKeys, priority: int = 0, ignore_sparse: bool = True, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def pull(
+        self, key: Keys[K], out: None = None, priority: int = 0, ignore_sparse: bool = True, *, async_op: bool
+    ) -> Ticket[list[NDArray]] | list[NDArray]: ...
+    @overload
+    def pull(
+        self, key: Keys[K], out: ArraysOfKeys, priority: int = 0, ignore_sparse: bool = True, *, async_op: bool
+    ) -> Ticket[None] | None: ...
+    @overload
+    def pull(
+        self,
+        key: Key,
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: Literal[False] = False,
+    ) -> A: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: list[A],
+        async_op: Literal[False] = False,
+    ) -> list[A]: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: Literal[False] = False,
+    ) -> list[A]: ...
+    @overload
+    def pull(
+        self,
+        key: Key,
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: Literal[True],
+    ) -> Ticket[A]: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: list[A],
+        async_op: Literal[True],
+    ) -> Ticket[list[A]]: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: Literal[True],
+    ) -> Ticket[list[A]]: ...
+    @overload
+    def pull(
+        self,
+        key: Key,
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: bool,
+    ) -> Ticket[A] | A: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: list[A],
+        async_op: bool,
+    ) -> Ticket[list[A]] | list[A]: ...
+    @overload
+    def pull(
+        self,
+        key: Keys[K],
+        out: None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: A,
+        async_op: bool,
+    ) -> Ticket[list[A]] | list[A]: ...
+    def pull(
+        self,
+        key: Key | Keys[Any] | Tree,
+        out: Arrays | ArraysOfKeys | Tree | None = None,
+        priority: int = 0,
+        ignore_sparse: bool = True,
+        *,
+        like: Any = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Copy the value of each key into its outputs, or return it.
+
+        Args:
+            key: a key or a list of keys. Or a tree, as of `init`: `out` is a tree with the same names, or one of the same
+                form is returned, whose arrays are of the framework of those that were given.
+            out: for one key an array or a list of arrays of the key's shape, for a list of keys a list of such: NDArray,
+                NumPy, PyTorch or any other writable array. Converts between float dtypes. Where one array stands for
+                several keys it holds the last one. Autograd of PyTorch counts the call as a write to its tensors.
+            priority: as push.
+            ignore_sparse: leave row-sparse outputs as they are, as MXNet does; False gives them all rows that are not zero.
+                Without `out` a key that is kept by rows gives all rows as a dense array.
+            like: where there is no `out`, the framework of this array is that of the result; where it is another framework's
+                and lies on the host, the result does too, wherever the key is.
+            async_op: return a Ticket; its wait gives what pull would have given.
+
+        Returns:
+            A Ticket with `async_op`; None with `out`; else a new NDArray with the key's shape, dtype and context, a list of
+            them for a list of keys. The context of a key is cpu(0), but in a `device` or `nccl` store the GPU that is its home
+            from the first push of arrays of GPUs on, until `load`.
+
+        Raises:
+            KeyNotFoundError: a key was never initialised.
+            InvalidArgumentError: another shape, a dtype that does not convert, `like` beside `out`; a read-only output, one whose
+                elements share memory, a JAX array, a tensor that requires grad; `like` an array of JAX, where the key has 64
+                bits and jax_enable_x64 is not set. No output was written.
+            DeadlineExceededError, FailedPreconditionError: as push.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init('w', mx.nd.ones((2,)))
+            >>> a = np.zeros(2, np.float32)
+            >>> kv.pull('w', out=a)
+            >>> a
+            array([1., 1.], dtype=float32)
+        """
+        if out is not None:
+            if like is not None:
+                raise InvalidArgumentError("pull: `out` and `like`; the framework of `out` is that of the result")
+            try:
+                if async_op:
+                    return ticket.Ticket(self._pull_async(key, out, priority), title("pull", key), nothing)
+                return self._pull(key, out, priority)
+            except TypeError:
+                if _trees.is_tree(key):
+                    keys, _, _ = _trees.flatten("pull", key)
+                    return self.pull(keys, _trees.outputs("pull", keys, out), priority, async_op=async_op)
+                check_priority("pull", key, priority)
+                taken = self._pull_with_rows(key, out, priority, ignore_sparse, async_op)
+                if taken is NotImplemented:
+                    raise
+                return taken
+        try:
+            fresh = self._fresh("pull", key)
+            if async_op:
+                return ticket.Ticket(
+                    self._pull_async(key, fresh, priority), title("pull", key), functools.partial(_like, fresh, like)
+                )
+            self._pull(key, fresh, priority)
+            return _like(fresh, like)
+        except TypeError:
+            if _trees.is_tree(key):
+                return self._pull_tree(key, priority, like, async_op)
+            check_priority("pull", key, priority)
+            whole = self._pull_whole(key, priority, lambda fresh: _like(fresh, like), async_op)
+            if whole is NotImplemented:
+                raise
+            return whole
+
+    def _pull_tree(self, tree: Any, priority: int, like: Any, async_op: bool) -> Any:
+        """Return values in the form of a tree, each like its leaf, or like `like`."""
+        keys, leaves, form = _trees.flatten("pull", tree)
+        fresh = self._fresh("pull", keys)
+
+        def result_of(arrays: list[Any]) -> Any:
+            examples = [like] * len(keys) if like is not None else _trees.examples(leaves)
+            return form(_each_like(arrays, examples))
+
+        try:
+            operation = self._pull_async(keys, fresh, priority)
+        except TypeError:
+            whole = self._pull_whole(keys, priority, result_of, async_op)
+            if whole is NotImplemented:
+                raise
+            return whole
+        pending: Ticket[Any] = ticket.Ticket(operation, title("pull", keys), lambda: result_of(fresh))
+        return pending if async_op else pending.wait()
+
+    @overload
+    def pushpull(
+        self, key: Key, value: Arrays, out: Arrays, priority: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def pushpull(
+        self, key: Key, value: Arrays, out: Arrays, priority: int = 0, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def pushpull(
+        self, key: Key, value: Arrays, out: Arrays, priority: int = 0, *, async_op: bool
+    ) -> Ticket[None] | None: ...
+    @overload
+    def pushpull(
+        self,
+        key: Keys[K],
+        value: ArraysOfKeys,
+        out: ArraysOfKeys,
+        priority: int = 0,
+        *,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
+    def pushpull(
+        self, key: Keys[K], value: ArraysOfKeys, out: ArraysOfKeys, priority: int = 0, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def pushpull(
+        self, key: Keys[K], value: ArraysOfKeys, out: ArraysOfKeys, priority: int = 0, *, async_op: bool
+    ) -> Ticket[None] | None: ...
+    @overload
+    def pushpull(
+        self, key: Key, value: Targets, out: None = None, priority: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def pushpull(
+        self, key: Key, value: Arrays, out: None = None, priority: int = 0, *, async_op: Literal[False] = False
+    ) -> Any: ...
+    @overload
+    def pushpull(
+        self, key: Key, value: Arrays, out: None = None, priority: int = 0, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def pushpull(self, key: Key, value: Arrays, out: None = None, priority: int = 0, *, async_op: bool) -> Any: ...
+    @overload
+    def pushpull(
+        self, key: Keys[K], value: Targets, out: None = None, priority: int = 0, *, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def pushpull(
+        self,
+        key: Keys[K],
+        value: ArraysOfKeys,
+        out: None = None,
+        priority: int = 0,
+        *,
+        async_op: Literal[False] = False,
+    ) -> Any: ...
+    @overload
+    def pushpull(
+        self, key: Keys[K], value: ArraysOfKeys, out: None = None, priority: int = 0, *, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    @overload
+    def pushpull(
+        self, key: Keys[K], value: ArraysOfKeys, out: None = None, priority: int = 0, *, async_op: bool
+    ) -> Any: ...
+    @overload
+    def pushpull(
+        self, key: Tree, *, out: Tree | None = None, priority: int = 0, async_op: Literal[False] = False
+    ) -> Any: ...
+    @overload
+    def pushpull(
+        self, key: Tree, *, out: Tree | None = None, priority: int = 0, async_op: Literal[True]
+    ) -> Ticket[None]: ...
+    def pushpull(
+        self,
+        key: Key | Keys[Any] | Tree,
+        value: Arrays | ArraysOfKeys | None = None,
+        out: Arrays | ArraysOfKeys | Tree | None = None,
+        priority: int = 0,
+        *,
+        async_op: bool = False,
+    ) -> Any:
+        """Push, then pull, in one pass over memory. Without `out` the values themselves take the result.
+
+        Row-sparse values need an `out`, dense or row-sparse, which gets all rows.
+
+        Args:
+            key, value, priority: as push.
+            out: as pull.
+            async_op: return a Ticket, which is done when the outputs are written.
+
+        Returns:
+            None, or a Ticket with `async_op`; for JAX values without `out`, a new JAX array of the key's shape and dtype, a
+            list for a list of keys.
+
+        Raises:
+            As push and pull; then neither the store nor an output has changed.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> kv.init(3, mx.nd.zeros((2,)))
+            >>> grads = [mx.nd.ones((2,)), mx.nd.ones((2,))]
+            >>> kv.pushpull(3, grads)
+            >>> grads[0].asnumpy()
+            array([2., 2.], dtype=float32)
+        """
+        running = self._running
+        if not self._own and (running is None or not running.is_watching):
+            return self._exchange(key, value, out, priority, async_op)
+        if _trees.is_tree(key):
+            return self._pushpull_tree(key, value, out, priority, async_op)
+        with self._turns(key) as asks:
+            result = self._exchange(key, value, out, priority, async_op, is_turn=asks)
+        # Other threads have their turn while this one waits for the round.
+        return result.wait() if asks and not async_op else result
+
+    def _exchange(self, key: Any, value: Any, out: Any, priority: int, async_op: bool, is_turn: bool = False) -> Any:
+        """Push and pull; of a turn of this thread return a Ticket in any case."""
+        try:
+            if async_op or is_turn:
+                operation = self._pushpull_async(key, value, out, priority)
+                if operation is not None:
+                    return ticket.Ticket(operation, title("pushpull", key), nothing)
+                if async_op:
+                    raise InvalidArgumentError(
+                        f"{title('pushpull', key)}: JAX values need an `out` where async_op is set"
+                    )
+            elif self._pushpull(key, value, out, priority):
+                return None
+            # JAX arrays cannot take the result: it comes back as new ones.
+            fresh = self._fresh("pushpull", key)
+            if is_turn:
+                operation = self._pushpull_async(key, value, fresh, priority)
+                assert operation is not None  # there is an `out`
+                return ticket.Ticket(operation, title("pushpull", key), functools.partial(_like, fresh, value))
+            self._pushpull(key, value, fresh, priority)
+            return _like(fresh, value)
+        except TypeError:
+            if _trees.is_tree(key):
+                return self._pushpull_tree(key, value, out, priority, async_op)
+            check_priority("pushpull", key, priority)
+            taken = self._pushpull_with_rows(key, value, out, priority, async_op or is_turn)
+            if taken is NotImplemented:
+                raise
+            return taken
+
+    def _pushpull_tree(self, tree: Any, value: Any, out: Any, priority: int, async_op: bool) -> Any:
+        _trees.alone("pushpull", value)
+        keys, values, form = _trees.flatten("pushpull", tree)
+        outs = None if out is None else _trees.outputs("pushpull", keys, out)
+        result = self.pushpull(keys, values, outs, priority, async_op=async_op)
+        return form(result) if isinstance(result, list) else result
+
+    @overload
+    def broadcast(self, key: Key, value: Arrays, out: Arrays, priority: int = 0) -> None: ...
+    @overload
+    def broadcast(self, key: Keys[K], value: ArraysOfKeys, out: ArraysOfKeys, priority: int = 0) -> None: ...
+    @overload
+    def broadcast(self, key: Tree, *, out: Tree, priority: int = 0) -> None: ...
+    @overload
+    def broadcast(self, key: Tree, *, priority: int = 0) -> Any: ...
+    def broadcast(
+        self,
+        key: Key | Keys[Any] | Tree,
+        value: Arrays | ArraysOfKeys | None = None,
+        out: Arrays | ArraysOfKeys | Tree | None = None,
+        priority: int = 0,
+    ) -> Any:
+        """Init, then pull of the same keys: every output gets the initial value.
+
+        Args:
+            key, value: as init; the keys must be new.
+            out: as pull. Of a tree the values can come back without it.
+            priority: as push, for the pull.
+
+        Returns:
+            None; of a tree without `out`, new arrays in the form of the tree, each of the framework of its value.
+
+        Raises:
+            As init and pull; then no key was created and no output written.
+
+        Example:
+            >>> kv = mx.kv.create('local')
+            >>> outs = [mx.nd.zeros((2,), mx.cpu(i)) for i in range(2)]
+            >>> kv.broadcast('w', mx.nd.ones((2,)), out=outs)
+            >>> outs[1].asnumpy()
+            array([1., 1.], dtype=float32)
+            >>> kv.broadcast({'scale': np.ones(2, np.float32)})
+            {'scale': array([1., 1.], dtype=float32)}
+        """
+        if _trees.is_tree(key):
+            return self._broadcast_tree(key, value, out, priority)
+        if out is None:
+            raise InvalidArgumentError(f"{title('broadcast', key)}: no `out`; arrays that take the value are needed")
+        self._meets(key, value)
+        with created_by_all("broadcast"):
+            try:
+                self._broadcast(key, value, out, priority)
+            except TypeError:
+                check_priority("broadcast", key, priority)
+                if not self._broadcast_with_rows(key, value, out, priority):
+                    raise
+        return None
+
+    def _broadcast_tree(self, tree: Any, value: Any, out: Any, priority: int) -> Any:
+        _trees.alone("broadcast", value)
+        keys, values, form = _trees.flatten("broadcast", tree)
+        if out is not None:
+            self.broadcast(keys, values, _trees.outputs("broadcast", keys, out), priority)
+            return None
+        examples = _trees.examples(values)
+        fresh = [_empty_like(f"broadcast {key!r}", example) for key, example in zip(keys, examples, strict=True)]
+        self.broadcast(keys, values, fresh, priority)
+        return form(_each_like(fresh, examples))

@@ -1,0 +1,1 @@
+"""Optimizers, updaters and functions that servers run."""

@@ -1,0 +1,307 @@
+"""What a store holds of a function that was given to ``set_updater``."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .. import _core
+from ..errors import FailedPreconditionError, InvalidArgumentError
+from ..ndarray import NDArray, zeros
+from . import probe as _probe
+from . import reading as _trace
+from . import states as _states
+from .reading import NARROW, computed_in
+
+if TYPE_CHECKING:
+    from .._types import Key
+    from ..optimizer import Updater
+
+_local = threading.local()  # `call`: the Call that this thread is in
+
+
+class Step(Protocol):
+    """The update of one key by one push."""
+
+    def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
+        """Update the key by the sum of what was pushed, which is float32 where the value has 16-bit floats."""
+        ...
+
+    def undo(self) -> None:
+        """Give what is kept for the key the content that it had when the step was made; may be called again."""
+        ...
+
+
+class Steps(Protocol):
+    """What a store of one process has for its keys: it makes a step for each key of a push, and runs it.
+
+    Where the push fails, or a step is interrupted, it undoes the steps of the push, the last one first.
+    """
+
+    def begin(self, key: Key, stored: NDArray) -> Step:
+        """Return the next update of a key; changes nothing."""
+        ...
+
+    def forget(self, key: Key) -> None:
+        """Drop what is kept for a key that is deleted."""
+        ...
+
+    def pack_states(self) -> bytes | None:
+        """Return what is kept for all keys, for a snapshot; None: nothing."""
+        ...
+
+    def put_states(self, content: bytes | None) -> None:
+        """Replace what is kept for all keys by what `pack_states` returned."""
+        ...
+
+
+class UpdaterSteps:
+    """An updater of an optimizer, whose counts and states are those of its last push that did not fail."""
+
+    def __init__(self, updater: Updater) -> None:
+        """Leave the states with the updater."""
+        self.updater = updater
+        self._loaded: set[Key] = set()  # keys whose states a snapshot had, on the CPU
+
+    def begin(self, key: Key, stored: NDArray) -> Step:
+        """Return the next update of a key."""
+        if key in self._loaded:
+            self._loaded.discard(key)
+            held = self.updater.states
+            held[key] = _states.in_context(held.get(key), stored.context)
+        return UpdaterStep(self.updater, key)
+
+    def forget(self, key: Key) -> None:
+        """Drop the state of a key, and its count of updates."""
+        self.updater._forget(key)
+
+    def pack_states(self) -> bytes | None:
+        """Return the states of the updater and the counts of its optimizer."""
+        return self.updater._pack()
+
+    def put_states(self, content: bytes | None) -> None:
+        """Replace both."""
+        self.updater._unpack(content)
+        self._loaded = set(self.updater.__dict__.get("_held", ()))
+
+
+class UpdaterStep:
+    """One call of an updater for one key."""
+
+    __slots__ = ("_undo", "_updater")
+
+    def __init__(self, updater: Updater, key: Key) -> None:
+        """Copy what the update may change."""
+        self._updater = updater
+        self._undo: Callable[[], None] = updater._undo_of(key)
+
+    def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
+        """Call the updater; it gets 16-bit floats as float32, but for a weight whose master it keeps."""
+        if self._updater._keeps_master(stored):
+            self._updater(key, input, stored)
+        else:
+            _run_wide(self._updater, key, input, stored)
+
+    def undo(self) -> None:
+        """Give the updater's count and states of the key the content that they had."""
+        self._undo()
+
+
+def _is_late(function: Any) -> str | None:
+    """Return how a call of a function puts its work off, or None for one that does it."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not inspect.isroutine(function) and not isinstance(function, type):
+        function = getattr(type(function), "__call__", function)  # noqa: B004  # async or not
+    if inspect.iscoroutinefunction(function):
+        return "an async function, whose call makes a coroutine"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return "a generator function, whose call makes an iterator"
+    return None
+
+
+def check_arguments(function: Callable[..., Any]) -> None:
+    """Raise if a function does not take the arguments of an updater, or does not run when it is called."""
+    late = _is_late(function)
+    if late is not None:
+        raise InvalidArgumentError(
+            f"set_updater: {_trace.title_of(function)} is {late} and updates nothing; write a plain def"
+        )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of what is written in C
+        return
+    try:
+        signature.bind(None, None, None)
+    except TypeError:
+        title = _trace.title_of(function)
+        raise InvalidArgumentError(
+            f"set_updater: {title} takes {signature}; an updater takes (key, input, stored): the key, the sum of what was"
+            " pushed, and the stored value, which it changes in place"
+        ) from None
+
+
+class Called:
+    """A function that a store of one process calls at each push, and the states that it has named."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Begin without states."""
+        self.function = function
+        self.states: dict[Any, dict[str, NDArray]] = {}
+
+    def begin(self, key: Key, stored: NDArray) -> Step:
+        """Return the next call for a key."""
+        return Call(self, key, stored)
+
+    def forget(self, key: Key) -> None:
+        """Drop the states of a key."""
+        self.states.pop(key, None)
+
+    def pack_states(self) -> bytes | None:
+        """Return the states of all keys, for a snapshot; None: there are none."""
+        return _states.pack(dict(self.states), "save") if self.states else None
+
+    def put_states(self, content: bytes | None) -> None:
+        """Replace the states of all keys."""
+        states = {} if content is None else _states.unpack(content, "load")
+        if any(not isinstance(held, dict) for held in states.values()):
+            raise InvalidArgumentError(
+                f"load: the states are not those of a function, as {_trace.title_of(self.function)} is; "
+                "set_optimizer with the optimizer that was saved comes first"
+            )
+        self.states = states
+
+    def explain(self, key: Key) -> str:
+        """Say what a push does."""
+        names = ", ".join(self.states.get(key, ())) or "none yet"
+        return f"each push calls the Python function {_trace.title_of(self.function)}; states of this key: {names}\n"
+
+
+class Call:
+    """One call of a function for one key."""
+
+    __slots__ = ("_before", "_called", "_key", "_stored")
+
+    def __init__(self, called: Called, key: Key, stored: NDArray) -> None:
+        """Have named no state yet."""
+        self._called, self._key, self._stored = called, key, stored
+        self._before: dict[str, NDArray | None] | None = None
+
+    def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
+        """Call the function, which may ask for states of the key meanwhile; 16-bit floats are rounded once, behind it."""
+        _run_wide(self._call, key, input, stored)
+
+    def _call(self, key: Key, input: NDArray, stored: NDArray) -> None:
+        outer = getattr(_local, "call", None)
+        _local.call = self
+        try:
+            self._called.function(key, input, stored)
+        finally:
+            _local.call = outer
+
+    def state(self, name: str) -> NDArray:
+        """Return a state of the key, zeros at first; float32 for 16-bit floats, else of the key's dtype."""
+        _trace.check_state_name(name)
+        states = self._called.states.setdefault(self._key, {})
+        if self._before is None:
+            self._before = {}
+        if name not in self._before:
+            held = states.get(name)
+            if held is not None and held.context != self._stored.context:  # loaded from a snapshot
+                held = states[name] = held.as_in_context(self._stored.context)
+            self._before[name] = None if held is None else held.copy()
+            if held is None:
+                dtype = self._stored.dtype_name
+                states[name] = zeros(self._stored.shape, self._stored.context, computed_in(dtype))
+        return states[name]
+
+    def undo(self) -> None:
+        """Give the states what they had before the call."""
+        states = self._called.states.get(self._key, {})
+        for name, content in (self._before or {}).items():
+            if content is None:
+                states.pop(name, None)
+            else:
+                states[name] = content
+
+
+def _called_on(function: Callable[..., Any]) -> _probe.Call:
+    """Return a call of a function on arrays and states that the caller has."""
+    called = Called(function)
+
+    def call(key: Key, input: NDArray, stored: NDArray, states: dict[str, NDArray]) -> None:
+        called.states[key] = states
+        wide = input.astype("float32") if input.dtype_name in NARROW else input
+        try:
+            called.begin(key, stored).run(key, wide, stored)
+        finally:
+            called.forget(key)  # the states may be large, and the function lives as long as its store
+
+    return call
+
+
+def _run_wide(update: Callable[[Key, NDArray, NDArray], None], key: Key, input: NDArray, stored: NDArray) -> None:
+    """Call an update; it works on 16-bit floats as float32, which are rounded once, behind it."""
+    if stored.dtype_name not in NARROW:
+        update(key, input, stored)
+        return
+    wide = stored.astype("float32")
+    update(key, input, wide)
+    stored[...] = wide.astype(stored.dtype_name)
+
+
+class Read:
+    """A function that the servers of a distributed store run as a program; that of rank 0 counts."""
+
+    def __init__(self, function: Callable[..., Any], prints: bool) -> None:
+        """Have read nothing yet: the first key tells what the function is to work on; what it prints may be thrown away."""
+        self.function = function
+        self._reader = _trace.Reader(function, _called_on(function), prints)
+        self.program: _core.Program | None = None
+        self._first: Key | None = None  # the key that it was read for
+
+    @contextlib.contextmanager
+    def binding(self) -> Iterator[None]:
+        """Let keys bind the function to a program; where that is refused, it is bound as before."""
+        before = self.program, self._first
+        try:
+            yield
+        except BaseException:
+            self.program, self._first = before
+            raise
+
+    def free(self) -> None:
+        """Let the next key bind the function anew, because the store has none."""
+        self.program = self._first = None
+
+    def meet(self, key: Key, shape: tuple[int, ...], dtype: str) -> None:
+        """Read the function for a key, which has to give the same program as for the keys before.
+
+        Raises:
+            InvalidArgumentError: the function cannot be read, or does something else for this key.
+        """
+        program = self._reader.program(key, shape, dtype)
+        if self.program is None:
+            self.program, self._first = program, key
+        elif program.text != self.program.text:
+            raise InvalidArgumentError(
+                f"set_updater: {_trace.title_of(self.function)}: for key {key!r} another program than for {self._first!r}; "
+                "the servers of a store run one program for all keys"
+            )
+
+
+def state(name: str) -> Any:
+    """Return a state of the key that the function which runs now was called for."""
+    reading = _trace.current()
+    if reading is not None:
+        return reading.state(name)
+    call = getattr(_local, "call", None)
+    if call is None:
+        raise FailedPreconditionError(
+            f"state {name!r}: a state belongs to the function of set_updater, which asks for it"
+        )
+    return call.state(name)

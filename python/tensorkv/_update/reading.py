@@ -1,0 +1,380 @@
+"""Reading a function of ``set_updater`` as an update program, for stores whose servers run no Python.
+
+The function is called with arrays that have no elements: each operation on them becomes a statement of the program. What
+a program cannot say, a branch on elements for one, is an error that names the line of the function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import CodeType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import _core
+from .._array.elements import BITS, Elements, is_scalar
+from ..errors import InvalidArgumentError, KVError
+from . import probe as _probe
+from . import traced as _traced
+from .traced import KEPT, Refused, Traced, TracedNumpy, current, here, is_ours, refuse, scalar_text
+from .watch import Look, Watch, difference, line_that_stores
+
+if TYPE_CHECKING:
+    from .._types import Key
+
+__all__ = ["Refused", "current", "is_ours"]
+NARROW = ("float16", "bfloat16")
+
+
+def computed_in(dtype: str) -> str:
+    """Return the dtype that a function sees of a key, and that its states have."""
+    return "float32" if dtype in NARROW else dtype
+
+
+def _line_of(traceback: TracebackType | None) -> str | None:
+    """Return file and line of the user's innermost code in a traceback."""
+    found = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not is_ours(code.co_filename):
+            found = f"{code.co_filename}:{traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return found
+
+
+_TAKEN = ("sum", "value", "t", "n", "program", "param", "state", "scalar")
+_NUMBERS = ("inf", "infinity", "nan")
+_READS_MAX = 8  # behind the first
+
+
+def check_state_name(name: object) -> None:
+    """Refuse what no program can call a state."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name):
+        raise InvalidArgumentError(f"state {name!r}: a name is a letter, then letters, digits and _, 64 at most")
+    if name in _TAKEN or name.lower() in _NUMBERS:
+        raise InvalidArgumentError(
+            f"state {name!r}: programs call something else by that name; another one is needed, and none of"
+            f" {', '.join((*_TAKEN, *_NUMBERS))}"
+        )
+
+
+class Reading:
+    """One call of a function with arrays that have no elements."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
+        """Know what a function may ask of its arrays."""
+        dtype = computed_in(dtype)
+        self.shape = shape
+        self.dtype: Any = dtype if dtype in BITS else np.dtype(dtype).type
+        self.type: np.dtype[Any] = np.dtype(BITS.get(dtype, dtype))  # as NumPy's functions see it
+        self.refusal: Refused | None = None  # the first one, also if the function has caught it
+        self.statements: list[str] = []
+        self.lines: list[str] = []  # of the function, one for each statement
+        self.states: dict[str, Traced] = {}
+        self.input = Traced(self, "sum")
+        self.stored = Traced(self, "value")
+
+    def check(self) -> None:
+        """Refuse an array of an earlier call."""
+        if current() is not self:
+            refuse(f"an array of an earlier call{KEPT}")
+
+    def operand(self, value: Any) -> str:
+        """Return the word of a statement for a value."""
+        if isinstance(value, _traced.Array):
+            value._reading.check()
+            return value._content
+        if isinstance(value, Elements) or (isinstance(value, np.ndarray) and value.ndim > 0):
+            refuse(f"an array that is not of the key, of shape {value.shape}; only numbers are part of a program{KEPT}")
+        if not is_scalar(value):
+            refuse(f"arithmetic with {type(value).__name__}")
+        return scalar_text(value)
+
+    def make(self, op: str, *operands: Any) -> str:
+        """Append a statement on values; return its name."""
+        return self.add(op, [self.operand(one) for one in operands])
+
+    def numpy(self, ufunc: Any, inputs: tuple[Any, ...], out: TracedNumpy | None = None) -> TracedNumpy:
+        """Record one of NumPy's functions of elements, which may write to one of its arrays."""
+        self.check_axes(f"np.{ufunc.__name__}")
+        content, made = _traced.record(self, ufunc, inputs)
+        if out is None:
+            return TracedNumpy(self, content, made)
+        ufunc(*[self.dummy(one) for one in inputs], out=np.ones(1, out._type))  # raises where NumPy does not cast
+        out._set(content)
+        return out
+
+    def dummy(self, value: Any) -> Any:
+        """Return a number, or an array of one element with the dtype of one without elements."""
+        self.operand(value)
+        return np.ones(1, value._type) if isinstance(value, _traced.Array) else value
+
+    def check_type(self, who: str, found: np.dtype[Any], *wanted: np.dtype[Any]) -> None:
+        """Refuse a computation of NumPy in another dtype than the program's."""
+        if found not in wanted:
+            refuse(
+                f"{who} computes in {found}, and the program of this key in {self.type}; "
+                "write float(x) for a number of NumPy, and .astype(weight.dtype) for masks"
+            )
+
+    def check_axes(self, who: str) -> None:
+        """Refuse NumPy's functions of a key without axes, of which they make numbers and not arrays."""
+        if not self.shape:
+            refuse(f"{who} of a key of shape (), which makes a number; functions of mx.nd make arrays")
+
+    def add(self, op: str, operands: list[str]) -> str:
+        """Append a statement; return its name."""
+        self.check()
+        if len(self.statements) == _core.Program.INSTRUCTIONS_MAX:
+            refuse(f"more than {_core.Program.INSTRUCTIONS_MAX} operations; a loop over elements?")
+        name = f"_{len(self.statements) + 1}"
+        self.statements.append(f"{name} = {op} {' '.join(operands)}")
+        self.lines.append(here())
+        return name
+
+    def state(self, name: str) -> Traced:
+        """Return the state of that name."""
+        check_state_name(name)
+        if name not in self.states:
+            if len(self.states) == _core.Program.STATES_MAX:
+                refuse(f"more than {_core.Program.STATES_MAX} states")
+            self.states[name] = Traced(self, name)
+        return self.states[name]
+
+    def text(self, name: str) -> str:
+        """Return the program that the call amounts to."""
+        stores = [f"{state} <- {array._content}" for state, array in self.states.items() if array._content != state]
+        lines = [f"program {name}", *(f"state {state}" for state in self.states), *self.statements, *stores]
+        return "\n".join([*lines, f"value <- {self.stored._content}", ""])
+
+
+@contextlib.contextmanager
+def _entered(reading: Reading) -> Iterator[None]:
+    _traced.local.reading = reading
+    try:
+        yield
+    finally:
+        _traced.local.reading = None
+
+
+def _read(function: Callable[..., Any], key: Key, shape: tuple[int, ...], dtype: str) -> Reading:
+    reading = Reading(shape, dtype)
+    try:
+        with _entered(reading):
+            function(key, reading.input, reading.stored)
+    except Exception:
+        if reading.refusal is None:
+            raise
+    if reading.refusal is not None:  # final, whatever the function has made of it
+        raise reading.refusal
+    return reading
+
+
+class _Output:
+    """Standard output, which drops what the threads in `muted` write."""
+
+    def __init__(self, real: Any) -> None:
+        """Mute nobody yet; `real` may be None, as `sys.stdout` of a process without one."""
+        self.real = real
+        self.muted: set[int] = set()
+
+    def write(self, text: str) -> int:
+        """Write, or drop."""
+        if self.real is None or threading.get_ident() in self.muted:
+            return len(text)
+        return int(self.real.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the real one otherwise."""
+        return getattr(self.real, name)
+
+
+_mute = threading.Lock()
+
+
+@contextlib.contextmanager
+def _muted() -> Iterator[None]:
+    """Throw away what this thread writes to standard output, and nothing of what others do."""
+    me = threading.get_ident()
+    with _mute:
+        now: Any = sys.stdout
+        output = now if isinstance(now, _Output) else _Output(now)
+        output.muted.add(me)
+        sys.stdout = output
+    try:
+        yield
+    finally:
+        with _mute:
+            output.muted.discard(me)
+            if not output.muted and sys.stdout is output:
+                sys.stdout = output.real
+
+
+def title_of(function: Any) -> str:
+    """Return the name of a function and where it stands."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):  # an object may answer every name
+        code = getattr(type(function).__call__, "__code__", None)
+    name = _name_of(function)
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else name
+
+
+def _name_of(function: Any) -> str:
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
+
+
+def _program_name(function: Any) -> str:
+    name = re.sub(r"[^A-Za-z0-9_]", "_", _name_of(function))[:64]
+    return name if re.match(r"[A-Za-z_]", name) else f"_{name}"[:64]
+
+
+def _rebound(function: Any) -> str:
+    """Return a hint where the function gives its last parameter's name to another object."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType) or code.co_argcount < 3:
+        return ""
+    name = code.co_varnames[code.co_argcount - 1]
+    line = line_that_stores(code, name)
+    if line is not None:
+        return f"; line {line} gives the name {name} to another array: write `{name}[:] = ...`"
+    return f"; write `{name}[:] = ...` or `{name} += ...`"
+
+
+class Reader:
+    """Reads one function for the keys of a store."""
+
+    def __init__(self, function: Callable[..., Any], call: _probe.Call, prints: bool) -> None:
+        """Know how the function is called with elements; its output may be thrown away."""
+        self._function = function
+        self._call = call
+        self._prints = prints
+        self._compared: set[tuple[str, str]] = set()  # programs and dtypes
+
+    def program(self, key: Key, shape: tuple[int, ...], dtype: str) -> _core.Program:
+        """Read the function for one key as a program.
+
+        The function is called twice without elements, and again while a call runs code that no call before it has run. All
+        calls have to amount to the same, and those after the first have to leave the values outside of the function as they
+        are. It is then called with elements, for which the program has to give the same bits. The output of all calls but the
+        first one is thrown away.
+
+        Raises:
+            InvalidArgumentError: servers cannot run the function; the message names the line.
+        """
+        where_ = f"set_updater: {title_of(self._function)} for key {key!r}"
+        watch = Watch(self._function)
+        with watch.watching(), contextlib.nullcontext() if self._prints else _muted():
+            first = self._read(where_, key, shape, dtype)
+        before = self._look(where_, watch)
+        name = _program_name(self._function)
+        text = first.text(name)
+        for _ in range(_READS_MAX):
+            size = watch.size()
+            with watch.watching(), _muted():
+                second = self._read(where_, key, shape, dtype)
+            is_known = watch.size() == size
+            self._check_outside(where_, watch, before, is_known)
+            if text != second.text(name):
+                raise InvalidArgumentError(
+                    f"{where_}: {_difference(first, second)}: a second call gives another program; a program "
+                    "holds no counter and nothing random (`kv.state` keeps arrays between updates)"
+                )
+            before = self._look(where_, watch)
+            if is_known:
+                break
+        if first.stored._content == "value":
+            raise InvalidArgumentError(f"{where_}: the stored value is not changed{_rebound(self._function)}")
+        program = _core.Program(text)
+        with _muted():
+            self._compare(where_, program, list(first.states), key, shape, dtype)
+        self._check_outside(where_, watch, before, is_known=True)
+        self._compared.add((text, dtype))
+        return program
+
+    def _read(self, where_: str, key: Key, shape: tuple[int, ...], dtype: str) -> Reading:
+        try:
+            return _read(self._function, key, shape, dtype)
+        except Refused as refusal:
+            raise InvalidArgumentError(f"{where_}: {refusal}") from None
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"{where_}: {_line_of(error.__traceback__)}: {error}") from None
+        except (KVError, MemoryError):
+            raise
+        except Exception as error:
+            line = _line_of(error.__traceback__) or "when it is called"
+            kept = KEPT if isinstance(error, KeyError) else ""
+            raise InvalidArgumentError(
+                f"{where_}: {line}: {type(error).__name__}: {error}; servers run no Python: the function is read as a program{kept}"
+            ) from error
+
+    def _look(self, where_: str, watch: Watch) -> Look:
+        """Return the values outside of the function; raise if one of them cannot be seen, or is another one each time."""
+        values = watch.look()
+        if watch.clock is not None:
+            raise InvalidArgumentError(f"{where_}: {watch.clock}: a program has no clock and nothing random")
+        iterator = values.iterator()
+        if iterator is not None:
+            raise InvalidArgumentError(
+                f"{where_}: it uses {iterator}, which gives something else each time; a program holds no iterator"
+            )
+        return values
+
+    def _check_outside(self, where_: str, watch: Watch, before: Look, is_known: bool) -> None:
+        """Raise if a call has changed a value outside of the function, or made one where all its code had run before."""
+        changed = difference(before, watch.look(), is_known)
+        if changed is not None:
+            line = watch.line_of(changed)
+            raise InvalidArgumentError(
+                f"{where_}: {f'{line}: ' if line else ''}a call changes {changed}; a program holds no counter, no schedule and "
+                "nothing random (`kv.state` keeps arrays between updates, and a rate that changes is a param of a mx.Program)"
+            )
+
+    def _compare(
+        self, where_: str, program: _core.Program, states: list[str], key: Key, shape: tuple[int, ...], dtype: str
+    ) -> None:
+        """Raise if the program gives other bits than the function."""
+        if math.prod(shape) > _probe.OWN_SHAPE_MAX:
+            small = _probe.small_shape(shape)
+            with contextlib.suppress(Exception):  # a function may ask for the shape
+                if _read(self._function, key, small, dtype).text(program.name) == program.text:
+                    shape = small
+        if math.prod(shape) > _probe.LARGEST:
+            raise InvalidArgumentError(
+                f"{where_}: a number of the program depends on the shape {shape}, which is too large to compare the program "
+                "with the function; compute the number outside of the function"
+            )
+        is_thorough = (program.text, dtype) not in self._compared
+        try:
+            with np.errstate(all="ignore"):
+                _probe.compare(program, self._call, key, shape, dtype, states, is_thorough)
+        except _probe.Difference as found:
+            raise InvalidArgumentError(
+                f"{where_}: {found}; use the operations of docs/programs.md on arrays of the key's dtype, or a mx.Program"
+            ) from None
+        except MemoryError:
+            raise
+        except Exception as error:
+            line = _line_of(error.__traceback__)
+            at = f"{line}: called with elements it raises " if line else ""
+            kind = "" if isinstance(error, KVError) else f"{type(error).__name__}: "
+            raise InvalidArgumentError(f"{where_}: {at}{kind}{error}") from error
+
+
+def _difference(first: Reading, second: Reading) -> str:
+    """Return the line of the function where two readings part."""
+    for mine, other, line in zip(first.statements, second.statements, first.lines, strict=False):
+        if mine != other:
+            return line
+    lines = max(first.lines, second.lines, key=len)
+    at = min(len(first.lines), len(second.lines))
+    return lines[at] if at < len(lines) else "at its end"

@@ -1,0 +1,279 @@
+"""What stores hold of an optimizer that they run without Python, and how its later changes reach them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import numbers
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from .. import _core
+from ..errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, KVError
+
+if TYPE_CHECKING:
+    from ..kvstore import KVStore
+    from ..optimizer import Optimizer
+
+
+class Owner(Protocol):
+    """Whom a table belongs to."""
+
+    def _is_watched(self) -> bool:
+        """Return whether somebody has to hear of changes."""
+        ...
+
+    def _changed(self, name: str) -> None:
+        """Pass a change of the attribute on, or raise."""
+
+
+def _told(change: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of dict that tells the table's owner, and takes the change back where the owner refuses."""
+
+    @functools.wraps(change)
+    def method(self: Table, *args: Any, **kwargs: Any) -> Any:
+        owner = self._owner()
+        if owner is None or not owner._is_watched():
+            return change(self, *args, **kwargs)
+        before = dict(self)
+        try:
+            result = change(self, *args, **kwargs)
+            owner._changed(self._name)
+        except BaseException:
+            dict.clear(self)
+            dict.update(self, before)
+            raise
+        return result
+
+    return method
+
+
+class Table(dict[Any, Any]):
+    """A dict that is an attribute of an optimizer or an updater, and tells its owner of each change."""
+
+    __slots__ = ("__weakref__", "_name", "_owner")
+
+    def __init__(self, owner: Owner, name: str, content: Mapping[Any, Any]) -> None:
+        """Copy the content; later changes of `content` itself change nothing."""
+        if not isinstance(content, Mapping):
+            raise InvalidArgumentError(f"{name}: type {type(content).__name__}, a dict is needed")
+        super().__init__(content)
+        self._owner = weakref.ref(owner)
+        self._name = name
+
+    def __reduce__(self) -> tuple[type[dict[Any, Any]], tuple[dict[Any, Any]]]:
+        """Pickle and copy as a plain dict, which nobody is told about."""
+        return dict, (dict(self),)
+
+
+for _method in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"):
+    setattr(Table, _method, _told(getattr(dict, _method)))
+
+
+def number(name: str, value: object) -> float:
+    """Return a hyperparameter as a float; only what cannot change in place is one."""
+    if isinstance(value, numbers.Number):
+        try:
+            return float(value)  # type: ignore[arg-type]  # a complex number raises
+        except (TypeError, ValueError, OverflowError):
+            pass
+    raise InvalidArgumentError(f"{name}: {value!r} has type {type(value).__name__}, a number is needed")
+
+
+def whole(name: str, value: object, least: int) -> int:
+    """Return a whole number that is at least so much."""
+    found = number(name, value)
+    if isinstance(value, bool) or not found.is_integer() or found < least:
+        raise InvalidArgumentError(f"{name}: {value!r}, a whole number from {least} is needed")
+    return int(found)
+
+
+class Plan(NamedTuple):
+    """What an optimizer asks of those who run it, at one time."""
+
+    program: str  # name of the built-in
+    text: str  # the program, with what computes its learning rate and its count
+    multi_precision: bool
+    lazy: bool
+    params: dict[str, float]
+    multipliers: dict[tuple[str, Any], float]  # by hyperparameter and key
+    factors: dict[Any, tuple[Any, Any]]  # lr_mult and wd_mult of the objects of param_dict, by key
+    schedule: tuple[Any, ...]  # what the schedule of the learning rate is now; empty without one
+
+
+# Programs that do what another one does, where the momentum is 0.
+_GOES_ON = {("momentum", "sgd"), ("nag", "sgd")}
+
+
+def _rounds_of(store: KVStore) -> dict[Any, int]:
+    """Return the rounds of all keys; another thread may delete some meanwhile."""
+    rounds: dict[Any, int] = {}
+    for key in store.keys():
+        with contextlib.suppress(KeyNotFoundError):
+            rounds[key] = store.round(key)
+    return rounds
+
+
+class Running:
+    """One optimizer in one store, which holds this object as long as it runs the optimizer."""
+
+    def __init__(self, optimizer: Optimizer, store: KVStore, key: Any = None) -> None:
+        """Make the core's optimizer, or go on with that which the store runs now and which asks for the same.
+
+        With a key it is that of the new key alone. A store `asks` a schedule that is Python code before each push; one that is data it computes itself.
+        """
+        self.optimizer = optimizer
+        self.asks = asks = optimizer._schedule_is_code()
+        plan = optimizer._plan(asks)
+        self.plan: Plan = plan
+        self.program = plan.program
+        self.multi_precision = plan.multi_precision
+        self.lazy = plan.lazy
+        self.text = plan.text
+        self.key = key
+        now = store._running if key is None else None
+        before = now if now is not None and now.plan == plan and now.asks == asks else None
+        self.goes_on = before is not None
+        self.native: _core.Optimizer = (
+            before.native if before else _core.Optimizer(_core.Program(plan.text), plan.multi_precision, plan.lazy)
+        )
+        self.params = frozenset(self.native.program.params)
+        self.multipliers: dict[tuple[str, Any], float] = {**before.multipliers} if before else {}
+        self._store = weakref.ref(store)
+        self._turn = threading.RLock()  # of a push that asks: what it is told is for this push and no other
+        self._pushes = 0  # what `pushes` has found last
+        # Rounds of keys that are no updates of this optimizer. A later life has its optimizer from the one before.
+        self._rounds_before: dict[Any, int] = (
+            before._rounds_before if before else {} if store.rejoined or key is not None else _rounds_of(store)
+        )
+        self.factors: dict[Any, tuple[Any, Any]] = {}
+        self.schedule: tuple[Any, ...] = ()
+        self.named: set[Any] = set()  # keys whose factors by name are set
+        self._check_keys(plan)
+        self.take(plan)
+
+    def check(self, plan: Plan, name: str) -> None:
+        """Raise where the store cannot go on with a plan after a change of an attribute: the states that it keeps do not fit."""
+        is_wanting = any(param not in self.params and value != 0 for param, value in plan.params.items())
+        is_other = plan.program != self.program and (self.program, plan.program) not in _GOES_ON
+        if is_wanting or is_other:
+            kept = f"the states of the program {self.program}, not those of {plan.program}"
+        elif plan.program == self.program and plan.text != self.text:
+            kept = "the form of the schedule and the count that it began with"
+        elif plan.multi_precision != self.multi_precision:
+            kept = f"{'a' if self.multi_precision else 'no'} float32 master of 16-bit values"
+        elif plan.lazy != self.lazy:
+            kept = f"lazy_update={self.lazy} of the optimizer that it was given"
+        else:
+            kept = ""
+        if kept:
+            raise FailedPreconditionError(f"{name}: the store keeps {kept}; call set_optimizer again after the change")
+        if plan.multipliers != self.multipliers:
+            self._check_keys(plan)
+
+    @staticmethod
+    def _check_keys(plan: Plan) -> None:
+        """Raise where a factor is for what no store has as a key."""
+        trial = _core.Optimizer(_core.Program(plan.text))
+        for param, key in plan.multipliers:
+            trial.set_multiplier(param, key, 1.0)
+
+    def take(self, plan: Plan) -> None:
+        """Go on with a plan from the next push on."""
+        for param, value in plan.params.items():
+            if param in self.params:
+                self.native.set_param(param, value)
+        for at in {**self.multipliers, **plan.multipliers}:
+            factor = plan.multipliers.get(at, 1.0)
+            if factor != self.multipliers.get(at, 1.0):
+                self.native.set_multiplier(*at, factor)
+        self.multipliers = plan.multipliers
+        self.factors = plan.factors
+        self.schedule = plan.schedule
+        self.plan = plan
+        self.named.clear()
+        self.is_watching = bool(plan.factors or plan.schedule or self.optimizer._goes_by_name or self.asks)
+
+    def forget(self, key: Any) -> None:
+        """Count the rounds of a key that is made anew from its first one."""
+        self._rounds_before.pop(key, None)
+
+    def go_on(self, updates: Mapping[Any, int]) -> None:
+        """Count on from these updates of keys, which a store has loaded."""
+        store = self._store()
+        if store is None:
+            return
+        # In dist_async each push is an update, and each worker counts its own.
+        share = store.num_workers if store.type.endswith("async") else 1
+        self._rounds_before = {key: store.round(key) - count // share for key, count in updates.items()}
+        self._pushes = 0
+
+    def _updates(self, store: KVStore, key: Any) -> int:
+        """Return how many of this worker's pushes of a key are updates of this optimizer."""
+        return store.round(key) - self._rounds_before.get(key, 0)
+
+    def pushes(self) -> int:
+        """Return how often this worker has pushed a key, the one with the most, since the store runs the optimizer."""
+        store = self._store()
+        with contextlib.suppress(FailedPreconditionError, KeyNotFoundError):  # closed or deleted meanwhile: as before
+            if store is not None:
+                keys = store.keys() if self.key is None else [self.key]
+                mine = [key for key in keys if self.key is not None or key not in store._own]
+                self._pushes = max([self._pushes, *(self._updates(store, key) for key in mine)])
+        return self._pushes
+
+    @contextlib.contextmanager
+    def turn(self, keys: Any) -> Iterator[None]:
+        """Begin a push inside: look before it what is another one than at the last push, and ask for its learning rate.
+
+        The schedule, and the objects of param_dict for these keys, tell nobody that they change.
+        """
+        if not self.asks:
+            self.look(keys)
+            yield
+            return
+        with self._turn:
+            self.look(keys)
+            self._ask(keys)
+            yield
+
+    def _ask(self, keys: Any) -> None:
+        """Take the learning rates of a push of these keys, each by the number of the update that it will be."""
+        store, optimizer = self._store(), self.optimizer
+        if store is None or "learning_rate" not in self.params:
+            return
+        try:
+            counts = {
+                key: self._updates(store, key) + 1
+                for key in (keys if isinstance(keys, (list, tuple)) else [keys])
+                if store._own.get(key, self) is self
+            }
+        except (TypeError, KVError):  # the verb says what is wrong with the keys
+            return
+        rates = {key: optimizer._rate_of(key, optimizer.begin_num_update + count) for key, count in counts.items()}
+        for key, rate in rates.items():
+            self.native.set_multiplier("learning_rate", key, rate)
+
+    def look(self, keys: Any) -> None:
+        """Take a schedule that is data, and the factors of these keys, as they are now."""
+        if not self.asks and self.schedule != self.optimizer._schedule_now():
+            self.optimizer._changed("lr_scheduler")
+        for key in keys if isinstance(keys, (list, tuple)) else [keys]:
+            try:
+                seen = self.factors.get(key)
+                if self.optimizer._goes_by_name and key not in self.named:
+                    for param, factor in self.optimizer._factors_by_name(key).items():
+                        self.native.set_multiplier(param, key, factor)
+                    self.named.add(key)
+            except (TypeError, InvalidArgumentError):  # the verb says what is wrong with the key
+                return
+            if seen is not None and seen != factors_of(self.optimizer.param_dict.get(key)):
+                self.optimizer._changed("param_dict")
+                return
+
+
+def factors_of(parameter: Any) -> tuple[Any, Any]:
+    """Return the factors of an object of param_dict."""
+    return getattr(parameter, "lr_mult", None), getattr(parameter, "wd_mult", None)

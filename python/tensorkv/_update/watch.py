@@ -1,0 +1,478 @@
+"""Finding changes that a function of ``set_updater`` makes outside of itself, such as to a counter.
+
+A program cannot hold such a change. While the first call runs, `Watch` collects the names that the running code uses. It
+notes the values of these names after the first call, and again after later calls; a difference is a change.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import contextvars
+import ctypes
+import datetime
+import decimal
+import dis
+import fractions
+import functools
+import gc
+import hashlib
+import io
+import itertools
+import pickle
+import random
+import sys
+import sysconfig
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .. import random as _random
+from .._array.elements import Elements
+from .traced import Array, here, is_ours, refuse
+
+_STDLIB = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"], "<frozen ")
+_PACKAGES = ("site-packages", "dist-packages")
+_CLOCKS = (
+    *("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime"),
+    *("gmtime", "localtime", "ctime", "asctime", "strftime"),
+)
+_DATES = ("datetime.now", "datetime.utcnow", "datetime.today", "date.today")
+_VALUES = (  # compared by what they are worth; other objects without attributes by identity
+    *(int, float, complex, str, bytes, type(None), np.generic, range, slice),
+    *(decimal.Decimal, fractions.Fraction, datetime.date, datetime.time, datetime.timedelta),
+)
+_ANY_NAME = {"setattr", "__setattr__", "__dict__", "vars", "exec", "eval"}  # attributes whose names are computed
+_CONSTANT = (
+    "state",
+    "rank",
+    "num_workers",
+    "type",
+    "rejoined",
+    "__getattr__",
+)  # members of a store that a call may use
+_LIBRARIES = ("builtins", "numpy", "tensorkv")  # keep no state that a function reads, but random numbers
+_VALUES_MAX = 100_000  # in a look; also the first elements of a container that are compared
+_SHORT = 1000  # elements of a container that are compared one by one
+_ELEMENTS_MAX = 1_000_000  # of longer containers, in a look
+_BYTES_MAX = 64 << 20  # of an array that is compared whole
+_SAMPLES = 4096  # elements of a larger array
+_ITERATOR = "an iterator"
+_BUFFERS = (
+    bytearray,
+    array.array,
+    ctypes.Array,
+    ctypes.Structure,
+    ctypes._SimpleCData,
+)  # of elements that no name holds
+_SEED = random.Random.seed.__code__
+_PYTHONS = random.random.__self__  # type: ignore[attr-defined]  # the generator behind the functions of `random`
+_DRAWS: dict[str, Callable[[], Any]] = {  # the state of a generator that all code of the process shares
+    "Python's random numbers": random.getstate,
+    "NumPy's random numbers": lambda: pickle.dumps(np.random.get_state(legacy=False)),
+    "the random numbers of mx.random": lambda: pickle.dumps(_random._generator),
+}
+_OF_PYTHON, _OF_NUMPY, _OF_MXNET = _DRAWS
+
+
+def _is(value: Any, kinds: Any) -> bool:
+    """Return whether a value has one of some classes; a proxy is asked nothing."""
+    return issubclass(type(value), kinds)
+
+
+def _is_of_python(filename: str) -> bool:
+    return filename.startswith(_STDLIB) and not any(folder in filename for folder in _PACKAGES)
+
+
+class _Same:
+    """An object that is compared by identity, and kept so that no other one gets its address."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _digest(values: np.ndarray[Any, Any], is_kept: bool = False) -> tuple[Any, ...]:
+    """Return what tells the elements of two arrays apart: of a large one a sample, and its address if the memory is kept."""
+    about: tuple[Any, ...] = (str(values.dtype), values.shape)
+    if values.nbytes > _BYTES_MAX:
+        at = np.linspace(0, values.size - 1, min(_SAMPLES, values.size)).astype(np.int64)
+        values = np.asarray(values)[np.unravel_index(at, values.shape)]
+        about += (values.__array_interface__["data"] if is_kept else None,)
+    content = np.ascontiguousarray(values).view(np.uint8) if values.ndim else repr(values)
+    return *about, _hash(content.encode() if isinstance(content, str) else content.data)
+
+
+def _hash(content: Any) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _bytes_of(value: Any) -> tuple[Any, ...]:
+    """Return what tells two buffers apart: of a large one a sample."""
+    view = memoryview(value)
+    content = bytes(view) if view.nbytes <= _BYTES_MAX else view[:: max(1, len(view) // _SAMPLES)].tobytes()
+    return type(value), view.nbytes, _hash(content)
+
+
+def _worth(value: Any) -> tuple[Any, ...]:
+    """Return what tells two of `_VALUES` apart."""
+    return type(value), value if type(value) in (int, str, bytes) else repr(value)
+
+
+def _first(value: Any) -> list[tuple[str, str, Any]]:
+    """Return the first elements of a container, each behind a step that no other one has and its part of the path."""
+    if _is(value, dict):
+        times: Counter[str] = Counter()  # other keys may look the same
+        found = []
+        for key, one in itertools.islice(dict.items(value), _VALUES_MAX):
+            text = repr(key)
+            found.append((f"[{text}]{times[text]}", f"[{text}]", one))
+            times[text] += 1
+        return found
+    return [(f"[{i}]", f"[{i}]", one) for i, one in enumerate(itertools.islice(value, _VALUES_MAX))]
+
+
+def _is_iterator(value: Any) -> bool:
+    """Return whether a value has a place that moves and that nobody sees: a file that is read, or an iterator written in C."""
+    if _is(value, io.IOBase):
+        try:
+            return bool(value.readable())
+        except Exception:  # of a closed file
+            return False
+    return hasattr(type(value), "__next__") and not _is(type(value).__next__, FunctionType)
+
+
+def _is_fixed(value: Any) -> bool:
+    """Return whether an argument stays as it is, or is new in each call, such as the iterator of a comprehension."""
+    return _is(value, _VALUES) or _is_iterator(value)
+
+
+def line_that_stores(code: CodeType, name: str) -> int | None:
+    """Return the first line that gives a name or an attribute another value."""
+    line = code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        begun = getattr(instruction, "line_number", instruction.starts_line)  # line_number since Python 3.13
+        line = begun or line
+        if instruction.opname.startswith("STORE_") and instruction.argval == name:
+            return line
+    return None
+
+
+class Look:
+    """The values of a `Watch` at one time: by the steps that lead to each, the path to be printed and what it is worth."""
+
+    def __init__(self) -> None:
+        """Have seen nothing yet."""
+        self.values: dict[str, tuple[str, Any]] = {}
+        self.elements = 0  # of long containers
+        self.is_cut = False  # there are more values
+
+    def iterator(self) -> str | None:
+        """Return the name of an iterator, whose place nobody sees."""
+        return next((path for path, worth in self.values.values() if worth is _ITERATOR), None)
+
+
+class Watch:
+    """The values outside of a function that its code names."""
+
+    def __init__(self, function: Any) -> None:
+        """Know the function alone; `watching` finds the code that it runs."""
+        self.clock: str | None = None  # the line that reads one, and its name
+        self._function = function
+        self._codes: set[CodeType] = set()
+        self._roots: dict[tuple[int, str], dict[str, Any]] = {}  # the globals that a name belongs to, also by their id
+        self._locals: list[tuple[str, Any]] = []
+        self._names: set[str] = set()
+        self._names_random = False  # code of the user does
+        self._draws: set[str] = set()  # of `_DRAWS`, that ran
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note the code that runs meanwhile in this thread."""
+        # Callbacks of the garbage collector, which read clocks, run wherever it begins.
+        has_collector = gc.isenabled()
+        gc.disable()
+        before: Any = sys.getprofile()
+        tracing: Any = sys.gettrace()
+        sys.setprofile(self._note)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            if sys.gettrace() is not tracing:  # debuggers warn of every call of settrace
+                sys.settrace(tracing)
+            if hasattr(before, "enable"):  # of cProfile, which sys.setprofile does not take
+                before.enable()
+            else:
+                sys.setprofile(before)
+            if has_collector:
+                gc.enable()
+
+    def _note(self, frame: Any, event: str, arg: Any) -> None:
+        code = frame.f_code
+        if event == "call" and is_ours(code.co_filename):
+            caller = frame.f_back
+            if code in _STREAM:
+                self._draws.add(_OF_MXNET)
+            if _is(frame.f_locals.get("self"), _core.Store) and code.co_name not in _CONSTANT:
+                if caller is not None and code.co_name[0] != "_" and not is_ours(caller.f_code.co_filename):
+                    sys.settrace(self._go_on)  # Python ends a profile whose function raises
+                    refuse(  # before the verb does anything
+                        f"kv.{code.co_name}: servers do not ask the store while they update a key; `kv.state` keeps arrays"
+                    )
+        elif event == "call" and code is _SEED and frame.f_locals.get("a") is None:
+            self._note_clock("random.seed()")
+        elif event == "call" and code not in self._codes:
+            self._codes.add(code)
+            self._names.update(code.co_names, code.co_freevars, (one for one in code.co_consts if _is(one, str)))
+            if _is_of_python(code.co_filename):
+                return
+            if "datetime64" in code.co_names and ("now" in code.co_consts or "today" in code.co_consts):
+                self._note_clock("datetime64('now')")
+            self._names_random |= "random" in code.co_names or "random" in code.co_consts
+            for name in (*code.co_names, *code.co_consts):
+                if _is(name, str) and name in frame.f_globals:
+                    self._roots[id(frame.f_globals), name] = frame.f_globals
+                elif _is(name, str) and name in sys.modules and _is_imported(code, name):
+                    self._roots[id(sys.modules), name] = sys.modules
+            self._locals.extend(one for one in frame.f_locals.items() if not _is_fixed(one[1]))
+        elif event == "c_call" and getattr(arg, "__self__", None) is _PYTHONS:
+            if arg.__name__ != "getstate":
+                self._draws.add(_OF_PYTHON)
+        elif event == "c_call" and self.clock is None and _is_unsteady(arg):
+            is_drawn = arg.__name__ == "urandom"
+            if is_drawn or not (is_ours(code.co_filename) or _is_of_python(code.co_filename)):
+                self._note_clock(f"{arg.__qualname__}()")
+
+    def _note_clock(self, name: str) -> None:
+        if self.clock is None:
+            self.clock = f"{here()}: {name}"
+
+    def _go_on(self, frame: Any, event: str, arg: Any) -> None:
+        """Watch again, from the first call after a refusal that the function has caught."""
+        sys.setprofile(self._note)
+        sys.settrace(None)
+        self._note(frame, event, arg)
+
+    def size(self) -> int:
+        """Return how many pieces of code have run; more of them may have named more values."""
+        return len(self._codes)
+
+    def look(self) -> Look:
+        """Return what the names stand for now, to be compared with another look."""
+        look = Look()
+        waiting: deque[tuple[str, str, Any]] = deque()  # what fewer steps lead to is noted first
+        for (scope_id, name), scope in self._roots.items():
+            if name in scope:
+                waiting.append((f"{scope_id}:{name}", name, scope[name]))
+        for i, (name, value) in enumerate(self._locals):
+            waiting.append((f"{i}:{name}", name, value))
+        waiting.append(("the function", "the function", self._function))
+        seen: set[int] = set()
+        long: deque[tuple[str, str, Any]] = deque()  # containers, whose elements are noted behind all others
+        while waiting or long:
+            if len(look.values) >= _VALUES_MAX:
+                look.is_cut = True
+                break
+            if waiting:
+                self._note_value(look, *waiting.popleft(), seen, waiting, long)
+            else:
+                self._note_elements(look, *long.popleft(), waiting)
+        for draws in sorted(self._draws):
+            look.values[draws] = (draws, _DRAWS[draws]())
+        return look
+
+    def line_of(self, path: str) -> str | None:
+        """Return file and line of the code that stores to the last name of a path."""
+        name = path.partition("[")[0].rpartition(".")[2]
+        found = ((code, line_that_stores(code, name)) for code in self._codes)
+        return next((f"{code.co_filename}:{line}" for code, line in found if line), None)
+
+    def _note_value(
+        self, look: Look, steps: str, path: str, value: Any, seen: set[int], waiting: deque[Any], long: deque[Any]
+    ) -> None:
+        """Note a value, and let the values that it holds wait."""
+        if _is(value, _VALUES):
+            look.values[steps] = (path, _worth(value))
+        elif _is(value, (Array, CodeType)):
+            look.values[steps] = (path, "an array" if _is(value, Array) else _Same(value))
+        elif id(value) not in seen:
+            seen.add(id(value))
+            try:
+                look.values[steps] = (path, self._fingerprint(value))
+                elements = _elements_of(value)
+                if elements is not None and len(elements) > _SHORT:
+                    long.append((steps, path, elements))
+                elif elements is not None:
+                    waiting.extend((steps + step, path + part, one) for step, part, one in _first(elements))
+                waiting.extend([(f"{steps}|{step}", inner, one) for step, inner, one in self._held(path, value)])
+            except Exception:  # of an object that does not let others look at it
+                look.values[steps] = (path, _Same(value))
+        if _is(value, ModuleType):
+            self._note_random(look, value)
+
+    def _note_random(self, look: Look, module: ModuleType) -> None:
+        """Note the state of NumPy's generator where the code names its functions; a profile does not see these."""
+        name = module.__name__
+        if name.startswith("numpy.random") or (name.partition(".")[0] == "numpy" and self._names_random):
+            look.values[_OF_NUMPY] = (_OF_NUMPY, _DRAWS[_OF_NUMPY]())
+
+    def _note_elements(self, look: Look, steps: str, path: str, value: Any, waiting: deque[Any]) -> None:
+        """Note the first elements of a long container: numbers and texts together, other objects one by one."""
+        look.elements += min(len(value), _VALUES_MAX)
+        if look.elements > _ELEMENTS_MAX:
+            look.is_cut = True
+            return
+        total = hashlib.blake2b(digest_size=16)
+        try:
+            for step, part, one in _first(value):
+                if _is(one, _VALUES):
+                    total.update(f"{step} {type(one).__name__} {one!r}\n".encode(errors="surrogatepass"))
+                elif len(waiting) < _VALUES_MAX:
+                    waiting.append((steps + step, path + part, one))
+        except Exception:  # of a container that another thread changes, or of a key that does not let others look at it
+            return
+        look.values[f"{steps}|elements"] = (path, total.hexdigest())
+
+    def _fingerprint(self, value: Any) -> Any:
+        """Return what tells two contents of an object apart, without the values that it holds."""
+        if _is(value, random.SystemRandom):
+            return _ITERATOR
+        if _is(value, random.Random):
+            return hash(value.getstate())
+        if _is(value, np.random.Generator):
+            return pickle.dumps(value.bit_generator.state)
+        if _is(value, np.random.RandomState):
+            return pickle.dumps(value.get_state(legacy=False))
+        if _is(value, contextvars.ContextVar):
+            return _Same(value.get(None))
+        if _is(value, Elements):
+            return _digest(value._host()) if value.size else value.shape
+        if hasattr(type(value), "__array__"):
+            try:
+                array = np.asarray(value)
+                return array.shape if array.dtype == object else _digest(array, is_kept=_is(value, np.ndarray))
+            except Exception:  # elements on a device
+                return _Same(value)
+        if _is(value, (set, frozenset)):
+            return type(value), len(value), sorted(map(repr, itertools.islice(value, _VALUES_MAX)))
+        if _is(value, (list, tuple, dict, deque)):
+            return type(value), len(value)
+        if _is_iterator(value):
+            return _ITERATOR
+        if _is(value, _BUFFERS):
+            return _bytes_of(value)
+        is_kept = hasattr(value, "__dict__") and not _is(value, (type, ModuleType, FunctionType))
+        return type(value) if is_kept or _is(value, MethodType) else _Same(value)
+
+    def _held(self, path: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+        """Give the values that the code can reach by a name, each behind a step that is its own, and its path."""
+        if _is(value, BuiltinMethodType):
+            yield "self", path, value.__self__
+        elif _is(value, MethodType):
+            yield "self", path, value.__self__
+            yield "function", path, value.__func__
+        elif _is(value, FunctionType):
+            yield from self._held_by_function(value)
+        elif _is(value, functools.partial):
+            yield from (("function", path, value.func), ("args", path, value.args), ("keywords", path, value.keywords))
+        elif _is(value, _core.Store):
+            added = {name: one for name, one in vars(value).items() if name in self._names and name[0] != "_"}
+            yield from ((name, f"{path}.{name}", one) for name, one in added.items())
+        elif value is not sys and not _is(value, (_core.Program, _core.Optimizer)):
+            yield from self._attributes(path, value)
+
+    def _held_by_function(self, function: FunctionType) -> Iterator[tuple[str, str, Any]]:
+        if function.__code__ not in self._codes:
+            return
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # empty
+                yield f"cell {name}", name, cell.cell_contents
+        defaults = function.__defaults__ or ()
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        for name, one in zip(names[len(names) - len(defaults) :], defaults, strict=True):
+            yield f"default {name}", name, one
+        for name, one in (function.__kwdefaults__ or {}).items():
+            yield f"default {name}", name, one
+        for name, one in vars(function).items():
+            yield f"attribute {name}", f"{function.__name__}.{name}", one
+
+    def _attributes(self, path: str, value: Any) -> Iterator[tuple[str, str, Any]]:
+        if _is(value, ModuleType) and value.__name__.partition(".")[0] in _LIBRARIES:
+            return
+        is_any = bool(self._names & _ANY_NAME) or type(value).__module__.startswith("tensorkv.")
+        owner = "" if path == "the function" else f"{path}."
+        for name, one in list(getattr(value, "__dict__", {}).items()):
+            is_wanted = is_any and not _is(value, (type, ModuleType)) and not _is_iterator(one)
+            if _is(name, str) and (name in self._names or is_wanted):
+                yield name, f"{owner or 'self.'}{name}", one
+        kinds = value.__mro__ if _is(value, type) else type(value).__mro__
+        for i, kind in enumerate(kinds):
+            if kind.__module__.partition(".")[0] in _LIBRARIES:
+                continue
+            for name, one in list(vars(kind).items()):
+                if name not in self._names:
+                    continue
+                if type(one).__name__ == "member_descriptor" and not _is(value, type):  # of __slots__
+                    with contextlib.suppress(AttributeError):
+                        yield f"slot {i} {name}", f"{owner or 'self.'}{name}", one.__get__(value)
+                elif not _is(one, (property, classmethod, staticmethod)):
+                    yield f"class {i} {name}", f"{kind.__name__}.{name}", one
+
+
+_STREAM = (_random._stream.__code__, _random.seed.__code__)  # run by every function of mx.random and mx.np.random
+
+
+def _elements_of(value: Any) -> Any:
+    """Return a container whose elements are objects, or None."""
+    if _is(value, (list, tuple, deque, dict)):
+        return value
+    if hasattr(type(value), "__array__") and not _is(value, Elements):
+        try:
+            array = np.asarray(value)
+        except Exception:  # elements on a device
+            return None
+        return array.flat if array.dtype == object else None
+    return None
+
+
+def _is_imported(code: CodeType, name: str) -> bool:
+    """Return whether code imports a module, or computes with its name."""
+    names = (one.argval for one in dis.get_instructions(code) if one.opname == "IMPORT_NAME")
+    return name in code.co_consts or name in names
+
+
+def _is_unsteady(called: Any) -> bool:
+    """Return whether a function written in C reads a clock, or the random numbers of the system."""
+    name = getattr(called, "__qualname__", "")
+    if name in _DATES:
+        return True
+    module = getattr(called, "__module__", None)
+    return (module == "time" and name.removesuffix("_ns") in _CLOCKS) or (
+        module == "posix" and name in ("times", "urandom")
+    )
+
+
+def difference(before: Look, after: Look, is_known: bool) -> str | None:
+    """Return the first name whose value is another one in two looks.
+
+    A name that one of them has alone counts where no new code has run between them, and both are complete.
+    """
+    for steps, (path, worth) in before.values.items():
+        if steps in after.values and after.values[steps][1] != worth:
+            return path
+    if not is_known or before.is_cut or after.is_cut:
+        return None
+    for one, other in ((before, after), (after, before)):
+        for steps, (path, _) in one.values.items():
+            if steps not in other.values:
+                return path
+    return None

@@ -1,0 +1,1 @@
+"""Names that only scripts of MXNet use."""
