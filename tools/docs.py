@@ -129,6 +129,12 @@ def contents(titles):
     return " · ".join(f"[{title}](#{anchor})" for title, anchor in anchors.items()) + "\n"
 
 
+def in_order(names):
+    """Return names with the classes first, and numbers in them by their value, as linters sort `__all__`."""
+    parts = {name: [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)] for name in names}
+    return sorted(names, key=lambda name: (not name[0].isupper(), parts[name]))
+
+
 def api():
     """Return docs/api.md."""
     titles = [section[0] for section in [*SECTIONS, *FRAMEWORKS]] + ["Types"]
@@ -137,11 +143,8 @@ def api():
         module = importlib.import_module(module_name)
         lines.append(f"## {title}\n\n{inspect.cleandoc(module.__doc__ or '').splitlines()[0]}\n")
         if names is None:
-            names = getattr(
-                module,
-                "__all__",
-                [n for n, v in vars(module).items() if inspect.isclass(v) and v.__module__ == module_name],
-            )
+            own = [n for n, v in vars(module).items() if inspect.isclass(v) and v.__module__ == module_name]
+            names = in_order(getattr(module, "__all__", own))
         short = (
             "mx"
             if module_name == "tensorkv"

@@ -22,9 +22,7 @@ def copy_package():
     """Copy the Python files of the tree; what is compiled is linked from the installed package."""
     target = COPY / "python" / "tensorkv"
     shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    for source in (ROOT / "python" / "tensorkv").glob("*.py"):
-        shutil.copyfile(source, target / source.name)
+    shutil.copytree(ROOT / "python" / "tensorkv", target, ignore=shutil.ignore_patterns("__pycache__", "bin", "*.so*"))
     for built in [*PACKAGE.glob("*.so*"), PACKAGE / "bin"]:
         (target / built.name).symlink_to(built)
 

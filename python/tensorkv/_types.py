@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from . import _core, optimizer
+    from ._array.ndarray import NDArray
     from .context import Context
-    from .ndarray import NDArray
-    from .sparse import RowSparseNDArray
+    from .ndarray.sparse import RowSparseNDArray
 
 
 class SupportsDLPack(Protocol):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 from jax.core import Tracer
 
-from . import ndarray as nd
+from ._array import ndarray as nd
 from ._store import stepping as _stepping
 from ._store.row_verbs import shape_and_dtype
 from ._store.steps import Steps
@@ -21,7 +21,7 @@ from .errors import FailedPreconditionError, InvalidArgumentError
 from .optimizer import Optimizer, Program
 
 if TYPE_CHECKING:
-    from .kvstore import KVStore
+    from ._store.kvstore import KVStore
 
 __all__ = ["GradientTransformation", "KVOptimizer", "average"]
 

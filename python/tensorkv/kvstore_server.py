@@ -12,7 +12,8 @@ from . import _core
 from .errors import FailedPreconditionError
 
 if TYPE_CHECKING:
-    from .kvstore import KVStore, KVStoreBase
+    from ._store.base import KVStoreBase
+    from ._store.kvstore import KVStore
 
 __all__ = ["KVStoreServer"]
 

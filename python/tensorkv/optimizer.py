@@ -17,7 +17,6 @@ from ._update.optimizers import SGD, Adam
 from ._update.optimizers import __all__ as _plain_classes
 from ._update.running import number
 from ._update.updater import Updater, get_updater
-from .mxnet import elsewhere as _elsewhere
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -41,7 +40,9 @@ if not TYPE_CHECKING:  # checkers say themselves that a name is not here
 
     def __getattr__(name: str) -> NoReturn:
         """Say what to use in the place of what MXNet has."""
-        _elsewhere.missing("mx.optimizer", name, sys.modules[__name__])
+        from .mxnet import elsewhere
+
+        elsewhere.missing("mx.optimizer", name, sys.modules[__name__])
 
 
 class Program(_core.Program):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
 
-from . import ndarray as _nd
+from ._array import ndarray as _nd
 from ._array.elements import shape_list
 from .errors import InvalidArgumentError
 

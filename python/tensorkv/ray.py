@@ -24,6 +24,7 @@ from ._array.files import replaced
 from ._hints import check_names
 from ._store.bootstrap import RAY_PREFIX
 from ._store.create import observer
+from ._store.kvstore import KVStore
 from .errors import (
     AlreadyExistsError,
     DeadlineExceededError,
@@ -32,7 +33,6 @@ from .errors import (
     KeyNotFoundError,
     UnavailableError,
 )
-from .kvstore import KVStore
 
 if TYPE_CHECKING:
     from typing_extensions import Self

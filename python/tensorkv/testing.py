@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from . import _core
+from ._store.kvstore import KVStore
 from .errors import InvalidArgumentError
-from .kvstore import KVStore
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

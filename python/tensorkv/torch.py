@@ -24,8 +24,8 @@ from .errors import AlreadyExistsError, FailedPreconditionError, InvalidArgument
 from .optimizer import Optimizer, Program
 
 if TYPE_CHECKING:
-    from .kvstore import KVStore
-    from .sparse import RowSparseNDArray
+    from ._store.kvstore import KVStore
+    from .ndarray.sparse import RowSparseNDArray
     from .ticket import Ticket
 
 __all__ = ["KVOptimizer", "Trainer", "sparse_tensor"]

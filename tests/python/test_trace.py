@@ -21,8 +21,10 @@ def names_of(path):
 
 @pytest.fixture
 def profiler(monkeypatch):
-    monkeypatch.setattr(mx.profiler, "_files", dict(mx.profiler._files))
-    monkeypatch.setattr(mx.profiler, "_traced", {})
+    from tensorkv.mxnet import profiler as module
+
+    monkeypatch.setattr(module, "_files", dict(module._files))
+    monkeypatch.setattr(module, "_traced", {})
     return mx.profiler
 
 

@@ -30,8 +30,8 @@ from .rows import ROWS_MAX
 if TYPE_CHECKING:
     import zipfile
 
-    from ..ndarray import NDArray
-    from ..sparse import RowSparseNDArray
+    from ..ndarray.sparse import RowSparseNDArray
+    from .ndarray import NDArray
 
     AnyArray: TypeAlias = NDArray | RowSparseNDArray
 
@@ -255,7 +255,7 @@ def _read(file: IO[bytes]) -> Any:
 
 def _row_sparse(ids: NDArray, rows: NDArray) -> RowSparseNDArray:
     """Return the array of two members."""
-    from .. import sparse
+    from ..ndarray import sparse
 
     found = ids.asnumpy()
     if found.ndim != 1 or not found.size or rows.ndim < 1:
@@ -306,7 +306,7 @@ def _parsed(filename: str) -> tuple[str, str, int | str]:
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, dtype: str) -> NDArray:
     """Return the array of a member, whose bytes have the checksum of the directory."""
-    from ..ndarray import NDArray
+    from .ndarray import NDArray
 
     with archive.open(member) as source:
         head = source.read(len(_NPY) + 2)

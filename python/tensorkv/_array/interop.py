@@ -9,8 +9,8 @@ import numpy as np
 
 from ..context import cpu
 from ..errors import InvalidArgumentError
-from ..ndarray import NDArray
 from .elements import is_row_sparse
+from .ndarray import NDArray
 
 _ON_HOST = (1, 3, 11)  # device types of DLPack: memory of the host, plain or pinned
 

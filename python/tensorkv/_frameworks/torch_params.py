@@ -11,7 +11,7 @@ from .._store import stepping as _stepping
 from ..errors import InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
-    from ..kvstore import KVStore
+    from .._store.kvstore import KVStore
 
 
 def named_of(params: Any) -> list[tuple[str | None, Any]]:

@@ -12,7 +12,7 @@ import torch
 from ..errors import InvalidArgumentError, SnapshotNotFoundError
 
 if TYPE_CHECKING:
-    from ..kvstore import KVStore
+    from .._store.kvstore import KVStore
 
 # Name of the entry of a state_dict.
 STORE = "store"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .. import ndarray as nd
+from .._array import ndarray as nd
 from .._store import create as _create
 from .._store import stepping as _stepping
 from .._store.steps import Steps
@@ -20,7 +20,7 @@ from .torch_states import STORE, check_states, states_of, take_states
 from .torch_watch import Watch
 
 if TYPE_CHECKING:
-    from ..kvstore import KVStore
+    from .._store.kvstore import KVStore
 
 
 class Trainer:

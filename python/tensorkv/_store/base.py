@@ -10,7 +10,7 @@ from ..errors import InvalidArgumentError
 if TYPE_CHECKING:
     from os import PathLike
 
-    from ..ndarray import NDArray
+    from .._array.ndarray import NDArray
     from ..optimizer import Optimizer
 
 C = TypeVar("C", bound="type[Any]")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .._types import Bootstrap, LogLevel, OnDeath, StoreOptions, Tls, Transport
-    from ..kvstore import KVStore
     from .base import TestStore
+    from .kvstore import KVStore
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -193,7 +193,7 @@ def create(
         array([3., 3.], dtype=float32)
     """
     options = {key: value for key, value in locals().items() if key != "name" and value is not None}
-    from ..kvstore import KVStore
+    from .kvstore import KVStore
 
     if not isinstance(name, str):
         raise InvalidArgumentError(f"create: type {type(name).__name__}, the name of a store type is needed")
@@ -283,8 +283,8 @@ def connect(
 
 def observer(url: str, options: dict[str, Any], store: int) -> KVStore:
     """Return the store that `connect` does, with options that may have the secret itself, as ``token``."""
-    from ..kvstore import KVStore
     from . import life as _life
+    from .kvstore import KVStore
 
     if isinstance(store, bool) or not isinstance(store, int) or not 0 <= store < 2**32:
         raise InvalidArgumentError(f"connect: store={store!r}, the number of a store is needed")

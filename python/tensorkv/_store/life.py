@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .. import _core
 
 if TYPE_CHECKING:
-    from ..kvstore import KVStore
+    from .kvstore import KVStore
 
 logger = logging.getLogger("tensorkv")
 _handler = logging.StreamHandler()

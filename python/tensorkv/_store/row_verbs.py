@@ -14,21 +14,22 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
-from .. import _core, sparse, ticket
-from .. import ndarray as nd
+from .. import _core, ticket
+from .._array import ndarray as nd
 from .._array import rows as _rows
 from .._array.elements import BITS, FLOATS, dtype_name, is_row_sparse, is_scalar, number, shape_list
+from .._array.ndarray import NDArray
 from .._part import part_of
 from ..errors import InvalidArgumentError, KVError
-from ..ndarray import NDArray
+from ..ndarray import sparse
 from .together import created_by_all
 
 if TYPE_CHECKING:
     from .._types import DType, Key, Keys, Mode, RowIds, Shape
     from .._update.running import Running
     from ..initializer import Initializer
+    from ..ndarray.sparse import RowSparseNDArray
     from ..optimizer import Optimizer, Program
-    from ..sparse import RowSparseNDArray
     from ..ticket import Ticket
 
 _logger = logging.getLogger("tensorkv")

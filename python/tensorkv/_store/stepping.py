@@ -13,7 +13,7 @@ from ..optimizer import Optimizer, Program
 from . import together as _together
 
 if TYPE_CHECKING:
-    from ..kvstore import KVStore
+    from .kvstore import KVStore
 
 _averaged: weakref.WeakSet[Optimizer] = weakref.WeakSet()  # whose rescale_grad has been divided
 

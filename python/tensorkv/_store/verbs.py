@@ -17,9 +17,9 @@ from .row_verbs import KVStoreRows, check_priority, title
 from .together import called_by_all, created_by_all
 
 if TYPE_CHECKING:
+    from .._array.ndarray import NDArray
     from .._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Targets, Tree
-    from ..ndarray import NDArray
-    from ..sparse import RowSparseNDArray
+    from ..ndarray.sparse import RowSparseNDArray
     from ..ticket import Ticket
 
 A = TypeVar("A")
@@ -44,7 +44,8 @@ def _each_like(arrays: list[Any], examples: list[Any]) -> list[Any]:
 
 def _empty_like(who: str, array: Any) -> NDArray | RowSparseNDArray:
     """Return a new array with the shape, the dtype and the context of an array of any framework."""
-    from ..ndarray import NDArray, sparse
+    from .._array.ndarray import NDArray
+    from ..ndarray import sparse
 
     if is_row_sparse(array):
         return sparse.zeros("row_sparse", array.shape, array.context, array.dtype_name)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
 
 from .. import _core
-from .. import ndarray as nd
+from .._array import ndarray as nd
 from .._hints import check_names
 from ..context import cpu
 from ..errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, UnimplementedError
@@ -18,8 +18,8 @@ from .reading import title_of
 from .running import Plan, Running, Table, factors_of, number, whole
 
 if TYPE_CHECKING:
-    from ..kvstore import KVStore
-    from ..ndarray import NDArray
+    from .._array.ndarray import NDArray
+    from .._store.kvstore import KVStore
 
 _INFINITY = float("inf")
 _MISSING = object()
@@ -595,7 +595,9 @@ def _apply_native(
     is_lazy: bool,
 ) -> None:
     """Update a weight, or the rows of it that a row-sparse gradient has."""
-    if not nd.sparse.is_rows(grad):
+    from ..ndarray import sparse
+
+    if not sparse.is_rows(grad):
         native.apply(index, count, grad, weight, states, master)
         return
     if not is_lazy or "reduce_sum" in native.program.text:  # which needs a weight whole
@@ -606,7 +608,7 @@ def _apply_native(
             f"update of {index!r}: a gradient of shape {grad.shape}, the weight has {weight.shape}"
         )
     whole = [array for array in (weight, *states, master) if array is not None and array.shape == weight.shape]
-    rows = [nd.sparse.gather(array, grad._ids) for array in whole]
+    rows = [sparse.gather(array, grad._ids) for array in whole]
     part = {id(array): picked for array, picked in zip(whole, rows, strict=True)}
     if not len(grad._ids):
         return
@@ -619,7 +621,7 @@ def _apply_native(
         None if master is None else part[id(master)],
     )
     for array, picked in zip(whole, rows, strict=True):
-        nd.sparse.scatter(picked, grad._ids, array)
+        sparse.scatter(picked, grad._ids, array)
 
 
 def _found(klass: type[Any], name: str) -> object:

@@ -9,8 +9,8 @@ from .. import _core
 from .functions import Called, Read
 
 if TYPE_CHECKING:
+    from .._store.kvstore import KVStore
     from .._types import Key
-    from ..kvstore import KVStore
 
 # How strongly an operation binds, and how a person writes it.
 _INFIX = {"add": (1, "+"), "sub": (1, "-"), "mul": (2, "×"), "div": (2, "/")}

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import _core
+from .._array.ndarray import NDArray, zeros
 from ..errors import FailedPreconditionError, InvalidArgumentError
-from ..ndarray import NDArray, zeros
 from . import probe as _probe
 from . import reading as _trace
 from . import states as _states

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from .._array.ndarray import NDArray
     from .._types import HyperparametersBesideLazy, OtherHyperparameters
-    from ..ndarray import NDArray
 
 __all__ = ["LAMB", "LARS", "LBSGD"]
 

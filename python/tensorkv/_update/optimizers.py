@@ -9,13 +9,13 @@ from .base import Optimizer, builtin
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from .._array.ndarray import NDArray
     from .._types import (
         Hyperparameters,
         HyperparametersBesideLazy,
         OtherHyperparameters,
         OtherHyperparametersBesideLazy,
     )
-    from ..ndarray import NDArray
 
 __all__ = [
     "DCASGD",

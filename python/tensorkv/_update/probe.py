@@ -10,9 +10,9 @@ import numpy as np
 
 from .. import _core
 from .._array.elements import FLOATS, filled, numpy_dtype
+from .._array.ndarray import NDArray, zeros
 from ..context import cpu
 from ..errors import KVError
-from ..ndarray import NDArray, zeros
 
 if TYPE_CHECKING:
     from .._types import Key

@@ -14,7 +14,7 @@ from .. import _core
 from ..errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, KVError
 
 if TYPE_CHECKING:
-    from ..kvstore import KVStore
+    from .._store.kvstore import KVStore
     from ..optimizer import Optimizer
 
 

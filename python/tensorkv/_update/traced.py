@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .._array.elements import dtype_name, is_scalar, number
+from .._array.ndarray import NDArray
 from ..context import Context
 from ..errors import InvalidArgumentError
-from ..ndarray import NDArray
 
 if TYPE_CHECKING:
     from .reading import Reading

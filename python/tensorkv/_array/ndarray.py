@@ -1,24 +1,21 @@
-"""Arrays: ``mx.nd``.
-
-An NDArray is a handle on memory that is shared with whoever holds another handle. Rows and slices of the first axis are
-views. Arithmetic is elementwise and runs on the same evaluator as updates; ``+=`` and its kin change the memory itself.
-"""
+"""The class NDArray, and the functions of ``mx.nd``."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
-from . import _core
-from ._array import host as _host
-from ._array import reshape as _reshape
-from ._array.arithmetic import Arithmetic
-from ._array.elements import BITS, CONVERTED, Elements, dtype_name, filled, is_row_sparse, numpy_dtype
-from ._array.elements import empty as _empty
-from ._array.files import load, save
-from ._array.host import (
+from .. import _core
+from ..context import Context
+from ..errors import InvalidArgumentError
+from . import host as _host
+from . import reshape as _reshape
+from .arithmetic import Arithmetic
+from .elements import BITS, CONVERTED, Elements, dtype_name, filled, is_row_sparse, numpy_dtype
+from .elements import empty as _empty
+from .files import load, save
+from .host import (
     abs,
     add,
     add_n,
@@ -142,22 +139,19 @@ from ._array.host import (
     where,
     zeros_like,
 )
-from .context import Context
-from .errors import InvalidArgumentError
-from .mxnet import elsewhere as _elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from typing_extensions import Self
 
-    from ._types import DenseArray, DType, Scalar, Shape, Where
-    from ._types import Elements as Values
-    from .numpy import ndarray
+    from .._types import DenseArray, DType, Scalar, Shape, Where
+    from .._types import Elements as Values
+    from ..mxnet.numpy import ndarray
+    from ..ndarray.sparse import RowSparseNDArray
 
 __all__ = [
     "NDArray",
-    "RowSparseNDArray",
     "abs",
     "add",
     "add_n",
@@ -192,7 +186,6 @@ __all__ = [
     "broadcast_sub",
     "broadcast_to",
     "cast",
-    "cast_storage",
     "cbrt",
     "ceil",
     "clip",
@@ -257,7 +250,6 @@ __all__ = [
     "power",
     "prod",
     "radians",
-    "random",
     "random_normal",
     "random_uniform",
     "reciprocal",
@@ -279,7 +271,6 @@ __all__ = [
     "softmax",
     "softsign",
     "sort",
-    "sparse",
     "split",
     "sqrt",
     "square",
@@ -300,18 +291,6 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
-
-
-def __dir__() -> list[str]:
-    """Return the public names."""
-    return __all__
-
-
-if not TYPE_CHECKING:  # checkers say themselves that a name is not here
-
-    def __getattr__(name: str) -> NoReturn:
-        """Say what to use in the place of what MXNet has."""
-        _elsewhere.missing("mx.nd", name, sys.modules[__name__])
 
 
 A = TypeVar("A", bound=Elements)
@@ -336,6 +315,7 @@ class NDArray(Arithmetic):
     """
 
     __slots__ = ()
+    __module__ = "tensorkv.ndarray"  # its public name, also in pickles
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         """Refuse: the functions of this module make arrays."""
@@ -347,7 +327,9 @@ class NDArray(Arithmetic):
 
         def __getattr__(self, name: str) -> NoReturn:
             """Say what to use in the place of what MXNet's arrays have."""
-            _elsewhere.missing("NDArray", name, self)
+            from ..mxnet import elsewhere
+
+            elsewhere.missing("NDArray", name, self)
 
     @property
     def T(self) -> Self:
@@ -508,7 +490,7 @@ class NDArray(Arithmetic):
 
     def as_np_ndarray(self) -> ndarray:
         """Return the same memory as an `mx.np` array."""
-        from .numpy import ndarray
+        from ..mxnet.numpy import ndarray
 
         return self._as(ndarray)
 
@@ -522,7 +504,7 @@ class NDArray(Arithmetic):
         """Return this array for ``'default'``, for ``'row_sparse'`` a copy of its rows that are not zero."""
         if stype == "default":
             return self
-        from . import sparse
+        from ..ndarray import sparse
 
         return sparse.cast_storage(self, stype)  # type: ignore[return-value]  # of another type than 'default'
 
@@ -581,6 +563,8 @@ def empty(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | Non
         (2, 3)
     """
     if stype == "row_sparse":
+        from ..ndarray import sparse
+
         return sparse.zeros(stype, shape, ctx, dtype)
     return _empty(NDArray, shape, ctx, dtype, stype)
 
@@ -611,6 +595,8 @@ def zeros(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | Non
         array([0., 0.], dtype=float32)
     """
     if stype == "row_sparse":
+        from ..ndarray import sparse
+
         return sparse.zeros(stype, shape, ctx, dtype)
     return full(shape, 0, ctx, dtype, stype)
 
@@ -648,6 +634,8 @@ def array(source_array: Values, ctx: Where = None, dtype: DType = None) -> NDArr
         result = source._copy() if dtype is None else source.astype(dtype)
         return result if ctx is None else result._with_context(Context(ctx).device_type, Context(ctx).device_id)
     if is_row_sparse(source_array):
+        from ..ndarray import sparse
+
         return sparse.array(source_array, ctx, dtype)  # type: ignore[return-value]  # MXNet's exception
     if not isinstance(source_array, np.ndarray) and hasattr(source_array, "__dlpack__"):
         return array(_core._view_of(NDArray, source_array, False), ctx, dtype or "float32")
@@ -755,7 +743,7 @@ def random_uniform(
         >>> mx.nd.random_uniform(-1, 1, shape=(2,)).shape
         (2,)
     """
-    from . import random
+    from .. import random
 
     return random.uniform(low, high, shape, ctx=ctx, dtype=dtype)
 
@@ -769,7 +757,7 @@ def random_normal(
         >>> mx.nd.random_normal(shape=(2,)).shape
         (2,)
     """
-    from . import random
+    from .. import random
 
     return random.normal(loc, scale, shape, ctx=ctx, dtype=dtype)
 
@@ -781,9 +769,3 @@ def waitall() -> None:
         >>> mx.nd.waitall()
     """
     _core._wait_all()
-
-
-from . import random, sparse  # noqa: E402  # need the names above
-from .sparse import RowSparseNDArray, cast_storage  # noqa: E402
-
-sys.modules[f"{__name__}.sparse"] = sparse  # import tensorkv.ndarray.sparse

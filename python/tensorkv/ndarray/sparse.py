@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, overload
 
 import numpy as np
 
-from . import _core
-from . import ndarray as _nd
-from ._array import host as _host
-from ._array import rows as _rows
-from ._array.arithmetic import ADD, COMPARISONS, DIV, EQ, GE, GT, LE, LT, MUL, NE, SUB, Operation
-from ._array.elements import Elements, dtype_name, filled, is_scalar, number, shape_list
-from ._array.elements import empty as _empty
-from ._array.host import (
+from .. import _core
+from .._array import host as _host
+from .._array import ndarray as _nd
+from .._array import rows as _rows
+from .._array.arithmetic import ADD, COMPARISONS, DIV, EQ, GE, GT, LE, LT, MUL, NE, SUB, Operation
+from .._array.elements import Elements, dtype_name, filled, is_scalar, number, shape_list
+from .._array.elements import empty as _empty
+from .._array.host import (
     abs,
     add,
     add_n,
@@ -70,17 +70,16 @@ from ._array.host import (
     where,
     zeros_like,
 )
-from .context import Context
-from .errors import InvalidArgumentError, UnimplementedError
-from .mxnet import elsewhere as _elsewhere
+from ..context import Context
+from ..errors import InvalidArgumentError, UnimplementedError
 
 if TYPE_CHECKING:
     from types import EllipsisType
 
     from typing_extensions import Self
 
-    from ._types import DType, DTypeName, Shape, Where
-    from .ndarray import NDArray
+    from .._array.ndarray import NDArray
+    from .._types import DType, DTypeName, Shape, Where
 
 __all__ = [
     "RowSparseNDArray",
@@ -149,7 +148,9 @@ if not TYPE_CHECKING:  # checkers say themselves that a name is not here
 
     def __getattr__(name: str) -> NoReturn:
         """Say what to use in the place of what MXNet has."""
-        _elsewhere.missing("mx.nd.sparse", name, sys.modules[__name__])
+        from ..mxnet import elsewhere
+
+        elsewhere.missing("mx.nd.sparse", name, sys.modules[__name__])
 
 
 _CSR = "csr arrays are not here; scipy.sparse has them, and row_sparse_array takes those"
@@ -275,7 +276,9 @@ class RowSparseNDArray:
                     name=name,
                     obj=self,
                 )
-            _elsewhere.missing("RowSparseNDArray", name, self)
+            from ..mxnet import elsewhere
+
+            elsewhere.missing("RowSparseNDArray", name, self)
 
     # ------------------------------------------------------------------------------------------------------- its parts
 

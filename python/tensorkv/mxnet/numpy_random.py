@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
+from .. import random as _random
+from ..random import seed
 from . import numpy as _mxnp
-from . import random as _random
-from .random import seed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ._types import DType, Where
+    from .._types import DType, Where
 
 __all__ = [
     "beta",

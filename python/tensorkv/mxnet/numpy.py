@@ -1,0 +1,504 @@
+"""The class ndarray, and the functions of ``mx.np``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as _np
+
+from .._array import arithmetic as _arithmetic
+from .._array import elements as _elements
+from .._array import host as _host
+from .._array import indexing as _indexing
+from .._array import ndarray as _nd
+from .._array import reshape as _reshape
+from .._array.ndarray import NDArray
+from ..errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from .._types import DType, Elements, Scalar, Shape, Where
+
+__all__ = [
+    "abs",
+    "add",
+    "all",
+    "any",
+    "arange",
+    "argmax",
+    "argmin",
+    "argsort",
+    "array",
+    "broadcast_to",
+    "ceil",
+    "clip",
+    "concatenate",
+    "cos",
+    "cumsum",
+    "divide",
+    "dot",
+    "empty",
+    "equal",
+    "exp",
+    "expand_dims",
+    "expm1",
+    "eye",
+    "flip",
+    "floor",
+    "full",
+    "full_like",
+    "greater",
+    "greater_equal",
+    "isfinite",
+    "isnan",
+    "less",
+    "less_equal",
+    "linspace",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "matmul",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "mod",
+    "multiply",
+    "ndarray",
+    "negative",
+    "not_equal",
+    "ones",
+    "ones_like",
+    "outer",
+    "power",
+    "prod",
+    "repeat",
+    "reshape",
+    "rint",
+    "sign",
+    "sin",
+    "sort",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "subtract",
+    "sum",
+    "swapaxes",
+    "take",
+    "tanh",
+    "tile",
+    "transpose",
+    "var",
+    "where",
+    "zeros",
+    "zeros_like",
+]
+
+
+def _check_numbers(name: str) -> None:
+    if name in _elements.NO_NUMBERS:
+        raise InvalidArgumentError(f"{name} arrays have no arithmetic")
+
+
+def _check_order(order: str) -> None:
+    if order != "C":
+        raise InvalidArgumentError(f"order={order!r}: arrays lie in C order")
+
+
+class ndarray(NDArray):
+    """An NDArray that prints, indexes, compares and promotes as NumPy's arrays do.
+
+    Operands of two dtypes meet in the dtype that NumPy promotes them to, and comparisons give bools, which index as masks.
+
+    Example:
+        >>> mx.np.ones((2, 3)) * -2
+        array([[-2., -2., -2.],
+               [-2., -2., -2.]])
+    """
+
+    __slots__ = ()
+    _modulo = staticmethod(_host.numpy_modulo)
+
+    def __repr__(self) -> str:
+        """Return NumPy's form; float32 is the default and not named."""
+        body = self.astype("float32") if self.dtype_name in _elements.BITS else self
+        text = _np.array2string(body._host(), separator=", ", prefix="array(")
+        if self.dtype_name in ("float32", "bool"):
+            return f"array({text})"
+        return f"array({text}, dtype={self.dtype_name})"
+
+    def __str__(self) -> str:
+        """Return the elements alone."""
+        return str((self.astype("float32") if self.dtype_name in _elements.BITS else self)._host())
+
+    def __getitem__(self, key: Any) -> Self:
+        """Return a view for an int or a slice of the first axis, else a copy; a row of a 1-D array has shape ``()``."""
+        row = super().__getitem__(key)
+        return row._reshape([]) if self.ndim == 1 and _indexing.names_row(key) else row
+
+    def _extents(self, wanted: tuple[Any, ...], reverse: bool) -> list[int]:
+        if reverse:
+            raise InvalidArgumentError("reshape: reverse=True; the codes that it is for are those of mx.nd")
+        return _reshape.of_numpy(self.shape, wanted)
+
+    def _promoted(self, op: _arithmetic.Operation, other: Any) -> tuple[Self, Any]:
+        """Return both operands in the dtype that NumPy would calculate in; Python's numbers take the array's."""
+        name = self.dtype_name
+        _check_numbers(name)
+        if _elements.is_scalar(other):
+            if isinstance(other, (bool, _np.bool_)):
+                other = int(other)
+            elif name not in _elements.FLOATS and not isinstance(_elements.number(other), int):
+                name = "float64"
+            elif name == "bool":
+                name = "int64"
+        elif isinstance(other, (_np.ndarray, NDArray)):
+            theirs = other.dtype_name if isinstance(other, NDArray) else other.dtype.name
+            _check_numbers(theirs)
+            if theirs != name:
+                try:
+                    name = _np.promote_types(_elements.numpy_dtype(name), _elements.numpy_dtype(theirs)).name
+                except TypeError as error:
+                    raise InvalidArgumentError(f"arithmetic: {error}") from None
+        else:
+            return self, other
+        if op == _arithmetic.DIV and name not in _elements.FLOATS:
+            name = "float64"
+        if not _elements.is_scalar(other):
+            other = _elements.filled(
+                type(self), other._host() if isinstance(other, NDArray) else other, self.context, name
+            )
+        return self.astype(name, copy=False), other
+
+    def _binary(self, op: _arithmetic.Operation, other: object, swapped: bool = False) -> Self:
+        if op in _arithmetic.COMPARISONS and (_elements.is_scalar(other) or isinstance(other, (_np.ndarray, NDArray))):
+            theirs: Any = other._host() if isinstance(other, NDArray) else other
+            try:
+                truth = _arithmetic.COMPARISONS[op](self._host(), theirs)
+            except ValueError:
+                raise InvalidArgumentError(f"arithmetic: shape {self.shape} with {_np.shape(theirs)}") from None
+            return _elements.filled(type(self), truth, self.context, "bool")
+        this, operand = self._promoted(op, other)
+        result: Any = NDArray._binary(this, op, operand, swapped)  # of the class of `this`, or NotImplemented
+        return result  # type: ignore[no-any-return]
+
+    def _inplace(self, op: _arithmetic.Operation, other: object) -> Self:
+        if _elements.is_scalar(other) or not isinstance(other, (_np.ndarray, NDArray)):
+            return super()._inplace(op, other)
+        this, operand = self._promoted(op, other)
+        if this.dtype_name == self.dtype_name:
+            return super()._inplace(op, operand)
+        if not _np.can_cast(
+            _elements.numpy_dtype(this.dtype_name), _elements.numpy_dtype(self.dtype_name), "same_kind"
+        ):
+            raise InvalidArgumentError(f"arithmetic: a result of {this.dtype_name} into {self.dtype_name}")
+        return self._take(NDArray._binary(this, op, operand))
+
+    def _take(self, result: NDArray) -> Self:
+        """Write a result of this shape to the memory."""
+        if result.shape != self.shape:
+            raise InvalidArgumentError(f"arithmetic: the result has shape {result.shape}, the array {self.shape}")
+        self[...] = result
+        return self
+
+    def __matmul__(self, other: Any) -> Self:
+        """Return the matrix product, as ``numpy.matmul``."""
+        return matmul(self, other)  # type: ignore[no-any-return]
+
+    def __rmatmul__(self, other: Any) -> Self:
+        """Return the matrix product of `other` and this array."""
+        return matmul(other, self)  # type: ignore[no-any-return]
+
+    def __imatmul__(self, other: Any) -> Self:
+        """Leave the matrix product in place."""
+        return self._take(self @ other)
+
+    def _joined(self, join: Any, other: Any) -> Self:
+        """Return what NumPy makes of two arrays of bools; other dtypes have no logic."""
+        theirs = other._host() if isinstance(other, NDArray) else other
+        if self.dtype_name != "bool" or not isinstance(theirs, (bool, _np.bool_, _np.ndarray)):
+            return NotImplemented  # type: ignore[no-any-return]
+        if _np.asarray(theirs).dtype != bool:
+            return NotImplemented  # type: ignore[no-any-return]
+        try:
+            return _elements.filled(type(self), join(self._host(), theirs), self.context, "bool")
+        except ValueError:
+            raise InvalidArgumentError(f"arithmetic: shape {self.shape} with {_np.shape(theirs)}") from None
+
+    def __and__(self, other: Any) -> Self:
+        """Return which bools are true in both arrays."""
+        return self._joined(_np.logical_and, other)
+
+    def __or__(self, other: Any) -> Self:
+        """Return which bools are true in one of the arrays."""
+        return self._joined(_np.logical_or, other)
+
+    __rand__ = __and__
+    __ror__ = __or__
+
+    def __invert__(self) -> Self:
+        """Return the bools the other way round."""
+        if self.dtype_name != "bool":
+            raise InvalidArgumentError(f"arithmetic: ~ of an array of {self.dtype_name}, bools are needed")
+        return _elements.filled(type(self), ~self._host(), self.context, "bool")
+
+    def sum(self, axis: Any = None, *, keepdims: bool = False, out: Any = None) -> Self:
+        """Return the sum over some axes as `NDArray.sum`, of all elements with shape ``()``."""
+        total, name = self._total(axis, keepdims, out)
+        return _elements.filled(type(self), total, self.context, name)
+
+
+_PARAMETERS = {  # of NumPy's functions that are no ufuncs; further ones reach NumPy too
+    **dict.fromkeys(("mean", "std", "var", "sum", "prod"), "a, axis=None, dtype=None, keepdims=False"),
+    **dict.fromkeys(("max", "min", "any", "all", "argmax", "argmin"), "a, axis=None, keepdims=False"),
+    **dict.fromkeys(("sort", "argsort"), "a, axis=-1"),
+    **dict.fromkeys(("concatenate", "stack"), "arrays, axis=0"),
+    **dict.fromkeys(("dot", "outer"), "a, b"),
+    **dict.fromkeys(("zeros_like", "ones_like"), "a, dtype=None"),
+    "full_like": "a, fill_value, dtype=None",
+    "cumsum": "a, axis=None, dtype=None",
+    "split": "ary, indices_or_sections, axis=0",
+    "reshape": "a, shape",
+    "transpose": "a, axes=None",
+    "swapaxes": "a, axis1, axis2",
+    "expand_dims": "a, axis",
+    "squeeze": "a, axis=None",
+    "tile": "A, reps",
+    "repeat": "a, repeats, axis=None",
+    "flip": "m, axis=None",
+    "broadcast_to": "array, shape",
+    "where": "condition, x, y",
+    "take": "a, indices, axis=None, mode='raise'",
+    "clip": "a, a_min=None, a_max=None",
+}
+
+
+def _signature(name: str) -> inspect.Signature:
+    """Return the parameters of one of NumPy's functions, the same with every NumPy."""
+    inputs = getattr(getattr(_np, name), "nin", 0)
+    text = _PARAMETERS.get(name) or ("x" if inputs == 1 else "x1, x2")
+    signature = inspect.signature(eval(f"lambda {text}: None"))
+    parameters = [one.replace(annotation="Any") for one in signature.parameters.values()]
+    return inspect.Signature(parameters, return_annotation="ndarray" if name != "split" else "list[ndarray]")
+
+
+def _of_numpy(name: str, arguments: str, shown: str) -> Callable[..., Any]:
+    """Return NumPy's function of this name for arrays of this package, with an example."""
+    compute = getattr(_np, name)
+
+    def made(result: Any, ctx: Any) -> Any:
+        if isinstance(result, (list, tuple)):
+            return [made(item, ctx) for item in result]
+        return _elements.filled(ndarray, result, ctx, _np.asarray(result).dtype.name)
+
+    def function(*args: Any, **options: Any) -> Any:
+        reader = _host.without_elements(args, options)
+        if reader is not None:
+            reader._called_as_numpy(name)
+        first = _host._first([*args, *options.values()])
+        if first is None:
+            raise InvalidArgumentError(f"{name}: type {type(args[0]).__name__ if args else None}, an array is needed")
+        try:
+            with _np.errstate(all="ignore"):
+                result = compute(*_raw(args), **{key: _raw(value) for key, value in options.items()})
+        except (ValueError, IndexError, OverflowError) as error:
+            text = str(error).removeprefix(f"{name}: ")
+            raise InvalidArgumentError(f"{name}: {text}") from None
+        return made(result, first.context)
+
+    function.__name__ = function.__qualname__ = name
+    function.__signature__ = _signature(name)  # type: ignore[attr-defined]
+    function.__doc__ = f"""Return what ``numpy.{name}`` gives, with its arguments, as a new array.
+
+    Example:
+        >>> mx.np.{name}({arguments})
+        {shown}
+    """
+    return function
+
+
+def _raw(x: Any) -> Any:
+    """Return an array as NumPy's, and lists and tuples with their arrays so."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(_raw(item) for item in x)
+    return x._host() if isinstance(x, _elements.Elements) else x
+
+
+def _as_np(result: NDArray) -> ndarray:
+    return result._as(ndarray)
+
+
+def empty(shape: Shape, dtype: DType = None, order: str = "C", ctx: Where = None) -> ndarray:
+    """Return an uninitialised array; float32 by default.
+
+    Example:
+        >>> mx.np.empty((2, 3)).shape
+        (2, 3)
+    """
+    _check_order(order)
+    return _as_np(_nd.empty(shape, ctx, dtype))
+
+
+def full(shape: Shape, fill_value: Scalar, dtype: DType = None, order: str = "C", ctx: Where = None) -> ndarray:
+    """Return an array whose every element is `fill_value`.
+
+    Example:
+        >>> mx.np.full((2,), 7)
+        array([7., 7.])
+    """
+    _check_order(order)
+    return _as_np(_nd.full(shape, fill_value, ctx, dtype))
+
+
+def zeros(shape: Shape, dtype: DType = None, order: str = "C", ctx: Where = None) -> ndarray:
+    """Return an array of zeros.
+
+    Example:
+        >>> mx.np.zeros((2,), dtype='int64')
+        array([0, 0], dtype=int64)
+    """
+    return full(shape, 0, dtype, order, ctx)
+
+
+def ones(shape: Shape, dtype: DType = None, order: str = "C", ctx: Where = None) -> ndarray:
+    """Return an array of ones.
+
+    Example:
+        >>> mx.np.ones((2,), ctx=mx.cpu(1))
+        array([1., 1.])
+    """
+    return full(shape, 1, dtype, order, ctx)
+
+
+def array(object: Elements, dtype: DType = None, ctx: Where = None) -> ndarray:
+    """Return a new array with a copy of a list or an array.
+
+    Example:
+        >>> mx.np.array([1, 2]) + mx.np.array([10, 20])
+        array([11., 22.])
+    """
+    return _as_np(_nd.array(object, ctx, dtype))
+
+
+def arange(start: float, stop: float | None = None, step: float = 1, dtype: DType = None, ctx: Where = None) -> ndarray:
+    """Return the numbers from `start` (0 if it stands alone) below `stop`.
+
+    Example:
+        >>> mx.np.arange(3)
+        array([0., 1., 2.])
+    """
+    return _as_np(_nd.arange(start, stop, step, ctx=ctx, dtype=dtype))
+
+
+abs: _host.Function = _of_numpy("abs", "mx.np.array([-1])", "array([1.])")
+exp: _host.Function = _of_numpy("exp", "mx.np.zeros((1,))", "array([1.])")
+expm1: _host.Function = _of_numpy("expm1", "mx.np.zeros((1,))", "array([0.])")
+log: _host.Function = _of_numpy("log", "mx.np.ones((1,))", "array([0.])")
+log2: _host.Function = _of_numpy("log2", "mx.np.ones((1,))", "array([0.])")
+log10: _host.Function = _of_numpy("log10", "mx.np.ones((1,))", "array([0.])")
+log1p: _host.Function = _of_numpy("log1p", "mx.np.zeros((1,))", "array([0.])")
+sqrt: _host.Function = _of_numpy("sqrt", "mx.np.array([4])", "array([2.])")
+square: _host.Function = _of_numpy("square", "mx.np.array([3])", "array([9.])")
+sign: _host.Function = _of_numpy("sign", "mx.np.array([-3])", "array([-1.])")
+sin: _host.Function = _of_numpy("sin", "mx.np.zeros((1,))", "array([0.])")
+cos: _host.Function = _of_numpy("cos", "mx.np.zeros((1,))", "array([1.])")
+tanh: _host.Function = _of_numpy("tanh", "mx.np.zeros((1,))", "array([0.])")
+floor: _host.Function = _of_numpy("floor", "mx.np.array([1.5])", "array([1.])")
+ceil: _host.Function = _of_numpy("ceil", "mx.np.array([1.5])", "array([2.])")
+rint: _host.Function = _of_numpy("rint", "mx.np.array([1.5])", "array([2.])")
+isnan: _host.Function = _of_numpy("isnan", "mx.np.ones((1,))", "array([False])")
+isfinite: _host.Function = _of_numpy("isfinite", "mx.np.ones((1,))", "array([ True])")
+logical_not: _host.Function = _of_numpy("logical_not", "mx.np.ones((1,))", "array([False])")
+negative: _host.Function = _of_numpy("negative", "mx.np.ones((1,))", "array([-1.])")
+add: _host.Function = _of_numpy("add", "mx.np.ones((1,)), 2", "array([3.])")
+subtract: _host.Function = _of_numpy("subtract", "mx.np.ones((1,)), 2", "array([-1.])")
+multiply: _host.Function = _of_numpy("multiply", "mx.np.ones((1,)), 2", "array([2.])")
+divide: _host.Function = _of_numpy("divide", "mx.np.ones((1,)), 2", "array([0.5])")
+mod: _host.Function = _of_numpy("mod", "mx.np.ones((1,)), 2", "array([1.])")
+power: _host.Function = _of_numpy("power", "mx.np.ones((1,)), 2", "array([1.])")
+maximum: _host.Function = _of_numpy("maximum", "mx.np.ones((1,)), 2", "array([2.])")
+minimum: _host.Function = _of_numpy("minimum", "mx.np.ones((1,)), 2", "array([1.])")
+equal: _host.Function = _of_numpy("equal", "mx.np.ones((1,)), 2", "array([False])")
+not_equal: _host.Function = _of_numpy("not_equal", "mx.np.ones((1,)), 2", "array([ True])")
+less: _host.Function = _of_numpy("less", "mx.np.ones((1,)), 2", "array([ True])")
+less_equal: _host.Function = _of_numpy("less_equal", "mx.np.ones((1,)), 2", "array([ True])")
+greater: _host.Function = _of_numpy("greater", "mx.np.ones((1,)), 2", "array([False])")
+greater_equal: _host.Function = _of_numpy("greater_equal", "mx.np.ones((1,)), 2", "array([False])")
+logical_and: _host.Function = _of_numpy("logical_and", "mx.np.ones((1,)), 2", "array([ True])")
+logical_or: _host.Function = _of_numpy("logical_or", "mx.np.ones((1,)), 2", "array([ True])")
+dot: _host.Function = _of_numpy("dot", "mx.np.ones((2,)), mx.np.ones((2,))", "array(2.)")
+matmul: _host.Function = _of_numpy("matmul", "mx.np.ones((2, 2)), mx.np.ones((2,))", "array([2., 2.])")
+outer: _host.Function = _of_numpy("outer", "mx.np.ones((2,)), mx.np.ones((1,))", "array([[1.],\n               [1.]])")
+concatenate: _host.Function = _of_numpy("concatenate", "[mx.np.ones((1,)), mx.np.zeros((1,))]", "array([1., 0.])")
+stack: _host.Function = _of_numpy(
+    "stack", "[mx.np.ones((1,)), mx.np.zeros((1,))]", "array([[1.],\n               [0.]])"
+)
+split: _host.Function = _of_numpy("split", "mx.np.ones((2,)), 2", "[array([1.]), array([1.])]")
+reshape: _host.Function = _of_numpy("reshape", "mx.np.ones((2,)), (2, 1)", "array([[1.],\n               [1.]])")
+transpose: _host.Function = _of_numpy("transpose", "mx.np.ones((2, 1))", "array([[1., 1.]])")
+swapaxes: _host.Function = _of_numpy("swapaxes", "mx.np.ones((2, 1)), 0, 1", "array([[1., 1.]])")
+expand_dims: _host.Function = _of_numpy("expand_dims", "mx.np.ones((1,)), 0", "array([[1.]])")
+squeeze: _host.Function = _of_numpy("squeeze", "mx.np.ones((1, 1))", "array(1.)")
+tile: _host.Function = _of_numpy("tile", "mx.np.ones((1,)), 2", "array([1., 1.])")
+repeat: _host.Function = _of_numpy("repeat", "mx.np.ones((1,)), 2", "array([1., 1.])")
+flip: _host.Function = _of_numpy("flip", "mx.np.array([1, 2])", "array([2., 1.])")
+broadcast_to: _host.Function = _of_numpy("broadcast_to", "mx.np.ones((1,)), (2,)", "array([1., 1.])")
+where: _host.Function = _of_numpy("where", "mx.np.ones((1,)), mx.np.ones((1,)), mx.np.zeros((1,))", "array([1.])")
+take: _host.Function = _of_numpy("take", "mx.np.array([1, 2]), mx.np.array([1], dtype='int64')", "array([2.])")
+clip: _host.Function = _of_numpy("clip", "mx.np.array([5]), 0, 1", "array([1.])")
+sum: _host.Function = _of_numpy("sum", "mx.np.ones((2,))", "array(2.)")
+mean: _host.Function = _of_numpy("mean", "mx.np.ones((2,))", "array(1.)")
+max: _host.Function = _of_numpy("max", "mx.np.ones((2,))", "array(1.)")
+min: _host.Function = _of_numpy("min", "mx.np.ones((2,))", "array(1.)")
+prod: _host.Function = _of_numpy("prod", "mx.np.ones((2,))", "array(1.)")
+std: _host.Function = _of_numpy("std", "mx.np.ones((2,))", "array(0.)")
+var: _host.Function = _of_numpy("var", "mx.np.ones((2,))", "array(0.)")
+argmax: _host.Function = _of_numpy("argmax", "mx.np.ones((2,))", "array(0, dtype=int64)")
+argmin: _host.Function = _of_numpy("argmin", "mx.np.ones((2,))", "array(0, dtype=int64)")
+cumsum: _host.Function = _of_numpy("cumsum", "mx.np.ones((2,))", "array([1., 2.])")
+sort: _host.Function = _of_numpy("sort", "mx.np.array([2, 1])", "array([1., 2.])")
+argsort: _host.Function = _of_numpy("argsort", "mx.np.array([2, 1])", "array([1, 0], dtype=int64)")
+any: _host.Function = _of_numpy("any", "mx.np.ones((2,))", "array(True)")
+all: _host.Function = _of_numpy("all", "mx.np.ones((2,))", "array(True)")
+zeros_like: _host.Function = _of_numpy("zeros_like", "mx.np.ones((1,))", "array([0.])")
+ones_like: _host.Function = _of_numpy("ones_like", "mx.np.ones((1,))", "array([1.])")
+full_like: _host.Function = _of_numpy("full_like", "mx.np.ones((1,)), 7", "array([7.])")
+
+for _name in ("mean", "max", "min", "prod", "std", "var", "argmax", "argmin", "cumsum", "any", "all"):
+    setattr(ndarray, _name, globals()[_name])
+for _name in ("squeeze", "clip", "dot", "repeat", "take", "swapaxes"):
+    setattr(ndarray, _name, globals()[_name])
+
+
+def eye(N: int, M: int | None = None, k: int = 0, dtype: DType = None, ctx: Where = None) -> ndarray:
+    """Return a matrix with ones on a diagonal.
+
+    Example:
+        >>> mx.np.eye(2)
+        array([[1., 0.],
+               [0., 1.]])
+    """
+    return _as_np(_nd.array(_nd._by_numpy("eye", _np.eye, N, M, k), ctx, dtype))
+
+
+def linspace(
+    start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: DType = None, ctx: Where = None
+) -> ndarray:
+    """Return `num` numbers at equal distances from `start` to `stop`, without `stop` where `endpoint` is False.
+
+    Example:
+        >>> mx.np.linspace(0, 1, 3)
+        array([0. , 0.5, 1. ])
+    """
+    return _as_np(_nd.linspace(start, stop, num, endpoint, ctx, dtype))
