@@ -1,5 +1,5 @@
-"""Rules of the tree that no compiler checks, all of them in tools/layers.txt: include edges, calls that `src/` must not make; and
-tests that are not built or do not call what they should, mutants that cannot be made."""
+"""Rules of the tree that no compiler checks: include edges and calls that `src/` must not make, as tools/layers.txt has them; imports
+of the Python package, as tools/wings.txt has them; tests that are not built or do not call what they should, mutants that cannot be made."""
 
 import functools
 import pathlib
@@ -7,6 +7,7 @@ import re
 import sys
 
 import mutants
+import wings
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CALLS = ("getenv", "printf", "puts", "fprintf", "abort", "exit", "cout", "cerr")
@@ -165,6 +166,7 @@ def main():
         *check_c_interface(),
         *check_calls(),
         *check_mutants(),
+        *wings.check(),
     ]
     print("\n".join(problems) or "tidy: include edges, tests, calls and mutants are in order")
     return 1 if problems else 0
