@@ -42,7 +42,7 @@ void CheckSignals() {
   CheckInterruption();
   const Locked locked;
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  if (AllNotices().any()) nb::module_::import_("tensorkv._store.life").attr("tell_notices")();
+  if (AllNotices().any()) nb::module_::import_("tensorkv._store.log").attr("tell_notices")();
 }
 
 StoreHooks HooksOf(nb::handle bootstrap) {

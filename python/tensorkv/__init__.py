@@ -14,23 +14,34 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import context, errors, kvstore, lr_scheduler, ndarray, optimizer, random, ticket
+from . import context, errors, kvstore, ndarray, random, ticket
 from . import kvstore as kv
 from . import ndarray as nd
-from . import optimizer as opt
 from ._core import version as _version
 from .context import Context, cpu, current_context, gpu, num_gpus
 from .errors import KVError, MXNetError
 from .kvstore import KVStore, create, create_async
 from .ndarray import NDArray
-from .optimizer import Program
 from .ticket import Ticket
 
 if TYPE_CHECKING:
-    from . import base, initializer, kvstore_server, metric, numpy, profiler, test_utils, testing
+    from . import (
+        base,
+        initializer,
+        kvstore_server,
+        lr_scheduler,
+        metric,
+        numpy,
+        optimizer,
+        profiler,
+        test_utils,
+        testing,
+    )
     from . import initializer as init
     from . import numpy as np
+    from . import optimizer as opt
     from .mxnet.install import install_as_mxnet
+    from .optimizer import Program
 
 __version__ = _version()
 
@@ -79,18 +90,18 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # checkers say themselves that a name is not here
-    _loaded_on_demand = {
-        **{name: name for name in ("base", "kvstore_server", "metric", "profiler", "test_utils", "testing")},
-        **dict.fromkeys(("init", "initializer"), "initializer"),
-        **dict.fromkeys(("np", "numpy"), "numpy"),
-        "install_as_mxnet": "mxnet.install",
+    _on_demand = {
+        **{name: name for name in ("base", "initializer", "kvstore_server", "lr_scheduler", "metric", "numpy")},
+        **{name: name for name in ("optimizer", "profiler", "test_utils", "testing")},
+        **{"init": "initializer", "np": "numpy", "opt": "optimizer"},
+        **{"Program": "optimizer", "install_as_mxnet": "mxnet.install"},
     }
 
     def __getattr__(name: str) -> Any:
         """Load what few scripts use, and say what to use in the place of what MXNet has."""
-        if name in _loaded_on_demand:
-            module = importlib.import_module(f".{_loaded_on_demand[name]}", __name__)
-            globals()[name] = found = getattr(module, name, module)
+        if name in _on_demand:
+            module = importlib.import_module(f".{_on_demand[name]}", __name__)
+            globals()[name] = found = getattr(module, name) if name in ("Program", "install_as_mxnet") else module
             return found
         if name in ("torch", "jax", "ray"):
             raise AttributeError(f"mx.{name} is there from `import tensorkv.{name}` on", name=name)

@@ -12,9 +12,10 @@ import jax
 from jax.core import Tracer
 
 from ._array import ndarray as nd
-from ._store import stepping as _stepping
+from ._frameworks import stepping as _stepping
+from ._frameworks.steps import Steps
+from ._store import helpers as _helpers
 from ._store.row_verbs import shape_and_dtype
-from ._store.steps import Steps
 from ._store.trees import Form, flatten_pytree
 from .context import Context, cpu, gpu
 from .errors import FailedPreconditionError, InvalidArgumentError
@@ -168,7 +169,7 @@ class KVOptimizer:
             self._params: Any = self._leaves.pull()
         self._steps = Steps(kv)
         self._is_seen = True  # no load since `params` was read, or made by a step
-        _stepping.helpers_of(kv).add(self)
+        _helpers.helpers_of(kv).add(self)
 
     @property
     def params(self) -> Any:

@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import contextvars
 import functools
-import logging
 import os
 import select
 import threading
@@ -16,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from . import _core, errors
-from ._store import life as _life
 
 if TYPE_CHECKING:
     import asyncio  # whose import is slow; who awaits a ticket has it
@@ -88,7 +86,9 @@ class _Listener:
             has_notices = self.NOTICE in numbers
             calls: list[Callable[[], object] | None] = [self._calls.pop(number, None) for number in numbers]
         if has_notices:  # which nobody who waits in a call of a store would tell
-            calls.append(_life.tell_notices)
+            from ._store.log import tell_notices
+
+            calls.append(tell_notices)
         return [call for call in calls if call is not None]
 
     def wake(self) -> None:
@@ -139,7 +139,9 @@ def _try(call: Callable[[], object]) -> None:
         call()
     except BaseException:
         with contextlib.suppress(BaseException):  # of a handler of the user's
-            logging.getLogger("tensorkv").exception("a callback of a ticket raised")
+            from ._store.log import logger
+
+            logger.exception("a callback of a ticket raised")
 
 
 def _end_thread(thread: threading.Thread, waker: _core.Waker, process: int) -> None:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import _core
+from ._frameworks import stepping as _stepping
+from ._frameworks.steps import Steps
 from ._frameworks.torch_params import check_forms, check_place, form_of, groups_of, make_keys, named_of, read_trained
 from ._frameworks.torch_states import STORE, check_states, states_of, take_states
 from ._frameworks.torch_trainer import Trainer
 from ._frameworks.torch_watch import Watch
-from ._store import stepping as _stepping
-from ._store.steps import Steps
+from ._store import helpers as _helpers
 from .errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from .optimizer import Optimizer, Program
 
@@ -197,7 +198,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._add_frozen(frozen)
         if self._local is not None:  # its gradients leave before its steps begin
             self._steps.loaded(self._names.values())
-        _stepping.helpers_of(kv).add(self)
+        _helpers.helpers_of(kv).add(self)
 
     def _own_options(self) -> dict[str, Any]:
         """Return the options that a group may have, and what they are without."""

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import tensorkv as mx
 from jobs import finish
-from tensorkv._store.steps import Steps
+from tensorkv._frameworks.steps import Steps
 
 PUSHES = """
-from tensorkv._store.steps import Steps
+from tensorkv._frameworks.steps import Steps
 
 KEYS, STEPS = "abcde", 6
 # Key b rests in odd steps, c in the first three, d in step 4, and e trains in every third step alone.

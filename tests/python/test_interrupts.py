@@ -9,7 +9,7 @@ import threading
 import numpy as np
 import pytest
 import tensorkv as mx
-from tensorkv._store import life as _life
+from tensorkv._store import log as _log
 
 S = (2, 3)
 
@@ -322,13 +322,13 @@ def test_of_a_log_handler(error):
             told.append(record.getMessage())
 
     handler = Handler()
-    _life.logger.addHandler(handler)
+    _log.logger.addHandler(handler)
     try:
-        _life._untold.extend([(2, "the first"), (2, "the second")])
+        _log._untold.extend([(2, "the first"), (2, "the second")])
         check_raises(error, mx.kv.create, "local")
         mx.kv.create("local").close()
     finally:
-        _life.logger.removeHandler(handler)
+        _log.logger.removeHandler(handler)
     assert told == [None, "the second"]
 
 

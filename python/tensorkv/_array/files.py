@@ -15,7 +15,6 @@ import math
 import operator
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, SupportsIndex, TypeAlias
@@ -119,7 +118,7 @@ def replaced(
     path = os.path.realpath(os.fsdecode(fname))
     found = _mode_of(path)
     mode = found if mode is None else mode
-    temporary = os.path.join(os.path.dirname(path), f".tensorkv-{secrets.token_hex(8)}")
+    temporary = os.path.join(os.path.dirname(path), f".tensorkv-{os.urandom(8).hex()}")
     try:
         handle = os.open(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else 0o600

@@ -102,9 +102,7 @@ def host(example: str, result: str = "") -> Callable[[Callable[..., Any]], Calla
             except (ValueError, IndexError, OverflowError) as error:
                 raise InvalidArgumentError(f"{name}: {error}") from None
 
-        signature = inspect.signature(compute)
-        last = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
-        function.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])  # type: ignore[attr-defined]
+        function.__signature__ = _with_out(compute)  # type: ignore[attr-defined]
         function.__module__ = "tensorkv.ndarray"
         function.__qualname__ = name
         lines = (compute.__doc__ or "").rstrip()
@@ -114,14 +112,31 @@ def host(example: str, result: str = "") -> Callable[[Callable[..., Any]], Calla
     return decorate
 
 
-def _example(call: str, shown: np.ndarray) -> tuple[str, str]:
-    """Return a call and what it shows on every machine: the last digits depend on the instructions that NumPy finds."""
-    rounded = shown.round(4)
-    return (call, repr(shown)) if (rounded == shown).all() else (f"{call}.round(4)", repr(rounded))
+@functools.cache
+def _signatures() -> dict[Any, inspect.Signature]:
+    return {}
 
 
-def _elementwise(name: str, compute: Callable[..., Any], text: str, floats: bool = True) -> Callable[..., Any]:
-    """Return a function of one array, element by element; of `floats` alone, or of every dtype."""
+def _with_out(compute: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function with an argument `out`; functions of the same code share one."""
+    known = _signatures()
+    if compute.__code__ not in known:
+        signature = inspect.signature(compute)
+        last = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+        known[compute.__code__] = signature.replace(parameters=[*signature.parameters.values(), last])
+    return known[compute.__code__]
+
+
+def _example(call: str, element: str) -> tuple[str, str]:
+    """Return a call and the array of one element that it shows; the last digits depend on the instructions that NumPy finds."""
+    is_rounded = len(element.partition(".")[2]) > 1
+    return f"{call}.round(4)" if is_rounded else call, f"array([{element}], dtype=float32)"
+
+
+def _elementwise(
+    name: str, compute: Callable[..., Any], text: str, shown: str, floats: bool = True
+) -> Callable[..., Any]:
+    """Return a function of one array, element by element; of `floats` alone, or of every dtype. It gives `shown` for 1."""
 
     def function(data: Any) -> Any:
         if floats and data.dtype.kind != "f":
@@ -130,13 +145,13 @@ def _elementwise(name: str, compute: Callable[..., Any], text: str, floats: bool
 
     function.__name__ = name
     function.__doc__ = f"Return {text}, element by element{'; floats only' if floats else ''}."
-    with np.errstate(all="ignore"):
-        shown = np.atleast_1d(compute(np.array([1.0], np.float32))).astype(np.float32)
     return host(*_example(f"mx.nd.{name}(mx.nd.array([1])).asnumpy()", shown))(function)
 
 
-def _binary(name: str, compute: Callable[..., Any], text: str, is_truth: bool = False) -> Callable[..., Any]:
-    """Return a function of two arrays, or an array and a number, that broadcasts."""
+def _binary(
+    name: str, compute: Callable[..., Any], text: str, shown: str, is_truth: bool = False
+) -> Callable[..., Any]:
+    """Return a function of two arrays, or an array and a number, that broadcasts. It gives `shown` for 3 and 2."""
 
     def function(lhs: Any, rhs: Any) -> Any:
         arrays = [x for x in (lhs, rhs) if isinstance(x, np.ndarray)]
@@ -162,7 +177,6 @@ def _binary(name: str, compute: Callable[..., Any], text: str, is_truth: bool = 
     Raises:
         InvalidArgumentError: two dtypes, shapes that do not broadcast, a fraction beside integers.
     """
-    shown = np.atleast_1d(compute(np.array([3.0], np.float32), np.float32(2))).astype(np.float32)
     return host(*_example(f"mx.nd.{name}(mx.nd.array([3]), 2).asnumpy()", shown))(function)
 
 
@@ -181,8 +195,8 @@ def _axis_in(data: Any, axis: int) -> bool:
     return True
 
 
-def _reduction(name: str, compute: Callable[..., Any], text: str, floats: bool) -> Callable[..., Any]:
-    """Return a function that makes one element of many."""
+def _reduction(name: str, compute: Callable[..., Any], text: str, shown: str, floats: bool) -> Callable[..., Any]:
+    """Return a function that makes one element of many. It gives `shown` for 2 and 4."""
 
     def function(
         data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, dtype: object = None
@@ -204,8 +218,7 @@ def _reduction(name: str, compute: Callable[..., Any], text: str, floats: bool) 
         exclude: take all axes but these.
         dtype: None; it is here because ``numpy.mean`` passes it.
     """
-    shown = repr(np.atleast_1d(compute(np.array([2.0, 4.0]))).astype(np.float32))
-    return host(f"mx.nd.{name}(mx.nd.array([2, 4])).asnumpy()", shown)(function)
+    return host(*_example(f"mx.nd.{name}(mx.nd.array([2, 4])).asnumpy()", shown))(function)
 
 
 def _half_away(x: Any) -> Any:
@@ -220,73 +233,75 @@ def _modulo(x: Any, y: Any) -> Any:
     return np.where(np.equal(y, 0), 0, np.mod(x, y))
 
 
-exp: Function = _elementwise("exp", np.exp, "e to the power of each element")
-expm1: Function = _elementwise("expm1", np.expm1, "exp(x) - 1")
-log: Function = _elementwise("log", np.log, "the natural logarithm")
-log10: Function = _elementwise("log10", np.log10, "the logarithm to base 10")
-log2: Function = _elementwise("log2", np.log2, "the logarithm to base 2")
-log1p: Function = _elementwise("log1p", np.log1p, "log(1 + x)")
-sqrt: Function = _elementwise("sqrt", np.sqrt, "the square root")
-rsqrt: Function = _elementwise("rsqrt", lambda x: 1 / np.sqrt(x), "1 / sqrt(x)")
-cbrt: Function = _elementwise("cbrt", np.cbrt, "the cube root")
-reciprocal: Function = _elementwise("reciprocal", lambda x: 1 / x, "1 / x")
-sin: Function = _elementwise("sin", np.sin, "the sine")
-cos: Function = _elementwise("cos", np.cos, "the cosine")
-tan: Function = _elementwise("tan", np.tan, "the tangent")
-arcsin: Function = _elementwise("arcsin", np.arcsin, "the inverse sine")
-arccos: Function = _elementwise("arccos", np.arccos, "the inverse cosine")
-arctan: Function = _elementwise("arctan", np.arctan, "the inverse tangent")
-sinh: Function = _elementwise("sinh", np.sinh, "the hyperbolic sine")
-cosh: Function = _elementwise("cosh", np.cosh, "the hyperbolic cosine")
-tanh: Function = _elementwise("tanh", np.tanh, "the hyperbolic tangent")
-arcsinh: Function = _elementwise("arcsinh", np.arcsinh, "the inverse hyperbolic sine")
-arccosh: Function = _elementwise("arccosh", np.arccosh, "the inverse hyperbolic cosine")
-arctanh: Function = _elementwise("arctanh", np.arctanh, "the inverse hyperbolic tangent")
-degrees: Function = _elementwise("degrees", np.degrees, "degrees of radians")
-radians: Function = _elementwise("radians", np.radians, "radians of degrees")
-sigmoid: Function = _elementwise("sigmoid", lambda x: 1 / (1 + np.exp(-x)), "1 / (1 + exp(-x))")
-softsign: Function = _elementwise("softsign", lambda x: x / (1 + np.abs(x)), "x / (1 + |x|)")
-abs: Function = _elementwise("abs", np.abs, "the absolute value", floats=False)
-square: Function = _elementwise("square", np.square, "the square", floats=False)
-sign: Function = _elementwise("sign", np.sign, "-1, 0 or 1", floats=False)
-negative: Function = _elementwise("negative", np.negative, "-x", floats=False)
-relu: Function = _elementwise("relu", lambda x: np.maximum(x, 0), "x or, where it is larger, 0", floats=False)
+exp: Function = _elementwise("exp", np.exp, "e to the power of each element", "2.7183")
+expm1: Function = _elementwise("expm1", np.expm1, "exp(x) - 1", "1.7183")
+log: Function = _elementwise("log", np.log, "the natural logarithm", "0.")
+log10: Function = _elementwise("log10", np.log10, "the logarithm to base 10", "0.")
+log2: Function = _elementwise("log2", np.log2, "the logarithm to base 2", "0.")
+log1p: Function = _elementwise("log1p", np.log1p, "log(1 + x)", "0.6931")
+sqrt: Function = _elementwise("sqrt", np.sqrt, "the square root", "1.")
+rsqrt: Function = _elementwise("rsqrt", lambda x: 1 / np.sqrt(x), "1 / sqrt(x)", "1.")
+cbrt: Function = _elementwise("cbrt", np.cbrt, "the cube root", "1.")
+reciprocal: Function = _elementwise("reciprocal", lambda x: 1 / x, "1 / x", "1.")
+sin: Function = _elementwise("sin", np.sin, "the sine", "0.8415")
+cos: Function = _elementwise("cos", np.cos, "the cosine", "0.5403")
+tan: Function = _elementwise("tan", np.tan, "the tangent", "1.5574")
+arcsin: Function = _elementwise("arcsin", np.arcsin, "the inverse sine", "1.5708")
+arccos: Function = _elementwise("arccos", np.arccos, "the inverse cosine", "0.")
+arctan: Function = _elementwise("arctan", np.arctan, "the inverse tangent", "0.7854")
+sinh: Function = _elementwise("sinh", np.sinh, "the hyperbolic sine", "1.1752")
+cosh: Function = _elementwise("cosh", np.cosh, "the hyperbolic cosine", "1.5431")
+tanh: Function = _elementwise("tanh", np.tanh, "the hyperbolic tangent", "0.7616")
+arcsinh: Function = _elementwise("arcsinh", np.arcsinh, "the inverse hyperbolic sine", "0.8814")
+arccosh: Function = _elementwise("arccosh", np.arccosh, "the inverse hyperbolic cosine", "0.")
+arctanh: Function = _elementwise("arctanh", np.arctanh, "the inverse hyperbolic tangent", "inf")
+degrees: Function = _elementwise("degrees", np.degrees, "degrees of radians", "57.2958")
+radians: Function = _elementwise("radians", np.radians, "radians of degrees", "0.0175")
+sigmoid: Function = _elementwise("sigmoid", lambda x: 1 / (1 + np.exp(-x)), "1 / (1 + exp(-x))", "0.7311")
+softsign: Function = _elementwise("softsign", lambda x: x / (1 + np.abs(x)), "x / (1 + |x|)", "0.5")
+abs: Function = _elementwise("abs", np.abs, "the absolute value", "1.", floats=False)
+square: Function = _elementwise("square", np.square, "the square", "1.", floats=False)
+sign: Function = _elementwise("sign", np.sign, "-1, 0 or 1", "1.", floats=False)
+negative: Function = _elementwise("negative", np.negative, "-x", "-1.", floats=False)
+relu: Function = _elementwise("relu", lambda x: np.maximum(x, 0), "x or, where it is larger, 0", "1.", floats=False)
 floor: Function = _elementwise(
-    "floor", lambda x: np.floor(x) if x.dtype.kind == "f" else x, "the whole number below", floats=False
+    "floor", lambda x: np.floor(x) if x.dtype.kind == "f" else x, "the whole number below", "1.", floats=False
 )
 ceil: Function = _elementwise(
-    "ceil", lambda x: np.ceil(x) if x.dtype.kind == "f" else x, "the whole number above", floats=False
+    "ceil", lambda x: np.ceil(x) if x.dtype.kind == "f" else x, "the whole number above", "1.", floats=False
 )
 trunc: Function = _elementwise(
-    "trunc", lambda x: np.trunc(x) if x.dtype.kind == "f" else x, "the whole number towards 0", floats=False
+    "trunc", lambda x: np.trunc(x) if x.dtype.kind == "f" else x, "the whole number towards 0", "1.", floats=False
 )
 fix: Function = _elementwise(
-    "fix", lambda x: np.trunc(x) if x.dtype.kind == "f" else x, "the whole number towards 0", floats=False
+    "fix", lambda x: np.trunc(x) if x.dtype.kind == "f" else x, "the whole number towards 0", "1.", floats=False
 )
-round: Function = _elementwise("round", _half_away, "the nearest whole number, halves away from 0", floats=False)
-rint: Function = _elementwise("rint", _rint, "the nearest whole number, halves downwards", floats=False)
+round: Function = _elementwise("round", _half_away, "the nearest whole number, halves away from 0", "1.", floats=False)
+rint: Function = _elementwise("rint", _rint, "the nearest whole number, halves downwards", "1.", floats=False)
 logical_not: Function = _elementwise(
-    "logical_not", lambda x: (x == 0).astype(x.dtype), "1 where x is 0, else 0", floats=False
+    "logical_not", lambda x: (x == 0).astype(x.dtype), "1 where x is 0, else 0", "0.", floats=False
 )
 
-add: Function = _binary("add", np.add, "the sum")
-subtract: Function = _binary("subtract", np.subtract, "the difference")
-multiply: Function = _binary("multiply", np.multiply, "the product")
-divide: Function = _binary("divide", np.divide, "the quotient")
-modulo: Function = _binary("modulo", _modulo, "the remainder, of the sign of the divisor and 0 where that is 0")
-numpy_modulo: Function = _binary("mod", np.mod, "the remainder, as NumPy has it")
-power: Function = _binary("power", operator.pow, "lhs to the power of rhs")  # NumPy's ** squares by one multiplication
-maximum: Function = _binary("maximum", np.maximum, "the larger element")
-minimum: Function = _binary("minimum", np.minimum, "the smaller element")
-equal: Function = _binary("equal", np.equal, "lhs == rhs", is_truth=True)
-not_equal: Function = _binary("not_equal", np.not_equal, "lhs != rhs", is_truth=True)
-greater: Function = _binary("greater", np.greater, "lhs > rhs", is_truth=True)
-greater_equal: Function = _binary("greater_equal", np.greater_equal, "lhs >= rhs", is_truth=True)
-lesser: Function = _binary("lesser", np.less, "lhs < rhs", is_truth=True)
-lesser_equal: Function = _binary("lesser_equal", np.less_equal, "lhs <= rhs", is_truth=True)
-logical_and: Function = _binary("logical_and", np.logical_and, "whether both are not 0", is_truth=True)
-logical_or: Function = _binary("logical_or", np.logical_or, "whether one is not 0", is_truth=True)
-logical_xor: Function = _binary("logical_xor", np.logical_xor, "whether exactly one is not 0", is_truth=True)
+add: Function = _binary("add", np.add, "the sum", "5.")
+subtract: Function = _binary("subtract", np.subtract, "the difference", "1.")
+multiply: Function = _binary("multiply", np.multiply, "the product", "6.")
+divide: Function = _binary("divide", np.divide, "the quotient", "1.5")
+modulo: Function = _binary("modulo", _modulo, "the remainder, of the sign of the divisor and 0 where that is 0", "1.")
+numpy_modulo: Function = _binary("mod", np.mod, "the remainder, as NumPy has it", "1.")
+power: Function = _binary(
+    "power", operator.pow, "lhs to the power of rhs", "9."
+)  # NumPy's ** squares by one multiplication
+maximum: Function = _binary("maximum", np.maximum, "the larger element", "3.")
+minimum: Function = _binary("minimum", np.minimum, "the smaller element", "2.")
+equal: Function = _binary("equal", np.equal, "lhs == rhs", "0.", is_truth=True)
+not_equal: Function = _binary("not_equal", np.not_equal, "lhs != rhs", "1.", is_truth=True)
+greater: Function = _binary("greater", np.greater, "lhs > rhs", "1.", is_truth=True)
+greater_equal: Function = _binary("greater_equal", np.greater_equal, "lhs >= rhs", "1.", is_truth=True)
+lesser: Function = _binary("lesser", np.less, "lhs < rhs", "0.", is_truth=True)
+lesser_equal: Function = _binary("lesser_equal", np.less_equal, "lhs <= rhs", "0.", is_truth=True)
+logical_and: Function = _binary("logical_and", np.logical_and, "whether both are not 0", "1.", is_truth=True)
+logical_or: Function = _binary("logical_or", np.logical_or, "whether one is not 0", "1.", is_truth=True)
+logical_xor: Function = _binary("logical_xor", np.logical_xor, "whether exactly one is not 0", "0.", is_truth=True)
 broadcast_add: Function = add
 broadcast_plus: Function = add
 elemwise_add: Function = add
@@ -308,11 +323,11 @@ broadcast_greater_equal: Function = greater_equal
 broadcast_lesser: Function = lesser
 broadcast_lesser_equal: Function = lesser_equal
 
-mean: Function = _reduction("mean", np.mean, "the mean", floats=True)
-prod: Function = _reduction("prod", np.prod, "the product", floats=False)
-max: Function = _reduction("max", np.max, "the largest element", floats=False)
-min: Function = _reduction("min", np.min, "the smallest element", floats=False)
-nansum: Function = _reduction("nansum", np.nansum, "the sum of what is not NaN", floats=False)
+mean: Function = _reduction("mean", np.mean, "the mean", "3.", floats=True)
+prod: Function = _reduction("prod", np.prod, "the product", "8.", floats=False)
+max: Function = _reduction("max", np.max, "the largest element", "4.", floats=False)
+min: Function = _reduction("min", np.min, "the smallest element", "2.", floats=False)
+nansum: Function = _reduction("nansum", np.nansum, "the sum of what is not NaN", "6.", floats=False)
 
 
 @host("mx.nd.sum(mx.nd.array([2, 4])).asnumpy()", "array([6.], dtype=float32)")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._store import stepping as _stepping
 from ..errors import InvalidArgumentError, UnimplementedError
+from . import stepping as _stepping
 
 if TYPE_CHECKING:
     from .._store.kvstore import KVStore

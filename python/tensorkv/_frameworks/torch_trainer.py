@@ -11,10 +11,11 @@ import torch
 
 from .._array import ndarray as nd
 from .._store import create as _create
-from .._store import stepping as _stepping
-from .._store.steps import Steps
+from .._store import helpers as _helpers
 from ..errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from ..optimizer import Optimizer, Updater, create
+from . import stepping as _stepping
+from .steps import Steps
 from .torch_params import check_forms, check_place, form_of, make_keys, named_of, read_trained
 from .torch_states import STORE, check_states, states_of, take_states
 from .torch_watch import Watch
@@ -363,7 +364,7 @@ class Trainer:
             self._take()
             if self._is_on_store:
                 read_trained(self._kv, self._frozen, self._params, self._unread)
-        _stepping.helpers_of(self._kv).add(self)
+        _helpers.helpers_of(self._kv).add(self)
 
     def _take(self) -> None:
         """Read all parameters from the store."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import time
 from datetime import timedelta
@@ -72,6 +71,8 @@ def _number(variable: str) -> int:
 
 def _wait_for_port(host: str, port: int, deadline: float, patience: float) -> None:
     """Return when somebody listens there. torch itself would wait without hearing Ctrl-C."""
+    import socket  # slow to import
+
     while True:
         try:
             return socket.create_connection((host, port), timeout=1).close()

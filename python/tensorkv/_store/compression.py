@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import glob
-import logging
 import numbers
 import operator
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +12,6 @@ from .. import _core
 from ..errors import InvalidArgumentError
 
 _VERB = "set_gradient_compression"
-_logger = logging.getLogger("tensorkv")
 _TAKES = {  # what each type takes beside itself
     "none": (),
     "fp16": (),
@@ -75,6 +72,8 @@ def pattern_of(keys: Any) -> str:
 def check_meets(pattern: str, keys: Iterable[Any]) -> None:
     """Raise InvalidArgumentError where a pattern is the name of a key and does not match it."""
     if "[" in pattern and any(str(key) == pattern for key in keys) and not fnmatch.fnmatchcase(pattern, pattern):
+        import glob
+
         raise InvalidArgumentError(
             f"{_VERB}: keys={pattern!r} is a pattern, which the key of that name does not match; {glob.escape(pattern)!r} matches it"
         )
@@ -93,7 +92,9 @@ def check_has_dense(pattern: str, keys: Iterable[Any], is_by_rows: Callable[[Any
         raise InvalidArgumentError(
             f"{_VERB}: keys={pattern!r} is a key that is kept by rows, whose pushes travel as they are; dense keys can be compressed"
         )
-    _logger.warning(
+    from .log import logger
+
+    logger.warning(
         "%s: keys=%r matches only keys that are kept by rows so far, such as %r, whose pushes travel as they are; it counts for "
         "dense keys that come later",
         _VERB,

@@ -283,13 +283,14 @@ def connect(
 
 def observer(url: str, options: dict[str, Any], store: int) -> KVStore:
     """Return the store that `connect` does, with options that may have the secret itself, as ``token``."""
-    from . import life as _life
     from .kvstore import KVStore
 
     if isinstance(store, bool) or not isinstance(store, int) or not 0 <= store < 2**32:
         raise InvalidArgumentError(f"connect: store={store!r}, the number of a store is needed")
     if options.get("log") is not None:
-        _life.set_level(options["log"])
+        from .log import set_level
+
+        set_level(options["log"])
     return KVStore._observer(url, options, store)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, overload
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, overlo
 from .. import _core, ticket
 from .._array.ndarray import NDArray
 from .._array.ndarray import empty as nd_empty
-from .._update.functions import Called, Read, UpdaterSteps, check_arguments, state
 from ..errors import (
     FailedPreconditionError,
     FolderNotFoundError,
@@ -22,9 +20,9 @@ from ..errors import (
     UnimplementedError,
 )
 from . import compression as _compression
+from . import helpers as _helpers
 from . import life as _life
 from . import snapshots as _snapshots
-from . import stepping as _stepping
 from .base import C, KVStoreBase
 from .row_verbs import is_rows, shape_and_dtype
 from .together import called_by_all
@@ -35,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from .._types import AnyUpdater, Key, StoreOptions
+    from .._update.functions import Called, Read, UpdaterSteps
     from .._update.running import Running
     from ..optimizer import Optimizer, Program, Updater
     from ..ticket import Ticket
@@ -53,7 +52,9 @@ def _beside(error: BaseException | None) -> Iterator[None]:
     except KVError as other:
         if not _life.is_failure(error):
             raise
-        add_note = getattr(error, "add_note", None) or _life.logger.warning
+        from .log import logger
+
+        add_note = getattr(error, "add_note", None) or logger.warning
         add_note(str(other))
 
 
@@ -124,7 +125,9 @@ class KVStore(KVStoreVerbs):
         super().__init__(type, cast("dict[str, Any]", options))
         level = options.get("log")
         if level is not None:
-            _life.set_level(level)
+            from .log import set_level
+
+            set_level(level)
         self._begin()
 
     def _begin(self) -> None:
@@ -168,7 +171,7 @@ class KVStore(KVStoreVerbs):
             False
         """
         self._delete(key)
-        if isinstance(self._function, (Called, UpdaterSteps)):
+        if self._function is not None:
             self._function.forget(key)
         self._own.pop(key, None)
         if self._running is not None:
@@ -240,7 +243,9 @@ class KVStore(KVStoreVerbs):
         try:
             self._end_trace()
         except Exception as error:
-            _life.logger.warning("a store was dropped, and its trace is not written: %s", error)
+            from .log import logger
+
+            logger.warning("a store was dropped, and its trace is not written: %s", error)
 
     def stats(self) -> dict[str, Any]:
         """Return what the store has done and what it waits for, counted since it was made, as a new dict.
@@ -321,6 +326,8 @@ class KVStore(KVStoreVerbs):
             >>> len(status['workers']), status['rounds'], status['slowest']
             (2, [], None)
         """
+        import json
+
         return cast("dict[str, Any]", json.loads(self._status()))
 
     @property
@@ -431,6 +438,8 @@ class KVStore(KVStoreVerbs):
             self._set_function(None)
             self._holds(None, None)
         elif callable(updater):
+            from .._update.functions import check_arguments
+
             check_arguments(updater)
             self._run_function(updater)
         else:
@@ -454,6 +463,8 @@ class KVStore(KVStoreVerbs):
 
     def _run_function(self, updater: Callable[..., Any]) -> None:
         """Call a function at each push; where no Python can run, read it as a program, which is that of rank 0 for all."""
+        from .._update.functions import Called, Read
+
         now = self._function
         called = now if isinstance(now, Called) and now.function == updater else Called(updater)
         try:
@@ -469,10 +480,18 @@ class KVStore(KVStoreVerbs):
             self._set_optimizer(_core.Optimizer(read.program, lazy=False))
         self._holds(updater, None, read)
 
+    def _read(self) -> Read | None:
+        """Return the function that servers run as a program, or None if there is none."""
+        if self._function is None:
+            return None
+        from .._update.functions import Read
+
+        return self._function if isinstance(self._function, Read) else None
+
     def _meets(self, key: Any, value: Any) -> None:
         """Have a function that servers run read for new keys, before they are made."""
-        read = self._function
-        if not isinstance(read, Read):
+        read = self._read()
+        if read is None:
             return
         is_list = isinstance(key, (list, tuple))
         keys, values = (key, value) if is_list else ([key], [value])
@@ -497,7 +516,7 @@ class KVStore(KVStoreVerbs):
 
     def _meets_shape(self, key: Any, shape: tuple[int, ...], dtype: str) -> None:
         """Have a function that servers run read for a new key, before it is made."""
-        if isinstance(self._function, Read):
+        if self._read() is not None:
             self._meets(key, nd_empty(shape, dtype=dtype))
 
     def state(self, name: str) -> NDArray:
@@ -530,6 +549,8 @@ class KVStore(KVStoreVerbs):
             >>> kv.pull(3).asnumpy()
             array([-2.5, -2.5], dtype=float32)
         """
+        from .._update.functions import state
+
         return state(name)  # type: ignore[no-any-return]  # an array without elements while the function is read
 
     def explain(self, key: Key) -> None:
@@ -558,6 +579,7 @@ class KVStore(KVStoreVerbs):
     def _run_updater(self, updater: Updater) -> None:
         """Call an updater, whose states are its own; where no Python can run, run the optimizer of a plain one."""
         from .. import optimizer as opt
+        from .._update.functions import UpdaterSteps
 
         try:
             steps = UpdaterSteps(updater)
@@ -577,6 +599,8 @@ class KVStore(KVStoreVerbs):
 
     def _run_optimizer(self, verb: str, updater: Updater) -> None:
         """Run the optimizer of an updater: without Python, or, where that cannot be, call the updater."""
+        from .._update.functions import UpdaterSteps
+
         optimizer = updater.optimizer
         running = optimizer._run_in(self)
         if running is not None:
@@ -767,7 +791,7 @@ class KVStore(KVStoreVerbs):
             >>> out.asnumpy()
             array([1., 1.], dtype=float32)
         """
-        _stepping.check_disk(self, "save")
+        _helpers.check_disk(self, "save")
         if async_op:
             operation = self._save_async(_place("save", path))
             return ticket.Ticket(operation, "save", operation.saved_path, self)
@@ -799,7 +823,7 @@ class KVStore(KVStoreVerbs):
         place = _place("load", path)
         seen = _snapshots.Place(place)
         try:
-            with _stepping.loading(self), called_by_all("every worker calls load"):
+            with _helpers.loading(self), called_by_all("every worker calls load"):
                 rounds = self._load(place)
         except KeyNotFoundError as missing:
             raise SnapshotNotFoundError(str(missing)) from None

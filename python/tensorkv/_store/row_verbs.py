@@ -6,7 +6,6 @@ A key that `init` was given a row-sparse value for, or that `init_table` has mad
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from ..optimizer import Optimizer, Program
     from ..ticket import Ticket
 
-_logger = logging.getLogger("tensorkv")
 _CONSTANT, _UNIFORM, _NORMAL = 0, 1, 2
 _ZERO = (_CONSTANT, 0.0, 0.0, 0)
 _KEEP_ALL = (1, 0, 0, 0, False, 0)  # as of RowPolicy
@@ -751,7 +749,9 @@ class KVStoreRows(_core.Store):
                 raise InvalidArgumentError(f"pull {key!r}: no outputs")
             kept = [target for target in targets if not (ignore_sparse and is_row_sparse(target))]
             if len(kept) < len(targets):
-                _logger.info("pull %r: row-sparse outputs stay as they are unless ignore_sparse=False", key)
+                from .log import logger
+
+                logger.info("pull %r: row-sparse outputs stay as they are unless ignore_sparse=False", key)
             for target in kept:
                 self._plan_one(pulls, key, info, target)
         return pulls

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -65,6 +64,8 @@ class Place:
 
 def _has_rounds(snapshot: str, rounds: Mapping[Any, int]) -> bool:
     """Return whether a store of a snapshot has all of these keys at these rounds."""
+    import json
+
     stores: dict[int, dict[Any, int]] = {}
     try:
         with open(os.path.join(snapshot, _INDEX), "rb") as file:

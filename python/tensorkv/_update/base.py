@@ -14,7 +14,6 @@ from .._hints import check_names
 from ..context import cpu
 from ..errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, UnimplementedError
 from ..lr_scheduler import LRScheduler
-from .reading import title_of
 from .running import Plan, Running, Table, factors_of, number, whole
 
 if TYPE_CHECKING:
@@ -322,6 +321,8 @@ class Optimizer:
                 return float(given)
         except (TypeError, ValueError, OverflowError):
             pass
+        from .reading import title_of
+
         raise InvalidArgumentError(
             f"lr_scheduler: {title_of(self.lr_scheduler)} gives {given!r} for update {count}, a number is needed"
         )

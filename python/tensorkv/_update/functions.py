@@ -264,6 +264,9 @@ class Read:
         self.program: _core.Program | None = None
         self._first: Key | None = None  # the key that it was read for
 
+    def forget(self, key: Key) -> None:
+        """Do nothing: servers keep the states of a program."""
+
     @contextlib.contextmanager
     def binding(self) -> Iterator[None]:
         """Let keys bind the function to a program; where that is refused, it is bound as before."""

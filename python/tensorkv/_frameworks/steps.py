@@ -11,7 +11,7 @@ from .. import _core
 from ..errors import FailedPreconditionError
 
 if TYPE_CHECKING:
-    from .kvstore import KVStore
+    from .._store.kvstore import KVStore
 
 
 class Steps:
