@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 
 # part               set     what
 table='
-lint                 both    include edges, formats, types of the Python code, lines that mutants replace
+lint                 both    include edges, comments, formats, types of the Python code, lines that mutants replace
 tidy                 slow    clang-tidy over every file that has changed since it passed
 address              quick   the C++ tests but those labelled slow, with the address and undefined-behaviour sanitizers
 address-all          slow    all of them
@@ -51,6 +51,7 @@ build_targets() {  # preset, targets...
 part_lint() {
   local status=0
   $python tools/tidy.py || status=1
+  $python tools/words.py || status=1
   $venv/bin/ruff check -q python tests bench tools examples || status=1
   $venv/bin/ruff format -q --check python tests bench tools examples || { echo "ruff format: run ./dev format"; status=1; }
   git ls-files '*.c' '*.cc' '*.h' ':!include/tkv/dlpack/*' | xargs clang-format-19 --dry-run -Werror >"$logs/clang-format.log" 2>&1 \
