@@ -33,6 +33,11 @@ bool IsNumbers(nb::handle item) {
   return PyFloat_CheckExact(item.ptr()) || PyLong_CheckExact(item.ptr()) || IsList(item);
 }
 
+// Returns the answer of a predicate of the package, which is asked only when a call is no plain one.
+bool Is(const char* module, const char* predicate, nb::handle value) {
+  return nb::cast<bool>(nb::module_::import_(module).attr(predicate)(value));
+}
+
 nb::object Checked(PyObject* fresh) {
   if (fresh == nullptr) throw nb::python_error();
   return nb::steal(fresh);
@@ -46,17 +51,6 @@ KeyView Named(const char* verb, nb::handle key) {
   } catch (const Error& error) {
     throw Fail(error.code(), "{}: {}", verb, error.what());
   }
-}
-
-int PriorityOf(nb::handle given) {
-  const nb::object number = nb::steal(PyNumber_Index(given.ptr()));
-  int overflow = 0;
-  const long value = number.is_valid() ? PyLong_AsLongAndOverflow(number.ptr(), &overflow) : 0;
-  if (number.is_valid() && overflow == 0 && static_cast<int>(value) == value) {
-    return static_cast<int>(value);
-  }
-  ClearError();
-  throw nb::type_error("priority");
 }
 
 nb::object Frozen(nb::handle object, int depth) {
@@ -79,13 +73,30 @@ nb::object Frozen(nb::handle object, int depth) {
 
 Keys::Keys(const char* verb, nb::handle given)
     : verb_(verb), held_(Frozen(given, 1)), is_list_(IsList(given)) {
-  if (!is_list_) {
-    views_.push_back(Named(verb, held_));
-    return;
+  try {
+    if (!is_list_) {
+      views_.push_back(Named(verb, held_));
+      return;
+    }
+    const size_t count = SizeOf(held_);
+    views_.reserve(count);
+    for (size_t i = 0; i < count; ++i) views_.push_back(Named(verb, ItemOf(held_, i)));
+  } catch (const Error& error) {
+    if (Is("tensorkv._store.trees", "is_tree", held_)) throw NotDense(error);
+    throw;
   }
-  const size_t count = SizeOf(held_);
-  views_.reserve(count);
-  for (size_t i = 0; i < count; ++i) views_.push_back(Named(verb, ItemOf(held_, i)));
+}
+
+int PriorityOf(const char* verb, nb::handle keys, nb::handle given) {
+  const nb::object number = nb::steal(PyNumber_Index(given.ptr()));
+  int overflow = 0;
+  const long value = number.is_valid() ? PyLong_AsLongAndOverflow(number.ptr(), &overflow) : 0;
+  if (number.is_valid() && overflow == 0 && static_cast<int>(value) == value) {
+    return static_cast<int>(value);
+  }
+  ClearError();
+  nb::module_::import_("tensorkv._store.row_verbs").attr("check_priority")(verb, keys, given);
+  throw Fail(Code::kInternal, "{}: a priority that Python takes", verb);
 }
 
 PushStep SetStep(const PushStep& step) { return std::exchange(current_step, step); }
@@ -182,7 +193,9 @@ void Batch::AddArray(const KeyView& key, nb::handle value, Use use, DLPackLoans*
       nb::borrow<nb::list>(tensors_).append(value);
     }
   } catch (const Error& error) {
-    throw Fail(error.code(), "{} {}: {}", keys_.verb(), key.ToString(), error.what());
+    const Error named = Fail(error.code(), "{} {}: {}", keys_.verb(), key.ToString(), error.what());
+    if (Is("tensorkv._array.rows", "is_rows", value)) throw NotDense(named);
+    throw named;
   }
 }
 

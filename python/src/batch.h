@@ -20,19 +20,28 @@ nb::object Frozen(nb::handle object, int depth);
 // One key.  The view borrows the text of `key`.
 KeyView Named(const char* verb, nb::handle key);
 
-// The priority of a call.  The type_error is Python's to explain: it knows the key.
-//   throws  nb::type_error  no whole number of 32 bits; and an error of `__index__` that leaves calls
-int PriorityOf(nb::handle given);
+// Thrown while the arguments of a call are read: the key is a tree of arrays, or a value is row-sparse.  A
+// call that Python can take apart catches it; for others it is the error of the argument.
+class NotDense : public Error {
+ public:
+  explicit NotDense(const Error& error) : Error(error) {}
+};
+
+// Returns the priority of a call.
+//   throws  kInvalidArgument (no whole number of 32 bits), and an error of `__index__` that leaves calls
+int PriorityOf(const char* verb, nb::handle keys, nb::handle given);
 
 // The key or keys of a call.
 class Keys {
  public:
+  //   throws  NotDense (a tree), and Errors
   Keys(const char* verb, nb::handle given);
 
   const char* verb() const { return verb_; }
   bool is_list() const { return is_list_; }
   size_t size() const { return views_.size(); }
   const KeyView& operator[](size_t i) const { return views_[i]; }
+  int Priority(nb::handle given) const { return PriorityOf(verb_, held_, given); }
 
  private:
   const char* const verb_;
@@ -48,6 +57,7 @@ PushStep SetStep(const PushStep& step);
 // list of the same length of such.
 class Batch {
  public:
+  //   throws  NotDense (a row-sparse value), and Errors
   Batch(const Keys& keys, nb::handle values, Use use);
   // One of several batches of a call; the loans end before the arrays are used.
   Batch(const Keys& keys, nb::handle values, Use use, DLPackLoans* loans);

@@ -150,7 +150,7 @@ void PushRows(Store& self, const std::string& verb, nb::handle keys, nb::handle 
               nb::handle values, nb::handle whole_keys, nb::handle whole_values,
               nb::handle priority) {
   const PushArguments arguments(verb, keys, ids, values, whole_keys, whole_values,
-                                PriorityOf(priority));
+                                PriorityOf(verb.c_str(), keys, priority));
   WithSteps([&] { self.core->PushRows(arguments.items, Span(arguments.whole), verb); });
 }
 
@@ -158,7 +158,7 @@ nb::object PushRowsAsync(Store& self, const std::string& verb, nb::handle keys, 
                          nb::handle values, nb::handle whole_keys, nb::handle whole_values,
                          nb::handle priority) {
   const PushArguments arguments(verb, keys, ids, values, whole_keys, whole_values,
-                                PriorityOf(priority));
+                                PriorityOf(verb.c_str(), keys, priority));
   return Started(
       [&] { return self.core->PushRowsAsync(arguments.items, Span(arguments.whole), verb); });
 }
@@ -182,14 +182,14 @@ struct PullArguments {
 
 void PullRows(Store& self, const std::string& verb, nb::handle keys, nb::handle ids,
               nb::handle outs, nb::handle priority) {
-  const PullArguments arguments(verb, keys, ids, outs, PriorityOf(priority));
+  const PullArguments arguments(verb, keys, ids, outs, PriorityOf(verb.c_str(), keys, priority));
   const Unlocked unlocked;
   self.core->PullRows(arguments.items, verb);
 }
 
 nb::object PullRowsAsync(Store& self, const std::string& verb, nb::handle keys, nb::handle ids,
                          nb::handle outs, nb::handle priority) {
-  const PullArguments arguments(verb, keys, ids, outs, PriorityOf(priority));
+  const PullArguments arguments(verb, keys, ids, outs, PriorityOf(verb.c_str(), keys, priority));
   return Started([&] { return self.core->PullRowsAsync(arguments.items, verb); });
 }
 
@@ -249,16 +249,18 @@ void BindRows(nb::class_<Store>& store) {
            nb::arg("ids"), nb::arg("values"), nb::arg("whole"), nb::arg("mode"),
            nb::arg("optimizer").none() = nb::none())
       .def("_push_rows", &PushRows, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),
-           nb::arg("values"), nb::arg("whole_keys"), nb::arg("whole_values"), nb::arg("priority"))
+           nb::arg("values"), nb::arg("whole_keys"), nb::arg("whole_values"),
+           nb::arg("priority").none())
       .def("_push_rows_async", &PushRowsAsync, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),
-           nb::arg("values"), nb::arg("whole_keys"), nb::arg("whole_values"), nb::arg("priority"),
+           nb::arg("values"), nb::arg("whole_keys"), nb::arg("whole_values"),
+           nb::arg("priority").none(),
            nb::sig("def _push_rows_async(self, verb: str, keys: object, ids: object, "
                    "values: object, whole_keys: object, whole_values: object, priority: int) -> "
                    "Operation"))
       .def("_pull_rows", &PullRows, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),
-           nb::arg("outs"), nb::arg("priority"))
+           nb::arg("outs"), nb::arg("priority").none())
       .def("_pull_rows_async", &PullRowsAsync, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),
-           nb::arg("outs"), nb::arg("priority"),
+           nb::arg("outs"), nb::arg("priority").none(),
            nb::sig("def _pull_rows_async(self, verb: str, keys: object, ids: object, outs: object, "
                    "priority: int) -> Operation"))
       .def(

@@ -43,12 +43,35 @@ struct Callable {
 
 // ---- values -------------------------------------------------------------------------------------
 
-void Init(Store& self, nb::handle key, nb::handle value, const std::string& mode) {
-  const Keys keys("init", key);
-  const Batch values(keys, value, Use::kRead);
-  const auto items = values.InitItems(mode);
-  const Unlocked unlocked;
-  self.core->Init(Span(items));
+// Returns false where a call is not one of dense arrays; then nothing has been done.
+template <typename Call>
+bool IfDense(const Call& call) {
+  try {
+    call();
+    return true;
+  } catch (const NotDense&) {
+    return false;
+  }
+}
+
+// Returns the operation that a call has begun; None where the call is not one of dense arrays.
+template <typename Call>
+nb::object StartedIfDense(const Call& call) {
+  try {
+    return call();
+  } catch (const NotDense&) {
+    return nb::none();
+  }
+}
+
+bool Init(Store& self, nb::handle key, nb::handle value, const std::string& mode) {
+  return IfDense([&] {
+    const Keys keys("init", key);
+    const Batch values(keys, value, Use::kRead);
+    const auto items = values.InitItems(mode);
+    const Unlocked unlocked;
+    self.core->Init(Span(items));
+  });
 }
 
 void Assign(Store& self, nb::handle key, nb::handle value) {
@@ -62,22 +85,26 @@ void Assign(Store& self, nb::handle key, nb::handle value) {
 // What a signal's handler has raised while steps of an updater were undone.
 thread_local std::exception_ptr raised_meanwhile;
 
-void Push(Store& self, nb::handle key, nb::handle value, nb::handle priority) {
-  const Keys keys("push", key);
-  const Batch values(keys, value, Use::kRead);
-  const auto items = values.PushItems(PriorityOf(priority));
-  WithSteps([&] { self.core->Push(Span(items)); });
+bool Push(Store& self, nb::handle key, nb::handle value, nb::handle priority) {
+  return IfDense([&] {
+    const Keys keys("push", key);
+    const Batch values(keys, value, Use::kRead);
+    const auto items = values.PushItems(keys.Priority(priority));
+    WithSteps([&] { self.core->Push(Span(items)); });
+  });
 }
 
-void Pull(Store& self, nb::handle key, nb::handle out, nb::handle priority) {
-  const Keys keys("pull", key);
-  const Batch outs(keys, out, Use::kWrite);
-  const auto items = outs.PullItems(PriorityOf(priority));
-  {
-    const Unlocked unlocked;
-    self.core->Pull(Span(items));
-  }
-  NoteWritten(outs.tensors());
+bool Pull(Store& self, nb::handle key, nb::handle out, nb::handle priority) {
+  return IfDense([&] {
+    const Keys keys("pull", key);
+    const Batch outs(keys, out, Use::kWrite);
+    const auto items = outs.PullItems(keys.Priority(priority));
+    {
+      const Unlocked unlocked;
+      self.core->Pull(Span(items));
+    }
+    NoteWritten(outs.tensors());
+  });
 }
 
 bool HoldsJax(nb::handle values) {
@@ -106,69 +133,83 @@ struct PushPullArguments {
   std::optional<Batch> outs;
 };
 
-// False, with nothing done, where JAX arrays would have to take the result.
+// Returns false, with nothing done, also where JAX arrays would have to take the result.
 bool PushPull(Store& self, nb::handle key, nb::handle value, nb::handle out, nb::handle priority) {
-  const PushPullArguments arguments(key, value, out);
-  if (!arguments.can_take) return false;
-  const int rank = PriorityOf(priority);
-  const auto items = arguments.values.PushItems(rank);
-  const auto targets = arguments.outs->PullItems(rank);
-  WithSteps([&] { self.core->PushPull(Span(items), Span(targets)); });
-  NoteWritten(arguments.outs->tensors());
-  return true;
+  bool can_take = false;
+  const bool is_dense = IfDense([&] {
+    const PushPullArguments arguments(key, value, out);
+    can_take = arguments.can_take;
+    if (!can_take) return;
+    const int rank = arguments.keys.Priority(priority);
+    const auto items = arguments.values.PushItems(rank);
+    const auto targets = arguments.outs->PullItems(rank);
+    WithSteps([&] { self.core->PushPull(Span(items), Span(targets)); });
+    NoteWritten(arguments.outs->tensors());
+  });
+  return is_dense && can_take;
 }
 
-void Broadcast(Store& self, nb::handle key, nb::handle value, nb::handle out, nb::handle priority) {
-  const Keys keys("broadcast", key);
-  DLPackLoans loans;
-  const Batch values(keys, value, Use::kRead, &loans);
-  const Batch outs(keys, out, Use::kWrite, &loans);
-  End(keys, &loans);
-  const auto items = values.InitItems({});
-  const auto targets = outs.PullItems(PriorityOf(priority));
-  {
-    const Unlocked unlocked;
-    self.core->Broadcast(Span(items), Span(targets));
-  }
-  NoteWritten(outs.tensors());
+bool Broadcast(Store& self, nb::handle key, nb::handle value, nb::handle out, nb::handle priority) {
+  return IfDense([&] {
+    const Keys keys("broadcast", key);
+    DLPackLoans loans;
+    const Batch values(keys, value, Use::kRead, &loans);
+    const Batch outs(keys, out, Use::kWrite, &loans);
+    End(keys, &loans);
+    const auto items = values.InitItems({});
+    const auto targets = outs.PullItems(keys.Priority(priority));
+    {
+      const Unlocked unlocked;
+      self.core->Broadcast(Span(items), Span(targets));
+    }
+    NoteWritten(outs.tensors());
+  });
 }
 
 nb::object PushAsync(Store& self, nb::handle key, nb::handle value, nb::handle priority) {
-  const Keys keys("push", key);
-  const Batch values(keys, value, Use::kRead);
-  const auto items = values.PushItems(PriorityOf(priority));
-  return Started([&] { return self.core->PushAsync(Span(items)); });
+  return StartedIfDense([&] {
+    const Keys keys("push", key);
+    const Batch values(keys, value, Use::kRead);
+    const auto items = values.PushItems(keys.Priority(priority));
+    return Started([&] { return self.core->PushAsync(Span(items)); });
+  });
 }
 
 nb::object PullAsync(Store& self, nb::handle key, nb::handle out, nb::handle priority) {
-  const Keys keys("pull", key);
-  const Batch outs(keys, out, Use::kWrite);
-  const auto items = outs.PullItems(PriorityOf(priority));
-  return Started([&] { return self.core->PullAsync(Span(items)); }, outs.tensors());
+  return StartedIfDense([&] {
+    const Keys keys("pull", key);
+    const Batch outs(keys, out, Use::kWrite);
+    const auto items = outs.PullItems(keys.Priority(priority));
+    return Started([&] { return self.core->PullAsync(Span(items)); }, outs.tensors());
+  });
 }
 
-// None, with nothing done, where JAX arrays would have to take the result.
+// Returns None, with nothing done, also where JAX arrays would have to take the result.
 nb::object PushPullAsync(Store& self, nb::handle key, nb::handle value, nb::handle out,
                          nb::handle priority) {
-  const PushPullArguments arguments(key, value, out);
-  if (!arguments.can_take) return nb::none();
-  const int rank = PriorityOf(priority);
-  const auto items = arguments.values.PushItems(rank);
-  const auto targets = arguments.outs->PullItems(rank);
-  return Started([&] { return self.core->PushPullAsync(Span(items), Span(targets)); },
-                 arguments.outs->tensors());
+  return StartedIfDense([&]() -> nb::object {
+    const PushPullArguments arguments(key, value, out);
+    if (!arguments.can_take) return nb::none();
+    const int rank = arguments.keys.Priority(priority);
+    const auto items = arguments.values.PushItems(rank);
+    const auto targets = arguments.outs->PullItems(rank);
+    return Started([&] { return self.core->PushPullAsync(Span(items), Span(targets)); },
+                   arguments.outs->tensors());
+  });
 }
 
-// New arrays of the keys' shape, dtype and context: one, or a list for a list of keys.
-nb::object Fresh(Store& self, const std::string& verb, nb::handle key) {
-  const Keys keys(verb.c_str(), key);
+// Returns new arrays of the keys' shape, dtype and context: one, or a list for a list of keys.
+nb::object FreshOf(Store& self, const Keys& keys) {
   const auto fresh = [&](const KeyView& one) {
     KVStore::KeyInfo info;
     {  // another thread may hold the store's lock and wait for the interpreter's
       const Unlocked unlocked;
-      info = self.core->Describe(one, verb);
+      info = self.core->Describe(one, keys.verb());
     }
-    return ToPython(NamedWhereMemoryEnds(verb + " " + one.ToString(), [&] {
+    if (info.by_rows)
+      throw NotDense(Fail(Code::kInvalidArgument, "{} {}: the key is kept by rows", keys.verb(),
+                          one.ToString()));
+    return ToPython(NamedWhereMemoryEnds(Format("{} {}", keys.verb(), one.ToString()), [&] {
       return NDArray::Empty(info.shape, info.dtype, info.context);
     }));
   };
@@ -176,6 +217,11 @@ nb::object Fresh(Store& self, const std::string& verb, nb::handle key) {
   nb::list outputs;
   for (size_t i = 0; i < keys.size(); ++i) outputs.append(fresh(keys[i]));
   return outputs;
+}
+
+// Returns those of the keys; None for a tree, and where a key is kept by rows.
+nb::object Fresh(Store& self, const std::string& verb, nb::handle key) {
+  return StartedIfDense([&] { return FreshOf(self, Keys(verb.c_str(), key)); });
 }
 
 nb::tuple Describe(Store& self, const std::string& verb, nb::handle key) {
@@ -408,24 +454,25 @@ void BindStore(nb::module_& m) {
           nb::arg("cluster"))
       .def("_init", &Init, nb::arg("key").none(), nb::arg("value").none(), nb::arg("mode"))
       .def("_assign", &Assign, nb::arg("key").none(), nb::arg("value").none())
-      .def("_push", &Push, nb::arg("key").none(), nb::arg("value").none(), nb::arg("priority"))
+      .def("_push", &Push, nb::arg("key").none(), nb::arg("value").none(),
+           nb::arg("priority").none())
       .def("_push_async", &PushAsync, nb::arg("key").none(), nb::arg("value").none(),
-           nb::arg("priority"),
+           nb::arg("priority").none(),
            nb::sig("def _push_async(self, key: object | None, value: object | None, priority: int) "
-                   "-> Operation"))
-      .def("_pull", &Pull, nb::arg("key").none(), nb::arg("out").none(), nb::arg("priority"))
+                   "-> Operation | None"))
+      .def("_pull", &Pull, nb::arg("key").none(), nb::arg("out").none(), nb::arg("priority").none())
       .def("_pull_async", &PullAsync, nb::arg("key").none(), nb::arg("out").none(),
-           nb::arg("priority"),
+           nb::arg("priority").none(),
            nb::sig("def _pull_async(self, key: object | None, out: object | None, priority: int) "
-                   "-> Operation"))
+                   "-> Operation | None"))
       .def("_pushpull", &PushPull, nb::arg("key").none(), nb::arg("value").none(),
-           nb::arg("out").none(), nb::arg("priority"))
+           nb::arg("out").none(), nb::arg("priority").none())
       .def("_pushpull_async", &PushPullAsync, nb::arg("key").none(), nb::arg("value").none(),
-           nb::arg("out").none(), nb::arg("priority"),
+           nb::arg("out").none(), nb::arg("priority").none(),
            nb::sig("def _pushpull_async(self, key: object | None, value: object | None, "
                    "out: object | None, priority: int) -> Operation | None"))
       .def("_broadcast", &Broadcast, nb::arg("key").none(), nb::arg("value").none(),
-           nb::arg("out").none(), nb::arg("priority"))
+           nb::arg("out").none(), nb::arg("priority").none())
       .def("_fresh", &Fresh, nb::arg("verb"), nb::arg("key").none())
       .def("_describe", &Describe, nb::arg("verb"), nb::arg("key").none(),
            nb::sig("def _describe(self, verb: str, key: object) -> tuple[tuple[int, ...], str]"),

@@ -496,7 +496,7 @@ ERRORS = {
     "pulled shape": (
         lambda kv: kv.pull("w", out=mx.nd.ones((3, 2))),
         mx.errors.InvalidArgumentError,
-        "the key has 4 rows",
+        r"the key has \(4, 2\)",
     ),
     "pulled rsp": (
         lambda kv: kv.pull("w", out=start((3, 2)), ignore_sparse=False),

@@ -48,7 +48,18 @@ def test_the_import_is_light():
     """What costs more than a millisecond and few need is imported by those who need it."""
     program = "import sys, numpy; before = set(sys.modules); import tensorkv; print(*(set(sys.modules) - before))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    heavy = {"asyncio", "tempfile", "inspect", "typing_extensions", "ml_dtypes", "torch", "jax", "logging", "json", "socket"}
+    heavy = {
+        "asyncio",
+        "tempfile",
+        "inspect",
+        "typing_extensions",
+        "ml_dtypes",
+        "torch",
+        "jax",
+        "logging",
+        "json",
+        "socket",
+    }
     ours = {"initializer", "metric", "numpy", "optimizer", "profiler", "_types", "_update.base", "_update.functions"}
     loaded = run.stdout.split()
     assert "tensorkv.kvstore" in loaded and not (heavy | {f"tensorkv.{name}" for name in ours}) & set(loaded)

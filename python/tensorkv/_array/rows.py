@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import _core
 from ..errors import InvalidArgumentError, OutOfRangeError
-from .elements import Elements
+from .elements import Elements, is_row_sparse
 
 ROWS_MAX = 1 << 63  # ids are below it
 
@@ -138,6 +138,11 @@ def is_of_scipy(value: object) -> bool:
     """Return whether a value is a sparse matrix or array of SciPy."""
     module = type(value).__module__
     return isinstance(module, str) and module.startswith("scipy.sparse") and hasattr(value, "tocsr")
+
+
+def is_rows(value: object) -> bool:
+    """Return whether a value is row-sparse: of this package, of SciPy, a sparse tensor of PyTorch."""
+    return is_row_sparse(value) or is_of_torch(value) or is_of_scipy(value)
 
 
 def rows_of_torch(who: str, tensor: Any, is_unique: bool = False) -> tuple[np.ndarray[Any, Any], Any, tuple[int, ...]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, cast, overlo
 from .. import _core, ticket
 from .._array.ndarray import NDArray
 from .._array.ndarray import empty as nd_empty
+from .._array.rows import is_rows
 from ..errors import (
     FailedPreconditionError,
     FolderNotFoundError,
@@ -24,7 +25,7 @@ from . import helpers as _helpers
 from . import life as _life
 from . import snapshots as _snapshots
 from .base import C, KVStoreBase
-from .row_verbs import is_rows, shape_and_dtype
+from .row_verbs import shape_and_dtype
 from .together import called_by_all
 from .trace import Session, Trace
 from .verbs import KVStoreVerbs, nothing

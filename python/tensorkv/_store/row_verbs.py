@@ -18,6 +18,7 @@ from .._array import ndarray as nd
 from .._array import rows as _rows
 from .._array.elements import BITS, FLOATS, dtype_name, is_row_sparse, is_scalar, number, shape_list
 from .._array.ndarray import NDArray
+from .._array.rows import is_rows
 from .._part import part_of
 from ..errors import InvalidArgumentError, KVError
 from ..ndarray import sparse
@@ -60,11 +61,6 @@ class _Given(NamedTuple):
     ids: np.ndarray[Any, Any]
     values: Any
     shape: tuple[int, ...]
-
-
-def is_rows(value: object) -> bool:
-    """Return whether a value is row-sparse: of this package, of SciPy, a sparse tensor of PyTorch."""
-    return is_row_sparse(value) or _rows.is_of_torch(value) or _rows.is_of_scipy(value)
 
 
 def shape_and_dtype(value: Any) -> tuple[tuple[int, ...], str]:
@@ -137,18 +133,21 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def _pairs(key: Any, value: Any) -> tuple[list[Any], list[list[Any]]] | None:
-    """Return keys and for each a list of what was given for it; None where the two do not fit."""
+def _pairs(verb: str, key: Any, value: Any) -> tuple[list[Any], list[list[Any]]]:
+    """Return the keys, and for each the list of what was given for it."""
     if not isinstance(key, (list, tuple)):
         return [key], [_listed(value)]
-    if not isinstance(value, (list, tuple)) or len(value) != len(key):
-        return None
+    is_list = isinstance(value, (list, tuple))
+    if not is_list or len(value) != len(key):
+        found = f"one of {len(value)}" if is_list else "no list"
+        raise InvalidArgumentError(f"{verb}: {len(key)} keys need a list of {len(key)} values, here is {found}")
     return list(key), [_listed(one) for one in value]
 
 
-def _has_rows(values: list[list[Any]]) -> bool:
-    """Return whether one of the values is row-sparse."""
-    return any(is_rows(value) for given in values for value in given)
+def has_rows(key: Any, *values: Any) -> bool:
+    """Return whether one of the values, or of the outputs, of a call is row-sparse."""
+    listed = [one for value in values for one in (value if isinstance(key, (list, tuple)) else [value])]
+    return any(is_rows(one) for given in listed for one in _listed(given))
 
 
 def _by_key(keys: list[Any], values: list[list[Any]]) -> dict[Any, list[Any]]:
@@ -398,13 +397,8 @@ class KVStoreRows(_core.Store):
 
     def _init_given(self, key: Any, value: Any, mode: str) -> None:
         """Create keys, those with row-sparse values by rows."""
-        try:
-            self._init(key, value, mode)
-        except TypeError:
-            pairs = _pairs(key, value)
-            if pairs is None or not _has_rows(pairs[1]):
-                raise
-            self._init_rows_given(*pairs, mode)
+        if not self._init(key, value, mode):
+            self._init_rows_given(*_pairs("init", key, value), mode)
 
     def _init_rows_given(self, keys: list[Any], values: list[list[Any]], mode: str) -> None:
         for key, given in zip(keys, values, strict=True):
@@ -626,10 +620,8 @@ class KVStoreRows(_core.Store):
     # --------------------------------------------------------------------------------------------------------- pushing
 
     def _push_with_rows(self, key: Any, value: Any, priority: int, async_op: bool) -> Any:
-        """Push where a value is row-sparse; NotImplemented where none is."""
-        pairs = _pairs(key, value)
-        if pairs is None or not _has_rows(pairs[1]):
-            return NotImplemented
+        """Push values some of which are row-sparse."""
+        pairs = _pairs("push", key, value)
         dense: dict[Any, list[Any]] = {}
         rows: dict[Any, list[_Given]] = {}
         infos = dict([(one, self._info("push", one)) for one in pairs[0]])
@@ -734,10 +726,8 @@ class KVStoreRows(_core.Store):
     # --------------------------------------------------------------------------------------------------------- pulling
 
     def _pull_with_rows(self, key: Any, out: Any, priority: int, ignore_sparse: bool, async_op: bool) -> Any:
-        """Pull where an out is row-sparse or a key is kept by rows; NotImplemented where none is."""
-        pairs = _pairs(key, out)
-        if pairs is None or not (_has_rows(pairs[1]) or any(map(self._is_by_rows, pairs[0]))):
-            return NotImplemented
+        """Pull into outputs some of which are row-sparse."""
+        pairs = _pairs("pull", key, out)
         return self._planned(*pairs, priority, ignore_sparse).run(self, async_op, lambda: None, pairs[0])
 
     def _planned(self, keys: list[Any], outs: list[list[Any]], priority: int, ignore_sparse: bool) -> _Pulls:
@@ -774,10 +764,9 @@ class KVStoreRows(_core.Store):
             pulls.ends.append(lambda: target._take(array))
 
     def _pull_whole(self, key: Any, priority: int, like: Callable[[Any], Any], async_op: bool) -> Any:
-        """Pull without an out where a key is kept by rows; NotImplemented where none is."""
+        """Pull without an output keys some of which are kept by rows."""
+        check_priority("pull", key, priority)
         keys = _listed(key)
-        if not any(map(self._is_by_rows, keys)):
-            return NotImplemented
         fresh = []
         for one in keys:
             info = self._info("pull", one)
@@ -787,14 +776,10 @@ class KVStoreRows(_core.Store):
         return pulls.run(self, async_op, lambda: like(fresh if isinstance(key, (list, tuple)) else fresh[0]), keys)
 
     def _pushpull_with_rows(self, key: Any, value: Any, out: Any, priority: int, async_op: bool) -> Any:
-        """Push, then pull, where a value or an out is row-sparse; NotImplemented where none is."""
-        pairs, targets = _pairs(key, value), _pairs(key, value if out is None else out)
-        if pairs is None or targets is None:
-            return NotImplemented
-        if not _has_rows([*pairs[1], *targets[1]]):
-            return NotImplemented
+        """Push, then pull, where a value or an output is row-sparse."""
         if out is None:
             raise InvalidArgumentError(f"{title('pushpull', key)}: `out` is needed where a value is row-sparse")
+        pairs, targets = _pairs("pushpull", key, value), _pairs("pushpull", key, out)
         pulls = self._planned(*targets, priority, False)
         if not async_op:
             self._push_any(key, value, priority, False)
@@ -803,18 +788,17 @@ class KVStoreRows(_core.Store):
         return pulls.run(self, True, lambda: pushed.wait(), pairs[0])
 
     def _push_any(self, key: Any, value: Any, priority: int, async_op: bool) -> Any:
-        result = self._push_with_rows(key, value, priority, async_op)
-        if result is not NotImplemented:
-            return result
         if async_op:
-            return ticket.Ticket(self._push_async(key, value, priority), title("push", key), lambda: None)
-        return self._push(key, value, priority)
+            operation = self._push_async(key, value, priority)
+            if operation is not None:
+                return ticket.Ticket(operation, title("push", key), lambda: None)
+        elif self._push(key, value, priority):
+            return None
+        return self._push_with_rows(key, value, priority, async_op)
 
-    def _broadcast_with_rows(self, key: Any, value: Any, out: Any, priority: int) -> bool:
-        """Init, then pull, where a value or an out is row-sparse; False where none is."""
-        pairs, targets = _pairs(key, value), _pairs(key, out)
-        if pairs is None or targets is None or not _has_rows([*pairs[1], *targets[1]]):
-            return False
+    def _broadcast_with_rows(self, key: Any, value: Any, out: Any, priority: int) -> None:
+        """Init, then pull, where a value or an output is row-sparse."""
+        pairs, targets = _pairs("broadcast", key, value), _pairs("broadcast", key, out)
         for one, values, outs in zip(pairs[0], pairs[1], targets[1], strict=True):
             who = f"broadcast {one!r}"
             if len(values) != 1 or not outs:
@@ -831,7 +815,6 @@ class KVStoreRows(_core.Store):
                 _check_end(who, _Info(wanted[1:], dtype, wanted[0]))
         self._init_given(key, value, "")
         self._planned(*targets, priority, False).run(self, False, lambda: None, pairs[0])
-        return True
 
     def row_sparse_pull(
         self, key: Key | Keys[Any], out: Any = None, priority: int = 0, row_ids: Any = None, *, async_op: bool = False

@@ -13,7 +13,7 @@ from .._array.elements import is_row_sparse
 from .._part import part_of
 from ..errors import InvalidArgumentError
 from . import trees as _trees
-from .row_verbs import KVStoreRows, check_priority, title
+from .row_verbs import KVStoreRows, has_rows, title
 from .together import called_by_all, created_by_all
 
 if TYPE_CHECKING:
@@ -248,21 +248,17 @@ class KVStoreVerbs(KVStoreRows):
 
     def _give(self, key: Any, value: Any, priority: int, async_op: bool) -> Ticket[None] | None:
         """Push; what the optimizer needs to know is known."""
-        try:
-            if async_op:
-                return ticket.Ticket(self._push_async(key, value, priority), title("push", key), nothing)
-            self._push(key, value, priority)
+        if async_op:
+            operation = self._push_async(key, value, priority)
+            if operation is not None:
+                return ticket.Ticket(operation, title("push", key), nothing)
+        elif self._push(key, value, priority):
             return None
-        except TypeError:
-            if _trees.is_tree(key):
-                _trees.alone("push", value)
-                keys, values, _ = _trees.flatten("push", key)
-                return self.push(keys, values, priority, async_op=async_op)
-            check_priority("push", key, priority)
-            given = self._push_with_rows(key, value, priority, async_op)
-            if given is NotImplemented:
-                raise
-            return given  # type: ignore[no-any-return]
+        if _trees.is_tree(key):
+            _trees.alone("push", value)
+            keys, values, _ = _trees.flatten("push", key)
+            return self.push(keys, values, priority, async_op=async_op)
+        return self._push_with_rows(key, value, priority, async_op)  # type: ignore[no-any-return]
 
     @overload
     def pull(self, key: Tree, out: Tree, priority: int = 0, *, async_op: Literal[False] = False) -> None: ...
@@ -485,35 +481,27 @@ class KVStoreVerbs(KVStoreRows):
         if out is not None:
             if like is not None:
                 raise InvalidArgumentError("pull: `out` and `like`; the framework of `out` is that of the result")
-            try:
-                if async_op:
-                    return ticket.Ticket(self._pull_async(key, out, priority), title("pull", key), nothing)
-                return self._pull(key, out, priority)
-            except TypeError:
-                if _trees.is_tree(key):
-                    keys, _, _ = _trees.flatten("pull", key)
-                    return self.pull(keys, _trees.outputs("pull", keys, out), priority, async_op=async_op)
-                check_priority("pull", key, priority)
-                taken = self._pull_with_rows(key, out, priority, ignore_sparse, async_op)
-                if taken is NotImplemented:
-                    raise
-                return taken
-        try:
-            fresh = self._fresh("pull", key)
             if async_op:
-                return ticket.Ticket(
-                    self._pull_async(key, fresh, priority), title("pull", key), functools.partial(_like, fresh, like)
-                )
-            self._pull(key, fresh, priority)
-            return _like(fresh, like)
-        except TypeError:
+                operation = self._pull_async(key, out, priority)
+                if operation is not None:
+                    return ticket.Ticket(operation, title("pull", key), nothing)
+            elif self._pull(key, out, priority):
+                return None
             if _trees.is_tree(key):
-                return self._pull_tree(key, priority, like, async_op)
-            check_priority("pull", key, priority)
-            whole = self._pull_whole(key, priority, lambda fresh: _like(fresh, like), async_op)
-            if whole is NotImplemented:
-                raise
-            return whole
+                keys, _, _ = _trees.flatten("pull", key)
+                return self.pull(keys, _trees.outputs("pull", keys, out), priority, async_op=async_op)
+            return self._pull_with_rows(key, out, priority, ignore_sparse, async_op)
+        fresh = self._fresh("pull", key)
+        if fresh is None and _trees.is_tree(key):
+            return self._pull_tree(key, priority, like, async_op)
+        if fresh is None:
+            return self._pull_whole(key, priority, lambda fresh: _like(fresh, like), async_op)
+        if async_op:
+            operation = self._pull_async(key, fresh, priority)
+            assert operation is not None  # `fresh` is dense
+            return ticket.Ticket(operation, title("pull", key), functools.partial(_like, fresh, like))
+        self._pull(key, fresh, priority)
+        return _like(fresh, like)
 
     def _pull_tree(self, tree: Any, priority: int, like: Any, async_op: bool) -> Any:
         """Return values in the form of a tree, each like its leaf, or like `like`."""
@@ -524,13 +512,10 @@ class KVStoreVerbs(KVStoreRows):
             examples = [like] * len(keys) if like is not None else _trees.examples(leaves)
             return form(_each_like(arrays, examples))
 
-        try:
-            operation = self._pull_async(keys, fresh, priority)
-        except TypeError:
-            whole = self._pull_whole(keys, priority, result_of, async_op)
-            if whole is NotImplemented:
-                raise
-            return whole
+        if fresh is None:
+            return self._pull_whole(keys, priority, result_of, async_op)
+        operation = self._pull_async(keys, fresh, priority)
+        assert operation is not None  # `fresh` is dense
         pending: Ticket[Any] = ticket.Ticket(operation, title("pull", keys), lambda: result_of(fresh))
         return pending if async_op else pending.wait()
 
@@ -653,33 +638,28 @@ class KVStoreVerbs(KVStoreRows):
 
     def _exchange(self, key: Any, value: Any, out: Any, priority: int, async_op: bool, is_turn: bool = False) -> Any:
         """Push and pull; of a turn of this thread return a Ticket in any case."""
-        try:
-            if async_op or is_turn:
-                operation = self._pushpull_async(key, value, out, priority)
-                if operation is not None:
-                    return ticket.Ticket(operation, title("pushpull", key), nothing)
-                if async_op:
-                    raise InvalidArgumentError(
-                        f"{title('pushpull', key)}: JAX values need an `out` where async_op is set"
-                    )
-            elif self._pushpull(key, value, out, priority):
-                return None
-            # JAX arrays cannot take the result: it comes back as new ones.
-            fresh = self._fresh("pushpull", key)
-            if is_turn:
-                operation = self._pushpull_async(key, value, fresh, priority)
-                assert operation is not None  # there is an `out`
+        if async_op or is_turn:
+            operation = self._pushpull_async(key, value, out, priority)
+            if operation is not None:
+                return ticket.Ticket(operation, title("pushpull", key), nothing)
+        elif self._pushpull(key, value, out, priority):
+            return None
+        if _trees.is_tree(key):
+            return self._pushpull_tree(key, value, out, priority, async_op)
+        if has_rows(key, value, out):
+            return self._pushpull_with_rows(key, value, out, priority, async_op or is_turn)
+        # JAX arrays cannot take the result: it comes back as new ones.
+        if async_op:
+            raise InvalidArgumentError(f"{title('pushpull', key)}: JAX values need an `out` where async_op is set")
+        fresh = self._fresh("pushpull", key)
+        if is_turn:
+            operation = self._pushpull_async(key, value, fresh, priority)
+            if operation is not None:
                 return ticket.Ticket(operation, title("pushpull", key), functools.partial(_like, fresh, value))
-            self._pushpull(key, value, fresh, priority)
+        elif self._pushpull(key, value, fresh, priority):
             return _like(fresh, value)
-        except TypeError:
-            if _trees.is_tree(key):
-                return self._pushpull_tree(key, value, out, priority, async_op)
-            check_priority("pushpull", key, priority)
-            taken = self._pushpull_with_rows(key, value, out, priority, async_op or is_turn)
-            if taken is NotImplemented:
-                raise
-            return taken
+        # JAX arrays beside row-sparse values
+        return self._pushpull_with_rows(key, value, out, priority, is_turn)
 
     def _pushpull_tree(self, tree: Any, value: Any, out: Any, priority: int, async_op: bool) -> Any:
         _trees.alone("pushpull", value)
@@ -731,12 +711,8 @@ class KVStoreVerbs(KVStoreRows):
             raise InvalidArgumentError(f"{title('broadcast', key)}: no `out`; arrays that take the value are needed")
         self._meets(key, value)
         with created_by_all("broadcast"):
-            try:
-                self._broadcast(key, value, out, priority)
-            except TypeError:
-                check_priority("broadcast", key, priority)
-                if not self._broadcast_with_rows(key, value, out, priority):
-                    raise
+            if not self._broadcast(key, value, out, priority):
+                self._broadcast_with_rows(key, value, out, priority)
         return None
 
     def _broadcast_tree(self, tree: Any, value: Any, out: Any, priority: int) -> Any:
