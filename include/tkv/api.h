@@ -1,4 +1,4 @@
-// Which names libtkv shows where it is a shared library: all others are hidden.
+// Marks the names that libtkv exports when it is built as a shared library; all others are hidden.
 
 #pragma once
 

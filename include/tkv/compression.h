@@ -1,4 +1,4 @@
-// What gradients are compressed to on their way to the servers.
+// The compressed forms in which gradients travel to the servers.
 
 #pragma once
 
@@ -6,14 +6,15 @@
 
 namespace tkv {
 
-// What an encoding cannot say of a gradient is kept by the worker and added to its next gradient of
-// that key (error feedback), so that nothing is lost in the long run.
+// How a worker compresses the gradients that it pushes.  With error feedback: the worker keeps the
+// rounding error of each gradient and adds it to the next gradient of that key, so that nothing is
+// lost in the long run.
 struct Compression {
-  //   none   as they are
+  //   none   uncompressed
   //   fp16   2 bytes an element; bf16 the same
   //   int8   1 byte an element, and 4 for each 1,024: whole multiples of max |x| / 127
   //   2bit   2 bits an element: threshold, 0 or -threshold
-  //   1bit   1 bit an element: 1 where it is above the threshold, else -1
+  //   1bit   1 bit an element: 1 if the element is above the threshold, else -1
   //   topk   8 bytes for each element that is sent: the `ratio` of largest magnitude
   std::string type = "none";
   double threshold = 0.5;  // 2bit: above 0; 1bit: any

@@ -1,4 +1,4 @@
-// Where an array lives.
+// The device on which an array lives.
 
 #pragma once
 
@@ -11,7 +11,8 @@ namespace tkv {
 
 enum class DeviceKind : uint8_t { kCpu = 1, kGpu = 2 };  // wire value: never renumber
 
-// Every cpu(i) is host memory; the index only says which worker the value stands for.
+// A device: cpu(i) or gpu(i).  Every cpu(i) is host memory; its index only tells which worker the
+// value stands for.
 struct TKV_API Context {
   DeviceKind kind = DeviceKind::kCpu;
   int32_t index = 0;
@@ -24,12 +25,12 @@ struct TKV_API Context {
 
 struct Memory;
 
-// The memory that arrays of a context lie in.
+// Returns the kind of memory in which arrays of this context lie.
 TKV_API Memory MemoryOf(const Context& context) noexcept;
 
-// Whether arrays can live in `context`.
-//   throws  kInvalidArgument     a negative index, or the machine has fewer GPUs
-//           kUnimplemented       the machine has no driver of GPUs that can be used
+// Throws if arrays cannot live on `context`.
+//   throws  kInvalidArgument     a negative index, or the machine has too few GPUs
+//           kUnimplemented       the machine has no usable GPU driver
 //           kUnavailable         the GPU is lost, or its driver does not start
 //           kFailedPrecondition  the process was forked from one that uses GPUs
 TKV_API void CheckUsable(const Context& context);

@@ -12,29 +12,30 @@
 
 namespace tkv {
 
-// A view of the tensor behind `managed`, never a copy.  That of a GPU has been given to the stream
-// GpuStream() before, as `__dlpack__(stream=GpuStream(i))` of Python does; see NDArray::Wrap.
-//   owns    on success the array owns `managed` and calls its deleter when its last handle goes;
-//           after an error the caller still owns `managed`
+// Returns a view of the tensor behind `managed`, never a copy.  For a tensor on a GPU, the caller
+// must first have made the stream GpuStream() wait for the tensor, as `__dlpack__` does in Python
+// if it is called with stream=GpuStream(i); see NDArray::Wrap.
+//   owns    on success the array owns `managed`, and calls its deleter when the last handle on it
+//           is destroyed; after an error the caller still owns `managed`
 //   throws  kInvalidArgument  a major version other than 1, a null tensor, a dtype that no array
 //                             has, a shape or strides that describe no memory
 //           kUnimplemented    a device on which arrays cannot live
 //           and as NDArray::Wrap
 TKV_API NDArray FromDLPack(DLManagedTensorVersioned* managed);
-// The legacy form has no read-only flag: the caller knows.
+// The same for the legacy form.  The caller passes `read_only`, because that form has no such flag.
 TKV_API NDArray FromDLPack(DLManagedTensor* managed, bool read_only);
 
-// Checks the target of a write.  Memory of others may be constant, and strides may give two elements
-// one address, as those of expanded tensors do.  `verb` begins the message, which calls the array by
-// `name`.
+// Checks that an array can be the target of a write.  Foreign memory may be constant, and its
+// strides may give two elements the same address, as in expanded tensors.  The message begins with
+// `verb` and calls the array `name`.
 //   throws  kInvalidArgument  the array is read-only, or two of its elements have one address
 TKV_API void CheckWritable(const NDArray& array, std::string_view verb, std::string_view name);
 
-// Tensors of GPUs that one call takes from a framework which has not ordered them before our streams, as
-// the functions of DLPackExchangeAPI do not: one wait and one event for all that are ready on a stream,
-// and not one of each for every tensor.
+// Imports many GPU tensors of one call whose framework has not yet made GpuStream() wait for them.
+// The functions of DLPackExchangeAPI give such tensors.  All tensors that are ready on the same
+// stream share one wait and one event, instead of one of each per tensor.
 //
-// Of one thread.  The tensors are used after End.
+// Not thread-safe: one thread uses the object.  The tensors may be used only after End.
 class TKV_API DLPackLoans final {
  public:
   DLPackLoans();
@@ -42,14 +43,16 @@ class TKV_API DLPackLoans final {
   DLPackLoans(const DLPackLoans&) = delete;
   DLPackLoans& operator=(const DLPackLoans&) = delete;
 
-  // What is taken from that GPU is ready when the stream, a CUstream or one of DLPack's numbers, has done
-  // what it has got; of kNoStream at once.
-  //   throws  kFailedPrecondition  it is captured into a graph
+  // Names a stream (a CUstream or one of DLPack's numbers) on which tensors of that GPU are being
+  // computed.  They are ready when the stream has done all work given to it so far.  With kNoStream
+  // they are ready already.
+  //   throws  kFailedPrecondition  the stream is captured into a graph
   //           kUnavailable, kInternal
   void Follow(int32_t gpu, uint64_t stream);
-  // The tensor of a framework that says truly which GPU it is on.
+  // Imports one tensor; its framework has to name the right GPU, as this is not checked.
   //   owns, throws  as FromDLPack
   NDArray Take(DLManagedTensorVersioned* managed);
+  // Makes the GPUs wait for the streams of Follow before any later use of the tensors.
   //   throws  kUnavailable, kResourceExhausted, kInternal
   void End();
 
@@ -58,28 +61,32 @@ class TKV_API DLPackLoans final {
   class Devices;
   Devices& devices();
 
-  std::unique_ptr<Devices> devices_;  // null: no GPU has come
+  std::unique_ptr<Devices> devices_;  // null: no GPU was named yet
 };
 
-// Streams of a CUDA device that have numbers in DLPack; of any other it is its CUstream.
-inline constexpr int64_t kNoStream = -1;  // nothing is waited for
+// Streams of a CUDA device that have fixed numbers in DLPack; any other number is a CUstream.
+inline constexpr int64_t kNoStream = -1;  // no wait
 inline constexpr int64_t kLegacyStream = 1;
 inline constexpr int64_t kPerThreadStream = 2;
 
-// A new managed tensor that shares the array's memory; whoever receives it calls its deleter once.
-// Waits until the memory may be written (of a read-only array: read) and marks the storage foreign.
-//   stream  of an array on a GPU: where the receiver goes on; it waits in the place of the host
-//   blocks, throws  as Storage::MarkForeign; and of an array on a GPU
+// Returns a new managed tensor that shares the array's memory; the receiver calls its deleter once.
+// First waits until the memory may be written (read, if the array is read-only), and marks the
+// storage as foreign.
+//   stream  for an array on a GPU, the stream on which the receiver continues; it waits instead of
+//           the host
+//   blocks, throws  as Storage::MarkForeign; and for an array on a GPU
 //           kInvalidArgument     stream 0 or less than -1
 //           kFailedPrecondition  the stream is captured into a graph
 //           kUnavailable         the GPU is lost
 TKV_API DLManagedTensorVersioned* ToDLPackVersioned(const NDArray& array,
                                                     int64_t stream = kLegacyStream);
-//   throws  kInvalidArgument  the array is read-only, which the legacy form cannot say
+// The same in the legacy form.
+//   throws  kInvalidArgument  the array is read-only, which the legacy form cannot express
 TKV_API DLManagedTensor* ToDLPack(const NDArray& array, int64_t stream = kLegacyStream);
 
-// The same, of memory of the host, for a view that its maker drops before anything else happens to the
-// array: waits as the access needs, marks nothing, and is read-only where it is lent for reading.
+// Returns a view of host memory for a receiver that drops it before any other use of the array.
+// Waits as `access` needs, but does not mark the storage as foreign.  The view is read-only if
+// `access` is kRead or the array is read-only.
 //   blocks, throws  as Storage::WaitReadable, WaitWritable
 //           kFailedPrecondition  the memory is a device's
 TKV_API DLManagedTensorVersioned* LendByDLPack(const NDArray& array, Access access);

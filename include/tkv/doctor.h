@@ -1,4 +1,4 @@
-// What stands in the way of a job on this machine, and between this machine and others.
+// Checks for problems that would stop a job on this machine, or between this machine and others.
 
 #pragma once
 
@@ -18,38 +18,39 @@ struct Finding {
 
   Kind kind = Kind::kGood;
   std::string what;    // "shared memory"
-  std::string text;    // what was found
-  std::string repair;  // what to do about it; empty: nothing
+  std::string text;    // the result of the check
+  std::string repair;  // the remedy; empty: none is needed
 };
 
-// "0.1.0 protocol 1": processes of one job must have the same.
+// Returns "0.1.0 protocol 1".  All processes of a job must have the same.
 TKV_API std::string BuildVersion();
 
-// Looks at this process's machine by doing what a job does there: its variables and token, Unix
-// sockets, shared memory, TCP at the loopback, PMIx, limits.
+// Tests this machine by doing the same things as a job: reads its variables and token, and tries
+// Unix sockets, shared memory, TCP on the loopback, PMIx and limits.
 TKV_API std::vector<Finding> ExamineHost();
 
-// A TCP port where another process can knock, as members of a job do: it is let in when both sides
-// prove that they know the token and speak the same version.  Has a thread of its own.
+// A TCP port on which another process can test its connection, as members of a job connect: both
+// sides must prove that they know the token and have the same version.  Has its own thread.
 class TKV_API Door {
  public:
-  // At the interface that faces a host, or the address of another door; "": at the loopback.
-  //   throws  kInvalidArgument, kUnavailable (no way there)
+  // Listens on the interface that faces `towards`, a host or the address of another door; "": on
+  // the loopback.
+  //   throws  kInvalidArgument, kUnavailable (no route to it)
   static std::unique_ptr<Door> Open(const std::string& towards, const std::string& token);
   virtual ~Door() = default;
-  // Where others knock: "tcp:10.0.0.1:40123".
+  // The address for Knock of other processes: "tcp:10.0.0.1:40123".
   virtual const std::string& address() const = 0;
 
   struct Answer {
     std::optional<Error> error;
-    std::chrono::nanoseconds round_trip{};  // the shortest of several small messages
+    std::chrono::nanoseconds round_trip{};  // shortest of several small messages
   };
-  // Knocks at another door with the token of this one.
+  // Connects to another door with this door's token.
   //   blocks  at most five seconds
   virtual Answer Knock(const std::string& address) = 0;
 };
 
-// The answer in words.
+// Returns a finding that describes the answer in words, with a remedy if it is an error.
 TKV_API Finding FindingOf(const std::string& what, const Door::Answer& answer);
 
 }  // namespace tkv

@@ -11,7 +11,7 @@
 
 namespace tkv {
 
-// wire value: never renumber.  The mapping to DLPack is in dlpack.h.
+// The element type of an array.  wire value: never renumber.  dlpack.cc maps it to DLPack.
 enum class DType : uint8_t {
   kF32 = 0,
   kF64 = 1,
@@ -39,15 +39,16 @@ TKV_API size_t ItemSize(DType dtype) noexcept;
 TKV_API const char* Name(DType dtype) noexcept;
 TKV_API std::optional<DType> DTypeFromName(std::string_view name) noexcept;
 
-// Whether arithmetic on `dtype` is that of floats: the 8-bit ones, which are stored only, are not.
+// Returns true if arithmetic on `dtype` is that of floats.  False for 8-bit floats, which can only
+// be stored.
 TKV_API bool IsFloat(DType dtype) noexcept;
 
-// Whether values can be summed and updated; those of bool, the 8-bit floats, the unsigned integers
-// of more than 8 bits and the complex numbers are stored and assigned only.
+// Returns true if values can be summed and updated.  Values of bool, 8-bit floats, unsigned
+// integers of more than 8 bits and complex numbers can only be stored and assigned.
 TKV_API bool IsArithmetic(DType dtype) noexcept;
 
-// The type that sums and updates of `dtype` compute in: f32 for the 16-bit floats, else `dtype`
-// itself.
+// Returns the type in which sums and updates of `dtype` are computed: f32 for the 16-bit floats,
+// else `dtype` itself.
 TKV_API DType ComputeType(DType dtype) noexcept;
 
 }  // namespace tkv

@@ -30,11 +30,13 @@ enum class Code : int {
 // The code's name without the `k`: "InvalidArgument".
 TKV_API const char* Name(Code code) noexcept;
 
-// Thrown by every operation that a user, peer, disk, device or network can make fail.  What threw
-// has changed nothing.  The message reads `verb 'key': what was found, what was wanted`.
+// The exception that an operation throws if a user, peer, disk, device or network makes it fail.
+// The operation has then changed nothing.  Its message reads `verb 'key': what was found, what was
+// wanted`.
 class TKV_API Error : public std::runtime_error {
  public:
-  // Bytes of the message that are no UTF-8 and control characters but \n and \t become \xNN.
+  // Replaces bytes of the message that are not UTF-8, and control characters except \n and \t, by
+  // \xNN.
   Error(Code code, std::string_view message);
   Code code() const noexcept { return code_; }
 

@@ -1,4 +1,5 @@
-// Every order in which the events of a small job can happen, on the machines that real jobs run on.
+// Explores every order in which the events of a small job can happen, on the state machines that
+// real jobs run on.
 
 #pragma once
 
@@ -10,24 +11,24 @@
 
 namespace tkv::testing {
 
-// What the exploration of one job found.
+// The result of exploring one job.
 struct ExplorationReport {
   std::string scope;
   bool passed = false;
   std::string violation;
-  uint64_t states = 0;  // that differ
+  uint64_t states = 0;  // distinct states
   uint64_t transitions = 0;
-  uint64_t ends = 0;               // states in which everybody has come to an end
-  uint64_t depth = 0;              // of the longest shortest way to a state
-  std::vector<std::string> trace;  // a shortest way to the violation
+  uint64_t ends = 0;               // states in which every process has ended
+  uint64_t depth = 0;              // the most steps that a shortest path to a state has
+  std::vector<std::string> trace;  // a shortest path to the violation
 };
 
 // Names of the jobs that can be explored; the large ones take hours.
 TKV_API std::vector<std::string> ExplorationNames(bool large);
 
-// Explores one of them, breadth first.
-//   throws  kInvalidArgument  there is none of that name
-//   throws  kResourceExhausted  it has more states
+// Explores the job of that name, breadth first.
+//   throws  kInvalidArgument    no such job
+//           kResourceExhausted  the job has more than `states_max` states
 TKV_API ExplorationReport Explore(const std::string& name, uint64_t states_max = uint64_t{1} << 31);
 
 }  // namespace tkv::testing

@@ -12,31 +12,34 @@
 
 namespace tkv {
 
-// How many GPUs arrays can live on; 0 where there is no driver that can be used.
+// Returns how many GPUs arrays can live on; 0 if there is no usable driver.
 TKV_API int GpuCount();
 
 struct GpuMemory {
-  // That the driver has; blocks that this process keeps to use again are not free.
+  // Free memory as the driver counts it.  Blocks that this process keeps for reuse are not free.
   size_t free_bytes = 0;
   size_t total_bytes = 0;
 };
 
+// Returns the memory of one GPU.
 //   throws  kUnimplemented, kInvalidArgument  there is no such GPU
 //           kUnavailable  it is lost
 TKV_API GpuMemory GpuMemoryOf(int32_t index);
 
-// The stream, a CUstream, on which arrays of a GPU compute.  Whoever gives memory of the GPU to an array
-// (FromDLPack, NDArray::Wrap) has this stream wait for all use of the memory before.
+// Returns the stream, a CUstream, on which arrays of a GPU compute.  Before a caller wraps GPU
+// memory in an array (FromDLPack, NDArray::Wrap), it must make this stream wait for all earlier use
+// of that memory.
 //   throws  as GpuMemoryOf
 TKV_API uint64_t GpuStream(int32_t index);
 
-// Whether work can be handed over between arrays of a GPU and a stream of others, a CUstream.
+// Checks that arrays of a GPU can be handed over to, or taken from, another stream, a CUstream.
 //   throws  kFailedPrecondition  the stream is captured into a CUDA graph
 //           and as GpuMemoryOf
 TKV_API void CheckNotCaptured(int32_t index, uint64_t stream);
 
-// What host threads that wait for a GPU call about every 50 ms; what it throws ends the wait.  Set once,
-// before GPUs are used: by a binding whose users can interrupt.
+// Sets the function that host threads call about every 50 ms while they wait for a GPU.  An
+// exception from it ends the wait.  A binding whose users can interrupt sets it once, before GPUs
+// are used.
 TKV_API void SetGpuInterrupt(std::function<void()> interrupt);
 
 }  // namespace tkv

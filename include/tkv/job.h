@@ -1,4 +1,4 @@
-// Jobs of several processes: who takes part, and the processes that serve the workers.
+// Jobs of several processes: their settings, and the processes that serve the workers.
 
 #pragma once
 
@@ -14,138 +14,153 @@
 
 namespace tkv {
 
-// What a process knows of its job.
+// The settings of a process in its job.
 struct Job : NetworkOptions {
   enum class Role { kWorker, kServer, kHead, kObserver };
 
   Role role = Role::kWorker;
-  std::string id = "job";  // the same in all its processes
-  int rank = -1;           // of a worker, index of a server; -1: any that is free
+  std::string id = "job";  // the same in all processes of the job
+  int rank = -1;           // of a worker, or index of a server; -1: any that is free
   int workers = 1;
   int servers = 1;
-  // Where the head is found: "tcp:HOST:PORT", "unix:HOST/NAME", or several with commas.  For the
-  // head itself: where it listens; empty: a Unix socket of a fresh name.
+  // The address of the coordinator (the head): "tcp:HOST:PORT", "unix:HOST/NAME", or several with
+  // commas.  In the head itself: the address on which it listens; empty: a Unix socket with a fresh
+  // name.
   std::string head;
-  std::string token;  // its secret; empty: Unix sockets of one user only
-  // What a round does without a worker that has died; the head decides: "fail", "continue", "wait".
+  std::string token;  // the job's secret; empty: only Unix sockets of one user
+  // How a round continues without a worker that has died: "fail", "continue" or "wait".  The head's
+  // value counts.
   std::string on_death = "fail";
-  // For the head: a launcher starts failed workers again, and reports by Gone those that do not return.
-  // Servers serve on while all workers are dead and one may return.
+  // For the head: true if a launcher restarts failed workers, and reports by Gone those that do not
+  // return.  While all workers are dead and one may return, servers keep serving.
   bool lives_return = false;
-  // Who is in the process of the head, and ends with it; -1: none.
+  // The worker and the server that run in the head's process and end with it; -1: none.
   int worker_beside_head = -1;
   int server_beside_head = -1;
-  bool is_in_worker = false;  // a server in the process of a worker
+  bool is_in_worker = false;  // of a server: it runs in a worker's process
 };
 
-// Reads what a launcher has left in the environment: TKV_* (tkv launch), or DMLC_*, the variables
-// of MXNet's launcher.  The job's `carrier`, where there is one, says which addresses there are.
+// Reads the settings that a launcher left in the environment: TKV_* (tkv launch), or DMLC_* (the
+// variables of MXNet's launcher).  If there is a `carrier`, it decides which addresses are valid.
 //   throws  kFailedPrecondition  there is no sign of a launcher; lists the ways to start
 //           kInvalidArgument     a variable is missing or wrong
 TKV_API Job JobFromEnvironment(std::shared_ptr<const Transport> carrier = nullptr);
 
-// The job that these options name: that of `url`, with its token, or else the environment's.
+// Returns the job that these options name: the one of `url`, with its token, or else the
+// environment's.
 //   throws  as JobOfUrl, TokenOfFile, JobFromEnvironment
 TKV_API Job JobOf(const StoreOptions& options);
 
-// "tkv://HOST:PORT/JOB", with several addresses of the head between commas: where others find the job.
-// Of an address of another kind all but letters, digits and "-._~:[]" is written as %XX.
+// Returns the URL by which other processes find the job: "tkv://HOST:PORT/JOB", with commas between
+// several addresses of the head; "" if the job has no address.  Characters of addresses and names
+// other than letters, digits and "-._~:[]" become %XX.
 TKV_API std::string UrlOf(const Job& job);
-//   throws  kInvalidArgument  it is none
+// Returns the job that a URL names.
+//   throws  kInvalidArgument  not the URL of a job
 TKV_API Job JobOfUrl(std::string_view url);
 
-// Jobs whose heads listen at Unix sockets of this machine.
+// Returns the URLs of the jobs whose heads listen on Unix sockets of this machine.
 TKV_API std::vector<std::string> LocalJobs();
-// The URL of the job that the environment names, or else of the only one of this machine.
+// Returns the URL of the job that the environment names, or else of the only job on this machine.
 //   throws  kNotFound (there is none), kInvalidArgument (there are several, which it lists)
 TKV_API std::string FindJob();
 
-// What in the environment says which job this process belongs to.
+// A sign in the environment that this process belongs to a job.
 struct JobSign {
   enum class By { kTensorkv, kMxnet, kTorchrun, kPmix };
   By by;
-  std::string text;  // its variables, for who reads them
+  std::string text;  // the launcher and its variables, for messages
 };
-// Those that can decide, the first of which does.  Of torchrun only Python knows more than this.
+// Returns the signs that are present.  The first one decides.  The presence of torchrun is all that
+// C++ knows about it; only the Python package joins its jobs.
 TKV_API std::vector<JobSign> JobSigns();
 
-// Whether there is a sign of a launcher that JobFromEnvironment knows.
+// Returns true if a launcher that JobFromEnvironment knows has started this process.
 TKV_API bool IsLaunched();
-// Whether an MPI launcher (mpirun, srun) has started this process: there is a sign of PMIx.
+// Returns true if an MPI launcher (mpirun, srun) has started this process: PMIx's variables are
+// set.
 TKV_API bool IsInGroup();
-// Whether this process is one of Slurm's that has no PMIx: a task of `srun` without --mpi=pmix, or a batch script.
+// Returns true if this process is a Slurm process without PMIx: a task of `srun` without
+// --mpi=pmix, or a batch script.
 TKV_API bool IsSlurmTask();
 
-// How many workers torchrun has started on this machine (LOCAL_WORLD_SIZE); 1 where it has not.
+// Returns how many workers torchrun has started on this machine (LOCAL_WORLD_SIZE); 1 if the
+// variable is not set.
 //   throws  kInvalidArgument  the variable is no number
 TKV_API int LocalWorkersFromEnvironment();
 
 TKV_API const char* Name(Job::Role role) noexcept;
 
-// The secret in the file that TKV_TOKEN_FILE names; "" where it names none.
+// Returns the secret in the file that TKV_TOKEN_FILE names; "" if the variable is not set.
 //   throws  kInvalidArgument  no such file, others can read it, or it is too short
 TKV_API std::string TokenFromEnvironment();
 
-// The secret in a file; `named` begins the message of an error.
+// Returns the secret in a file; `named` begins the message of an error.
 //   throws  kInvalidArgument  as TokenFromEnvironment
 TKV_API std::string TokenOfFile(const std::string& path, std::string_view named = "token_file");
 
-// Where the head of a new job is to be, so that processes of this and of other hosts reach it.
+// Returns an address for the head of a new job that processes of this and of other hosts can reach.
 TKV_API std::string NewHeadAddress(const Job& job);
 
-// A fresh secret for a job: 256 bits of the system's random numbers, in hexadecimal digits.
+// Returns a fresh secret for a job: 256 random bits from the system, in hexadecimal digits.
 TKV_API std::string NewToken();
 
-// A head or a server, on a thread of this process.
+// A head or a server that runs on a thread of this process.
 class TKV_API Service {
  public:
   using Log = std::function<void(int level, const std::string& text)>;
 
+  // Starts the head or the server that `job` describes.
   //   throws  kAlreadyExists (the port is taken), kInvalidArgument
   static std::unique_ptr<Service> Start(
       const Job& job, Log log = {}, std::chrono::milliseconds patience = std::chrono::seconds(30));
-  // A server, and in rank 0 the head, among the processes that an MPI launcher has started.
-  //   throws  kDeadlineExceeded  not all of them have come
+  // Starts a server, and in rank 0 the head, among the processes that an MPI launcher has started.
+  //   throws  kDeadlineExceeded  not all of them have joined
   static std::unique_ptr<Service> StartInGroup(const StoreOptions& options);
-  // What the environment makes of this process: the server or head of a launched job, else a server
-  // among the processes that an MPI launcher has started.
-  //   throws  kFailedPrecondition  it makes a worker of it, or nothing; and as the others
+  // Starts the service that the environment asks for: the server or head of a launched job, else a
+  // server among the processes that an MPI launcher has started.
+  //   throws  kFailedPrecondition  the environment asks for a worker, or for nothing
+  //           and as the others
   static std::unique_ptr<Service> StartFromEnvironment(const StoreOptions& options);
   virtual ~Service() = default;
 
-  // Where others reach it.
+  // The address on which it listens.
   virtual const std::string& address() const = 0;
-  // True when it is of no more use: every worker has left.
-  //   blocks  at most so long
-  //   throws  kUnavailable      a server whose head and workers have been gone for the patience
-  //           kUnauthenticated  the head does not want it; kFailedPrecondition: another version
-  //           kAborted          another process has taken its place
+  // Waits for the end of the job.  Returns true if the service can stop: every worker has left, or
+  // all remaining ones are dead and none has returned for the patience.
+  //   blocks  at most `longest`
+  //   throws  kUnavailable         a server whose head and workers have been gone for the patience
+  //           kUnauthenticated     the head rejects it
+  //           kFailedPrecondition  the head has another version
+  //           kAborted             another process has taken its place
   virtual bool Wait(std::chrono::milliseconds longest) = 0;
-  // A head is told that a process has ended, so that nobody waits for its silence.
+  // For a head: reports that a process has ended, so that the head declares it dead at once instead
+  // of after its silence.
   virtual void Exited(Job::Role role, int index) = 0;
-  // A head is told that no later process takes the place of one that has ended, so that nobody waits
-  // for one that has never joined, or for a next life.
+  // For a head: reports that an ended process will not be replaced.  Then nobody waits for a
+  // process that has never joined, or for its next incarnation.
   virtual void Gone(Job::Role role, int index, bool has_failed) = 0;
-  // For a head: returns true if it has declared the newest life of a worker or server dead for its
-  // silence, and Exited has not reported the end of the process.
+  // For a head: returns true if the head has declared the newest incarnation of a worker or server
+  // dead for its silence, and Exited has not reported the end of the process.
   virtual bool IsSilent(Job::Role role, int index) const = 0;
-  // For a head: returns true if every worker has left, or is dead without a next life.
+  // For a head: returns true if every worker has left, or is dead and will not be replaced.
   virtual bool IsOver() const = 0;
 };
 
-// Makes the stores that a snapshot has, with the numbers that they had, and puts back their keys,
-// values and states.  Numbers without keys in the snapshot get empty stores, so that the others keep
-// their numbers.  All workers of a job call it in their first incarnation, before they create a store.
+// Creates the stores that a snapshot contains, with their numbers, and restores their keys, values
+// and states.  Numbers without keys in the snapshot get empty stores, so that the others keep their
+// numbers.  All workers of a job call it in their first incarnation, before they create a store.
 //   blocks, throws  as KVStore::Create and KVStore::Restore
 TKV_API std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
                                                             const StoreOptions& options);
 
-// How often a key has been updated by its optimizer.
+// The number of updates of a key by its optimizer.
 struct SavedUpdates {
   Key key;
   uint64_t updates = 0;
 };
-// Returns the counts of the keys that `store` would take from a snapshot, or from a file of states.
+// Returns the update counts of the keys that `store` would take from a snapshot, or from a file of
+// states.
 //   throws  kNotFound, kDataLoss  as KVStore::Load
 TKV_API std::vector<SavedUpdates> UpdatesIn(const std::string& path, const KVStore& store);
 

@@ -12,9 +12,9 @@
 
 namespace tkv {
 
-inline constexpr size_t kKeyTextBytesMax = 1019;  // of a string key, in every store
+inline constexpr size_t kKeyTextBytesMax = 1019;  // longest string key, in every store
 
-// Borrowed: `text` lives elsewhere.
+// A key that refers to text owned by the caller.
 struct TKV_API KeyView {
   bool is_string = false;
   int64_t number = 0;
@@ -30,11 +30,10 @@ struct TKV_API KeyView {
       : is_string(true), text(value) {}  // NOLINT(google-explicit-constructor)
 
   bool operator==(const KeyView& other) const noexcept = default;
-  std::string ToString()
-      const;  // as messages show it: 3 or 'w3', the beginning of one that is too long
+  std::string ToString() const;  // as messages show it: 3 or 'w3'; a long key is cut short
 };
 
-// Owning.
+// A key that owns its text.
 class Key {
  public:
   explicit Key(const KeyView& view)

@@ -17,19 +17,21 @@
 
 namespace tkv {
 
-// Thread-safe.  A store that was given one sees later changes of hyperparameters at the next push.
+// An update program and the current values of its hyperparameters.  Thread-safe.  If a
+// hyperparameter changes, a store that uses the optimizer applies the new value from the next push
+// on.
 class TKV_API Optimizer final {
  public:
-  // Every hyperparameter starts at the program's default.
+  // Sets every hyperparameter to the program's default.
   //   multi_precision  float16 and bfloat16 keys keep a float32 master of the value, rounded once
   //                    per push
-  //   lazy             of keys kept by rows, and of dense ones to which rows are pushed, only rows
-  //                    that a push brings are updated; else all that there are, by a sum of zero
+  //   lazy             true: a push of rows updates only the pushed rows of a key; false: it
+  //                    updates all existing rows, with a sum of zero for the others
   explicit Optimizer(Program program, bool multi_precision = false, bool lazy = true);
 
-  // A built-in by name, with its hyperparameters beside learning_rate, wd, rescale_grad and
-  // clip_gradient, which all but the last have; defaults and formulas are those of MXNet 1.9.1 where
-  // it has the optimizer.
+  // Creates a built-in optimizer by name.  Beside the hyperparameters below, all but "test" have
+  // learning_rate, wd, rescale_grad and clip_gradient; "test" has only rescale_grad.  Defaults and
+  // formulas are those of MXNet 1.9.1 if it has the optimizer.
   //   name                                hyperparameters                source
   //   "sgd"                                                              Robbins and Monro 1951
   //   "momentum"                          momentum                       Polyak 1964
@@ -54,10 +56,10 @@ class TKV_API Optimizer final {
   //   "sgld"                              seed                           Welling and Teh 2011
   //   "dcasgd"                            momentum, lamda                arXiv 1609.08326
   //   "test" (value += rescale_grad sum)
-  // lamb, lars and lbsgd need norms: in a distributed store a key that is made while one of them is
-  // set lies whole on one server.
-  // clip_gradient and clip_weights default to infinity: no clipping; 0 and negative ones do not clip
-  // either, here and in SetParam.
+  //
+  // lamb, lars and lbsgd need norms.  In a distributed store, a key that is created while one of
+  // them is set is stored whole on one server.  clip_gradient and clip_weights default to infinity,
+  // which means no clipping.  Here and in SetParam, 0 and negative values do not clip either.
   //   throws  kNotFound        no such built-in
   //           kInvalidArgument no such hyperparameter, or a bound is NaN
   static std::shared_ptr<Optimizer> Create(std::string_view name,
@@ -68,18 +70,19 @@ class TKV_API Optimizer final {
   bool multi_precision() const noexcept { return multi_precision_; }
   bool lazy() const noexcept { return lazy_; }
 
+  // Get or set a hyperparameter.
   //   throws  kInvalidArgument  the program has no such hyperparameter; see Create
   double param(std::string_view name) const;
   void SetParam(std::string_view name, double value);
-  // For `key` the hyperparameter counts `factor` times its value.
+  // Multiplies the hyperparameter by `factor` for one key.
   void SetMultiplier(std::string_view param, const KeyView& key, double factor);
 
-  // The value of a scalar of the program by name, as round `t` with `n` contributors computes it for
-  // keys without a multiplier.
-  //   throws  kInvalidArgument  the program has no such scalar
+  // Returns the value of a scalar of the program by name, as round `t` with `n` contributors
+  // computes it for keys without a multiplier.
+  //   throws  kInvalidArgument  the program has no such scalar, or it depends on values
   double Scalar(std::string_view name, double t, double n = 1) const;
 
-  // Values for one key in the order of program().params().
+  // Returns the hyperparameters of one key in the order of program().params().
   std::vector<double> ParamsFor(const KeyView& key) const;
 
  private:
@@ -95,12 +98,12 @@ class TKV_API Optimizer final {
   std::map<Key, std::vector<std::pair<size_t, double>>> multipliers_;
 };
 
-// The names that Optimizer::Create knows.
+// Returns the names that Optimizer::Create accepts.
 TKV_API std::vector<std::string> BuiltinOptimizers();
 
 class NDArray;
 
-// One update of `value` by `grad`, outside a store.
+// Updates `value` once by `grad`, outside a store.
 //   shape   value and grad: the same, contiguous; states: one array per state of the program, of
 //           the value's shape, float32 for the 16-bit floats, else of the value's dtype, then one
 //           float64 per scalar state; master: float32 of the value's shape, or no array; all but

@@ -13,51 +13,56 @@
 
 namespace tkv {
 
-// What all processes of a job share while they find each other: torch's TCPStore, or any other.
+// A key-value service that all processes of a job share while they find each other, such as torch's
+// TCPStore.
 class TKV_API Rendezvous {
  public:
   virtual ~Rendezvous() = default;
   virtual void Set(const std::string& key, const std::string& value) = 0;
-  //   blocks  until somebody has set it
-  //   throws  kDeadlineExceeded  nobody has, in so long
+  // Returns the value of `key`.
+  //   blocks  until a process has set it
+  //   throws  kDeadlineExceeded  no process has set it within `longest`
   virtual std::string Get(const std::string& key, std::chrono::milliseconds longest) = 0;
 };
 
 class Transport;  // transport/factory.h
 
-// How the processes of a job talk, and what they may use.
+// How the processes of a job communicate, and which resources they may use.
 struct NetworkOptions {
-  // "auto" by shared memory and Unix sockets on one host, by TCP between hosts; "unix" the same
-  // without shared memory; "tcp" by TCP alone.
+  // "auto": shared memory and Unix sockets on one host, TCP between hosts; "unix": the same without
+  // shared memory; "tcp": only TCP.
   std::string transport = "auto";
-  // Carries the job instead of the transport of that name; for transports that are not built in.
+  // Replaces the transport of that name; for transports that are not built in.
   std::shared_ptr<const Transport> carrier;
-  bool insecure_network = false;  // TCP without a token: whoever reaches a port takes part
-  // Where TCP is encrypted, by keys derived from the token of the job: "auto" between hosts, "on"
-  // on one host, too, "off" nowhere.
+  bool insecure_network = false;  // TCP without a token: any process that reaches a port can join
+  // When TCP is encrypted, by keys derived from the job's token: "auto": between hosts; "on": on
+  // one host, too; "off": never.
   std::string tls = "auto";
-  // What leaves by TCP carries a check of its values, beside that of its headers.
+  // Adds a checksum of the values to messages sent by TCP, beside that of their headers.
   bool check_values = false;
-  // Who is silent for so long is dead; the same in all processes of a job.
+  // The time without a message after which a process is declared dead; the same in the whole job.
   std::chrono::milliseconds silence{5'000};
-  // Rehearsed failures: see docs/failures.md.
+  // Failures to inject: see docs/failures.md.
   std::string failpoints;
-  // A folder on a disk for rows of keys whose memory is bounded; empty: there are no such keys.
+  // A folder on a disk for rows of keys whose memory is bounded; empty: such keys are not possible.
   std::string rows_dir;
 };
 
 struct StoreOptions : NetworkOptions {
-  int threads = 0;  // cores for large operations; 0: all that the process may use
+  int threads = 0;  // cores for large operations; 0: all that this process may use
   std::chrono::milliseconds patience{600'000};  // longest wait for another thread or worker
 
   // ---- of a distributed store
-  // The job, where no launcher says which: "tkv://HOST:PORT/JOB", as KVStore::url has it.
+  // The URL of the job, as KVStore::url returns it ("tkv://HOST:PORT/JOB"), if no launcher names
+  // it.
   std::string url;
-  // Its secret, in a file that only this user can read, or as it is; neither: TKV_TOKEN_FILE's.
+  // The job's secret: a file that only this user can read, or the text itself.  Neither: the file
+  // that TKV_TOKEN_FILE names.
   std::string token_file;
   std::string token;
   std::string bootstrap;  // "self": a job of one worker, with its servers in this process
-  // Servers of that job, or of one whose workers host them; 0: one, or one in each worker.
+  // Number of servers of such a job, or of one whose workers host them.  0: one, or one in each
+  // worker.
   int servers = 0;
   // Another way for processes to find each other: `num_workers` of them, each with its own rank.
   // They host the servers, and rank 0 the head, so that no other process is needed.
@@ -66,22 +71,21 @@ struct StoreOptions : NetworkOptions {
   int num_workers = 0;
   std::chrono::milliseconds server_patience{30'000};  // longest wait for a server or the head
   int staleness = 0;  // rounds that a worker may be ahead of the slowest one
-  // What a round does without a worker that has died: "fail", "continue" or "wait".  Empty: what the
-  // job does, or "fail" where this process makes the job.
+  // How a round continues without a worker that has died: "fail", "continue" or "wait".  Empty: the
+  // job's setting, or "fail" if this process creates the job.
   std::string on_death;
-  bool deterministic = false;              // sums in the order of ranks: equal bits in every run
-  size_t window_bytes = size_t{64} << 20;  // of foreign arrays that wait as copies
-  // A folder that the store saves snapshots to by itself, and how often: "100" (rounds) or "30s".
-  // Both or none.
+  bool deterministic = false;              // adds in the order of ranks: equal bits in every run
+  size_t window_bytes = size_t{64} << 20;  // most copied foreign data that waits to be sent
+  // A folder for automatic snapshots, and their interval: "100" (rounds) or "30s".  Both or none.
   std::string snapshots;
   std::string snapshot_every;
-  // Called about every 50 ms by a thread that waits; what it throws ends the wait and reaches the
-  // caller.  For signals.
+  // Called about every 50 ms by a waiting thread, for example to handle signals.  An exception from
+  // it ends the wait and reaches the caller.
   std::function<void()> interrupt;
-  // Told what an operator wants to know; null: nothing is said.  Any thread calls it.  A line whose call
-  // throws is lost.
+  // Receives log lines; null: no log.  Any thread calls it.  If it throws, the line is lost.
   std::function<void(int level, const std::string& text)> log;  // 0 debug to 3 error
-  // What OptionsFromEnvironment makes of `log`: "off", "error", "warning", "info" or "debug".
+  // Lowest level that OptionsFromEnvironment's `log` writes: "off", "error", "warning", "info",
+  // "debug".
   std::string log_level = "off";
 };
 

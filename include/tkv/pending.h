@@ -1,4 +1,4 @@
-// An operation that goes on after its call has returned, of the host or of a device.
+// An operation of the host or of a device that continues after its call has returned.
 
 #pragma once
 
@@ -12,29 +12,31 @@
 
 namespace tkv {
 
-class Stream;  // work of a device, in order
+class Stream;  // a queue of work for a device
 
 // An operation under way that reads or writes memory.
 class TKV_API Pending {
  public:
   virtual ~Pending() = default;
   virtual bool done() const noexcept = 0;
+  // Waits for the end of the operation.
   //   blocks  until done, at most `patience`
   //   throws  kDeadlineExceeded, or the operation's own error
   virtual void Wait(std::chrono::nanoseconds patience) = 0;
-  // True where work that the stream gets from now on waits for the operation by itself; false where
-  // the host has to wait, as it has for an operation of the host.
+  // Makes later work of the stream wait for the operation, and returns true.  Returns false if only
+  // the host can wait, as for an operation of the host.
   virtual bool Order(Stream* /*stream*/) { return false; }
 
-  // What is known without asking a device, which takes longer than to enter an operation with an array.
+  // Returns true if the operation is known to be done.  Does not ask the device, because asking
+  // takes longer than registering an operation with an array.
   virtual bool is_known_done() const noexcept { return done(); }
-  // Work that the stream gets from now on comes after the operation, without a wait.
+  // Returns true if later work of the stream runs after the operation without any further wait.
   virtual bool IsBefore(const Stream* /*stream*/) const noexcept { return false; }
-  // It has ended when the later one has.
+  // Returns true if this operation has ended whenever `later` has.
   virtual bool IsCoveredBy(const Pending& /*later*/) const noexcept { return false; }
 };
 
-// An operation's use of a block of memory.
+// The use of a block of memory by an operation.
 struct PendingUse {
   std::shared_ptr<Pending> operation;
   bool writes = false;
@@ -45,7 +47,7 @@ inline bool HaveEnded(const std::vector<PendingUse>& uses) {
                      [](const PendingUse& use) { return use.operation->done(); });
 }
 
-// Longest wait for operations on an array where no store says how long.
+// Longest wait for operations on an array if no store sets a limit.
 inline constexpr std::chrono::nanoseconds kHazardPatience = std::chrono::seconds(600);
 
 }  // namespace tkv

@@ -1,8 +1,8 @@
 // Update programs: updates as data.
 //
-// A program says, element by element, how the sum of what was pushed changes the stored value and
-// its state.  It is straight-line code in which each name is assigned once, verified in one pass,
-// and runs on any dtype.
+// A program computes, element by element, the new value and state from the stored ones and the sum
+// of a push.  A program is straight-line code in which each name is assigned once.  Parse verifies
+// it in one pass, and it runs on any dtype.
 
 #pragma once
 
@@ -17,7 +17,7 @@ namespace tkv {
 
 struct ProgramBody;
 
-// An immutable value; copying shares.
+// An immutable update program; copies share one body.
 class TKV_API Program {
  public:
   static constexpr int kInstructionsMax = 256;
@@ -28,17 +28,17 @@ class TKV_API Program {
     std::string name;
     double value;  // default
   };
-  // One float64 for the whole value, kept between updates.
+  // A float64 for the whole value, kept between updates.
   struct ScalarState {
     std::string name;
     double initial;
   };
 
-  // Reads the text form (its grammar is at the top of src/update/program.cc) and verifies it.
+  // Parses and verifies the text form (its grammar is at the top of src/update/program.cc).
   //   throws  kInvalidArgument  naming the line
   static Program Parse(std::string_view text);
 
-  // The text form; Parse(ToText()) is the same program.
+  // Returns the text form; Parse(ToText()) is the same program.
   const std::string& ToText() const noexcept;
   const std::string& name() const noexcept;
   const std::vector<Param>& params() const noexcept;

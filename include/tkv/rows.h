@@ -1,5 +1,5 @@
-// Rows: some of a value's rows, each with its id.  A key made by InitRows keeps each row by itself, so
-// that what nobody has pushed takes no memory.
+// Rows: some rows of a key's value, each with its id.  A key made by InitRows stores each row
+// separately, so that rows that were never pushed take no memory.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tkv {
 
-// What rows that nobody has written read as.  Reading makes no row.
+// The value of rows that were never written.  Reading such a row does not create it.
 struct RowInitializer {
   enum class Kind : uint8_t { kConstant = 0, kUniform = 1, kNormal = 2 };  // wire value
   Kind kind = Kind::kConstant;
@@ -19,50 +19,54 @@ struct RowInitializer {
   bool operator==(const RowInitializer&) const = default;
 };
 
-// Which rows a key keeps, and where: the rows are a function of its pushes alone, so that every run of them
-// keeps the same.  A version is what one round of pushes makes, an asynchronous push by itself.
+// The rules by which a key admits, removes and stores rows.  They depend only on the pushes, so
+// that equal pushes always keep equal rows.  A version is made by each round of pushes, or by each
+// asynchronous push.
 struct RowPolicy {
   enum class Score : uint8_t { kAge = 0, kCount = 1, kNorm = 2 };  // wire value
   static constexpr uint32_t kAdmitMax = 32767;
-  // The push of an id that makes its row: what earlier ones bring is counted and dropped.
+  // Number of pushes of an id after which its row is created.  Earlier ones are counted and
+  // dropped.
   uint32_t admit_count = 1;
-  // A row that the last so many versions have not brought is gone: it reads as one that nobody has
-  // written, and so does what updates kept beside it.  0: rows stay.
+  // Removes a row that was not pushed in this many versions.  Afterwards the row and its optimizer
+  // state read as if never written.  0: never.
   uint64_t age_max = 0;
-  // Where more rows are there than so many, those with the lowest score go, a sixteenth of them.  They are
-  // counted in each bucket of the key by itself.  0: as many as there are ids.
+  // Largest number of rows; 0: no limit.  If there are more, the rows with the lowest score are
+  // removed until 15/16 of the limit remain.  Each bucket of the key has an equal share of the
+  // limit.
   uint64_t rows_max = 0;
-  // What is lowest: the version that has brought a row last, the number of versions that have, the
-  // Euclidean norm of its value.  Of rows with the same score those go whose ids are lower when mixed.
+  // The score by which rows are removed: the version of the row's last push (kAge), the number of
+  // versions that pushed it (kCount), or the Euclidean norm of its value (kNorm).  Among equal
+  // scores, the row whose hashed id is lower is removed first.
   Score score = Score::kAge;
-  // Whether it is noted when and how often each row was brought: 16 bytes a row.
+  // Records when and how often each row was pushed: 16 bytes a row.
   bool has_notes = false;
-  // Bytes of rows with what updates keep beside them that are in memory, on all servers together; the others
-  // are on a disk, those first that have not been pushed for the longest time.  What is read stays the same.
-  // 0: all rows are in memory.
+  // Bytes of rows and their optimizer state to keep in memory, over all servers; 0: all.  Other
+  // rows are on a disk, first those whose last push is the oldest.  Reads return the same either
+  // way.
   uint64_t memory_max = 0;
   bool operator==(const RowPolicy&) const = default;
 };
 
-// What a key that is kept by rows has, on all servers.
+// Row counts and sizes of a key that is stored by rows, over all servers.
 struct TableStats {
-  uint64_t rows = 0;        // those that are gone by age are there until their turn comes
-  uint64_t candidates = 0;  // ids that have been pushed less often than makes a row
-  uint64_t evicted = 0;     // rows that the policy has removed since the key was made
+  uint64_t rows = 0;        // includes expired rows that were not deleted yet
+  uint64_t candidates = 0;  // ids pushed too rarely to have a row
+  uint64_t evicted = 0;     // rows that the policy has removed since the key was created
   uint64_t memory_bytes = 0;
-  uint64_t version = 0;    // that the rows were last brought to
-  uint64_t disk_rows = 0;  // of the rows: those on a disk
+  uint64_t version = 0;    // the current version of the rows
+  uint64_t disk_rows = 0;  // the part of `rows` that is on a disk
   uint64_t disk_bytes = 0;
   bool operator==(const TableStats&) const = default;
 };
 
 // Ids are below this number, so that an int64 holds each of them.
 inline constexpr uint64_t kRowsMax = uint64_t{1} << 63;
-// Of one row of a key that is kept by rows.
+// Largest row of a key that is stored by rows.
 inline constexpr size_t kRowBytesMax = size_t{16} << 20;
 
-// Row i of the values is the row `ids[i]` of the key.  An id may stand there several times, in any
-// order: its rows are summed.
+// Rows of a key: row i of `values` is the row `ids[i]` of the key.  An id may occur several times,
+// in any order; its rows are summed.
 //   shape  ids: (n,) of int64; values: (n, ...), with the key's row behind the n
 struct Rows {
   NDArray ids;

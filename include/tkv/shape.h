@@ -28,7 +28,7 @@ class TKV_API Shape {
   int64_t operator[](int axis) const noexcept { return dims_[static_cast<size_t>(axis)]; }
   const int64_t* begin() const noexcept { return dims_.data(); }
   const int64_t* end() const noexcept { return dims_.data() + rank_; }
-  // The number of elements; 1 for rank 0.
+  // Returns the number of elements; 1 for rank 0.
   int64_t size() const noexcept;
   bool operator==(const Shape& other) const noexcept {
     if (rank_ != other.rank_) return false;
@@ -38,7 +38,7 @@ class TKV_API Shape {
     return true;
   }
 
-  // As Python prints a tuple: "()", "(3,)", "(2, 3)".
+  // Returns the shape as Python prints a tuple: "()", "(3,)", "(2, 3)".
   std::string ToString() const;
 
  private:

@@ -10,34 +10,36 @@
 
 namespace tkv::testing {
 
-// A job among the threads of this process: servers and head have threads of their own, each worker
-// is whoever uses its store.
+// Options of a job in one process.  The servers and the head have their own threads; a worker is
+// any thread that uses the worker's store.
 struct ClusterOptions {
   int workers = 2;
   int servers = 1;
   std::string type = "dist_sync";
-  StoreOptions store;  // of each worker
+  StoreOptions store;  // options of each worker
 };
 
 class TKV_API Cluster final {
  public:
+  // Starts the head and the servers.
   //   throws  kInvalidArgument
   explicit Cluster(const ClusterOptions& options);
   ~Cluster();
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
-  // A new worker.  A rank that has a store already gets a later life, which ends the earlier one.
+  // Returns the store of a new worker.  If the rank already has a store, the new worker is its next
+  // incarnation, and the old store stops working.
   //   blocks  until it has joined
-  //   throws  kInvalidArgument (a rank that is not there), kDeadlineExceeded
+  //   throws  kInvalidArgument (no such rank), kDeadlineExceeded
   std::unique_ptr<KVStore> Join(int rank);
-  // A store of an observer, as KVStore::Connect makes one.
+  // Returns the store of an observer, as KVStore::Connect does.
   std::unique_ptr<KVStore> Observe(uint32_t store = 0);
   int workers() const;
-  // Ends a server, as if its process had died.
+  // Ends a server as if its process had died.
   void KillServer(int index);
-  // Ends the head: data goes on with a warning; nobody joins, is declared dead or changes the
-  // optimizer any more.
+  // Ends the head.  Pushes and pulls continue with a warning, but no process can join or be
+  // declared dead, and the optimizer cannot change any more.
   void KillHead();
 
  private:

@@ -1,26 +1,32 @@
-/* The C interface of TensorKV: what the headers in C++ offer, in C11 and for other languages.
+/* The C interface of TensorKV.  It offers the same functions as the C++ headers, in C11 and for
+ * other languages.
  *
- * Conventions, said once:
+ * These conventions hold for all functions:
  *
- * Handles.  tkv_array, tkv_store and the others are opaque and counted: who is given one by a function owns a
- *   count and gives it back by tkv_NOUN_release; tkv_NOUN_retain adds one.  tkv_text and tkv_keys have one
- *   owner, who releases them.  Null may be released.
- * Errors.  A function that can fail returns a code, TKV_OK where it has done what was asked, and else has
- *   changed nothing.  Its last argument, which may be null, is set to an error with the code and a message, and to
- *   null where there is none; the caller releases it.  Outputs are written on success alone.
- * Null.  A null where a handle, a struct or an output is needed is TKV_INVALID_ARGUMENT, never a crash.
- * Text.  UTF-8 that ends with a zero.  What a function returns as text belongs to the handle it was asked of;
- *   text that is handed out as tkv_text is the caller's, to be released.
- * Structs.  Those with `size` begin with it: the caller sets it by TKV_INIT, and a library of another version
- *   takes what is missing as zero and refuses what it does not know unless that is zero.  Zero is every field's
- *   default.  A null pointer to options that are all optional stands for the defaults.
- * Threads.  Every function may be called from any thread, two of one handle too; only its release ends a
- *   handle, so that who shares one with a thread retains it for that thread.  A store that is closed while
- *   others use it gives them TKV_FAILED_PRECONDITION; what waits in a job then ends with TKV_CANCELLED.
- * Callbacks.  Each comes with a context and a function that frees the context, once, when the library
- *   needs it no more, on any thread; both may be null.  After a call that has failed the context is the
- *   caller's still.  No callback may let an exception or a longjmp pass.
- * State.  The library has none that is global, and none of a thread.
+ * Handles.  tkv_array, tkv_store and the others are opaque and reference-counted.  A handle that a
+ *   function returns is a count that the caller owns and gives back by tkv_NOUN_release;
+ *   tkv_NOUN_retain adds one.  tkv_text and tkv_keys have a single owner, who releases them.
+ *   Releasing null does nothing.
+ * Errors.  A function that can fail returns a code.  TKV_OK means success; after any other code
+ *   nothing has changed.  The last argument, which may be null, receives an error with the code and
+ *   a message, or null on success; the caller releases it.  Outputs are written only on success.
+ * Null.  A null handle, struct or output that is needed gives TKV_INVALID_ARGUMENT, never a crash.
+ * Text.  UTF-8 that ends with a zero.  A `const char*` that a function returns belongs to the
+ *   handle that was its argument.  A tkv_text that a function returns belongs to the caller, who
+ *   releases it.
+ * Structs.  A struct with a `size` begins with it; the caller sets it by TKV_INIT.  If the library
+ *   has another version, it takes missing fields as zero, and refuses unknown fields unless they
+ *   are zero.  Zero is the default of every field.  A null pointer to options that are all optional
+ *   stands for the defaults.
+ * Threads.  Any thread may call any function, also two threads with the same handle.  Only its
+ *   release ends a handle, so a caller that shares a handle with a thread retains it for that
+ *   thread.  If a store is closed while other threads use it, their calls return
+ *   TKV_FAILED_PRECONDITION, and calls that wait in a job return TKV_CANCELLED.
+ * Callbacks.  Each callback has a context and a function that frees the context; both may be null.
+ *   The library calls that function once, on any thread, when it no longer needs the context.  If
+ *   the call that received the callback fails, the caller keeps the context.  A callback must not
+ *   throw an exception or longjmp out.
+ * State.  The library has no global state, and none per thread.
  */
 
 #ifndef TKV_TKV_H_
@@ -60,14 +66,14 @@ typedef enum tkv_code TKV_INT {
 } tkv_code;
 
 typedef struct tkv_error tkv_error;
-/* For callbacks that fail: the message is copied, and a code that is none of those above becomes
- * TKV_INTERNAL.  Null where there is no memory. */
+/* Creates an error for a callback that fails.  Copies the message.  A code that is not listed above
+ * becomes TKV_INTERNAL.  Returns null if there is no memory. */
 TKV_API tkv_error* tkv_error_create(tkv_code code, const char* message);
 TKV_API tkv_error* tkv_error_retain(tkv_error* error);
 TKV_API void tkv_error_release(tkv_error* error);
-TKV_API tkv_code tkv_error_code(const tkv_error* error);       /* of null: TKV_OK */
+TKV_API tkv_code tkv_error_code(const tkv_error* error);       /* TKV_OK for null */
 TKV_API const char* tkv_error_message(const tkv_error* error); /* of null: "" */
-TKV_API const char* tkv_code_name(tkv_code code); /* "InvalidArgument"; "" of no code */
+TKV_API const char* tkv_code_name(tkv_code code); /* "InvalidArgument"; "" if unknown */
 
 /* Text that the caller owns. */
 typedef struct tkv_text tkv_text;
@@ -75,10 +81,10 @@ TKV_API void tkv_text_release(tkv_text* text);
 TKV_API const char* tkv_text_data(const tkv_text* text); /* of null: "" */
 TKV_API size_t tkv_text_size(const tkv_text* text);      /* bytes before the zero */
 
-/* What frees the context of a callback, or owned memory. */
+/* Frees the context of a callback, or memory that a caller gave to the library. */
 typedef void (*tkv_free)(void* context);
 
-/* A struct that begins with its size, and zeros: tkv_operands operands = TKV_INIT(tkv_operands); */
+/* Sets `size` and zeroes the other fields: tkv_operands operands = TKV_INIT(tkv_operands); */
 #ifdef __cplusplus
 #define TKV_INIT(type)       \
   ([] {                      \
@@ -93,7 +99,7 @@ typedef void (*tkv_free)(void* context);
 /* ---- this build */
 
 TKV_API const char* tkv_version(void); /* "0.1.0" */
-/* Lines "name = value" about build, machine and options in force. */
+/* Returns lines "name = value" about this build, the machine and the options in force. */
 TKV_API tkv_code tkv_config(tkv_text** text, tkv_error** error);
 
 /* ---- arrays */
@@ -116,8 +122,8 @@ typedef enum tkv_dtype TKV_INT {
   TKV_U64 = 14,
   TKV_C64 = 15
 } tkv_dtype;
-TKV_API size_t tkv_dtype_size(tkv_dtype dtype);      /* bytes of an element; 0 of no dtype */
-TKV_API const char* tkv_dtype_name(tkv_dtype dtype); /* "float32"; "" of no dtype */
+TKV_API size_t tkv_dtype_size(tkv_dtype dtype);      /* bytes of an element; 0 if unknown */
+TKV_API const char* tkv_dtype_name(tkv_dtype dtype); /* "float32"; "" if unknown */
 
 typedef enum tkv_device TKV_INT { TKV_CPU = 1, TKV_GPU = 2 } tkv_device;
 typedef struct tkv_context {
@@ -125,12 +131,13 @@ typedef struct tkv_context {
   int32_t index;
 } tkv_context;
 
-/* A dense tensor; handles may share memory. */
+/* A dense tensor.  Several handles may share memory. */
 typedef struct tkv_array tkv_array;
 TKV_API tkv_array* tkv_array_retain(tkv_array* array);
 TKV_API void tkv_array_release(tkv_array* array);
 
-/* New arrays.  shape: `rank` numbers.  Empty is uninitialised; from_bytes copies. */
+/* Create arrays.  `shape` has `rank` numbers.  Elements of empty are uninitialised; from_bytes
+ * copies. */
 TKV_API tkv_code tkv_array_empty(const int64_t* shape, int32_t rank, tkv_dtype dtype,
                                  tkv_context context, tkv_array** array, tkv_error** error);
 TKV_API tkv_code tkv_array_full(const int64_t* shape, int32_t rank, tkv_dtype dtype,
@@ -139,18 +146,19 @@ TKV_API tkv_code tkv_array_full(const int64_t* shape, int32_t rank, tkv_dtype dt
 TKV_API tkv_code tkv_array_from_bytes(const void* data, size_t bytes, const int64_t* shape,
                                       int32_t rank, tkv_dtype dtype, tkv_context context,
                                       tkv_array** array, tkv_error** error);
-/* A view of the caller's memory, never copied.
+/* Returns a view of the caller's memory, never a copy.
  *   strides  in elements, any sign; null: contiguous in C order
- *   free     is called with `owner` when nobody needs the memory any more, and not where this fails */
+ *   free     called with `owner` when the memory is no longer needed; not called if this fails */
 TKV_API tkv_code tkv_array_wrap(void* data, const int64_t* shape, const int64_t* strides,
                                 int32_t rank, tkv_dtype dtype, tkv_context context,
                                 int32_t read_only, void* owner, tkv_free free, tkv_array** array,
                                 tkv_error** error);
-/* DLPack 1.x, as DLManagedTensorVersioned*.  Taking one owns it where it succeeds. */
+/* Import and export DLPack 1.x, as DLManagedTensorVersioned*.  An import that succeeds owns
+ * `managed`. */
 TKV_API tkv_code tkv_array_from_dlpack(void* managed, tkv_array** array, tkv_error** error);
 TKV_API tkv_code tkv_array_to_dlpack(tkv_array* array, void** managed, tkv_error** error);
 
-TKV_API int32_t tkv_array_rank(const tkv_array* array);         /* of null: -1 */
+TKV_API int32_t tkv_array_rank(const tkv_array* array);         /* -1 for null */
 TKV_API const int64_t* tkv_array_shape(const tkv_array* array); /* `rank` numbers */
 TKV_API int64_t tkv_array_size(const tkv_array* array);         /* elements */
 TKV_API size_t tkv_array_bytes(const tkv_array* array);
@@ -158,28 +166,28 @@ TKV_API tkv_dtype tkv_array_dtype(const tkv_array* array);
 TKV_API tkv_context tkv_array_context(const tkv_array* array);
 TKV_API int32_t tkv_array_is_contiguous(const tkv_array* array);
 TKV_API int32_t tkv_array_is_read_only(const tkv_array* array);
-/* Elements between neighbours of each axis, to `strides`. */
+/* Writes the elements between neighbours of each axis to `strides`. */
 TKV_API tkv_code tkv_array_strides(const tkv_array* array, int64_t* strides, tkv_error** error);
-/* The first element, in host memory, once operations under way have written it and, where the caller will
- * `write`, have read it.
- *   blocks  at most so many milliseconds */
+/* Returns the address of the first element, in host memory.  Waits until running operations have
+ * written it.  If the caller will `write`, also waits until they have read it.
+ *   blocks  at most patience_ms */
 TKV_API tkv_code tkv_array_data(tkv_array* array, int32_t write, int64_t patience_ms, void** data,
                                 tkv_error** error);
-/* Elements as they lie in C order, of whatever strides. */
+/* Copy the elements out or in, in C order, for any strides. */
 TKV_API tkv_code tkv_array_read(tkv_array* array, void* data, size_t bytes, tkv_error** error);
 TKV_API tkv_code tkv_array_write(tkv_array* array, const void* data, size_t bytes,
                                  tkv_error** error);
-/* Waits until no operation on any array of this process is under way.
- *   blocks  at most so many milliseconds for each operation */
+/* Waits until no operation on any array of this process is running.
+ *   blocks  at most patience_ms for each operation */
 TKV_API tkv_code tkv_wait_all(int64_t patience_ms, tkv_error** error);
 
-/* Views that share memory. */
+/* Return views that share memory. */
 TKV_API tkv_code tkv_array_slice(tkv_array* array, int64_t begin, int64_t end, tkv_array** view,
                                  tkv_error** error);
 TKV_API tkv_code tkv_array_at(tkv_array* array, int64_t index, tkv_array** view, tkv_error** error);
 TKV_API tkv_code tkv_array_reshape(tkv_array* array, const int64_t* shape, int32_t rank,
                                    tkv_array** view, tkv_error** error);
-/* The same memory where the context has the same kind of memory, else a copy there. */
+/* Returns a view if the context has the same kind of memory, else a copy there. */
 TKV_API tkv_code tkv_array_with_context(tkv_array* array, tkv_context context, tkv_array** view,
                                         tkv_error** error);
 TKV_API tkv_code tkv_array_copy(tkv_array* array, tkv_array** copy, tkv_error** error);
@@ -202,8 +210,9 @@ typedef enum tkv_op TKV_INT {
   TKV_EQUAL = 10,
   TKV_NOT_EQUAL = 11
 } tkv_op;
-/* a OP b, by elements; of a null `b`: a OP number, and where `reversed` number OP a.
- *   out  null: a new array, to *result; else it is written there, and *result is not touched */
+/* Computes a OP b by elements.  If `b` is null: a OP number, or number OP a if `reversed`.
+ *   out  null: the result is a new array in *result; else it is written there, and *result stays
+ *        unchanged */
 typedef struct tkv_operands {
   size_t size;
   tkv_array* a;
@@ -217,7 +226,7 @@ TKV_API tkv_code tkv_array_compute(tkv_op op, const tkv_operands* operands, tkv_
 
 /* ---- keys */
 
-/* A string key where `text` is not null, else an integer key. */
+/* A string key if `text` is not null, else an integer key. */
 typedef struct tkv_key {
   const char* text;
   int64_t number;
@@ -225,7 +234,7 @@ typedef struct tkv_key {
 
 /* ---- optimizers and programs */
 
-/* An update as data: the text of docs/programs.md, or a built-in by name (tkv/optimizer.h). */
+/* An update program (docs/programs.md), or a built-in optimizer by name (tkv/optimizer.h). */
 typedef struct tkv_optimizer tkv_optimizer;
 typedef struct tkv_param {
   const char* name;
@@ -233,10 +242,10 @@ typedef struct tkv_param {
 } tkv_param;
 typedef struct tkv_optimizer_options {
   size_t size;
-  const tkv_param* params; /* hyperparameters other than their defaults */
+  const tkv_param* params; /* hyperparameters that differ from their defaults */
   size_t param_count;
   int32_t multi_precision; /* float16 and bfloat16 keys keep a float32 master */
-  int32_t not_lazy;        /* rows that a push does not bring are updated, too */
+  int32_t not_lazy;        /* a push updates all existing rows, not only its own */
 } tkv_optimizer_options;
 TKV_API tkv_code tkv_optimizer_create(const char* name, const tkv_optimizer_options* options,
                                       tkv_optimizer** optimizer, tkv_error** error);
@@ -248,7 +257,7 @@ TKV_API tkv_code tkv_optimizer_param(const tkv_optimizer* optimizer, const char*
                                      double* value, tkv_error** error);
 TKV_API tkv_code tkv_optimizer_set_param(tkv_optimizer* optimizer, const char* name, double value,
                                          tkv_error** error);
-/* For `key` the hyperparameter counts `factor` times its value. */
+/* Multiplies the hyperparameter by `factor` for one key. */
 TKV_API tkv_code tkv_optimizer_set_multiplier(tkv_optimizer* optimizer, const char* name,
                                               const tkv_key* key, double factor, tkv_error** error);
 
@@ -256,21 +265,21 @@ TKV_API tkv_code tkv_optimizer_set_multiplier(tkv_optimizer* optimizer, const ch
 
 typedef struct tkv_store tkv_store;
 
-/* Told what an operator wants to know.  level: 0 debug to 3 error. */
+/* Receives log lines.  level: 0 debug to 3 error. */
 typedef void (*tkv_log)(void* context, int32_t level, const char* text);
-/* Called about every 50 ms by a thread that waits; an error that it returns, which becomes the library's,
- * ends the wait and reaches the caller. */
+/* Called about every 50 ms by a waiting thread.  An error that it returns ends the wait and reaches
+ * the caller; the library then owns the error. */
 typedef tkv_error* (*tkv_interrupt)(void* context);
 
-/* An option of docs/options.md as text: {"patience_ms", "5000"}, {"bootstrap", "self"}.  One without effect on a
- * store of that type is TKV_INVALID_ARGUMENT. */
+/* An option of docs/options.md as text: {"patience_ms", "5000"}, {"bootstrap", "self"}.  An option
+ * that has no effect on a store of that type gives TKV_INVALID_ARGUMENT. */
 typedef struct tkv_option {
   const char* name;
   const char* value;
 } tkv_option;
 typedef struct tkv_store_options {
   size_t size;
-  const tkv_option* options; /* beside those of the environment, TKV_* */
+  const tkv_option* options; /* override the environment, TKV_* */
   size_t option_count;
   int32_t ignores_environment;
   tkv_log log;
@@ -280,33 +289,34 @@ typedef struct tkv_store_options {
   void* interrupt_context;
   tkv_free interrupt_free;
 } tkv_store_options;
-/* type: "local", "device", "dist_sync", "dist_async" and the others of docs/api.md, in any case. */
+/* type: "local", "device", "dist_sync", "dist_async" or another of docs/api.md, in upper or lower
+ * case. */
 TKV_API tkv_code tkv_store_create(const char* type, const tkv_store_options* options,
                                   tkv_store** store, tkv_error** error);
-/* A store of a running job, to look and to read: see KVStore::Connect.
- *   url     "tkv://HOST:PORT/JOB"; null: the job of TKV_HEAD, or the only one of this machine.  Its secret is that of
- *           the option token_file, or of TKV_TOKEN_FILE
- *   number  of the store of the job, in the order in which workers have made theirs */
+/* Opens a store of a running job as an observer, which can only read: see KVStore::Connect.
+ *   url     "tkv://HOST:PORT/JOB"; null: the job of TKV_HEAD, or the only one of this machine.  The
+ *           option token_file, or TKV_TOKEN_FILE, names its secret
+ *   number  of the store in the job, in the order in which workers created theirs */
 TKV_API tkv_code tkv_store_connect(const char* url, uint32_t number,
                                    const tkv_store_options* options, tkv_store** store,
                                    tkv_error** error);
 TKV_API tkv_store* tkv_store_retain(tkv_store* store);
-/* The last release closes the store, and what goes wrong then is said to its log alone. */
+/* The last release closes the store; an error of that is only logged. */
 TKV_API void tkv_store_release(tkv_store* store);
-/* Frees all values; every later call but this one is TKV_FAILED_PRECONDITION.
- *   has_failed  the program has: for the others of the job it is dead, and has not left */
+/* Frees all values.  Later calls, except another close, return TKV_FAILED_PRECONDITION.
+ *   has_failed  the program has failed: other workers see this one as dead, not as having left */
 TKV_API tkv_code tkv_store_close(tkv_store* store, int32_t has_failed, tkv_error** error);
 
-/* One key with its arrays: a value for init and broadcast, values to sum for push, outputs for pull. */
+/* A key with arrays: a value for init and broadcast, values to sum for push, outputs for pull. */
 typedef struct tkv_item {
   tkv_key key;
   tkv_array* const* arrays;
   size_t array_count;
-  int32_t priority; /* what waits for a server leaves in this order, highest first */
-  const char* mode; /* of a key that is made: "sync" or "async"; null: the store's */
+  int32_t priority; /* messages queued for a server leave in this order, highest first */
+  const char* mode; /* of a new key: "sync" or "async"; null: the store's */
 } tkv_item;
 
-/* The whole list of a call is checked before any of it changes anything. */
+/* Each of these checks the whole list of a call before it changes anything. */
 TKV_API tkv_code tkv_store_init(tkv_store* store, const tkv_item* items, size_t count,
                                 tkv_error** error);
 TKV_API tkv_code tkv_store_push(tkv_store* store, const tkv_item* items, size_t count,
@@ -319,12 +329,13 @@ TKV_API tkv_code tkv_store_broadcast(tkv_store* store, const tkv_item* values, s
                                      const tkv_item* outs, size_t out_count, tkv_error** error);
 TKV_API tkv_code tkv_store_delete(tkv_store* store, const tkv_key* key, tkv_error** error);
 
-/* Returns once every worker of the job has called it; at once in one process. */
+/* Waits until every worker of the job has called it; returns at once in one process. */
 TKV_API tkv_code tkv_store_barrier(tkv_store* store, tkv_error** error);
 
-/* ---- tickets: calls under way */
+/* ---- tickets: calls that are still running */
 
-/* The arrays of the call are kept until it has ended; outputs are undefined until then. */
+/* A call that may still be running.  It keeps its arrays until it ends; its outputs are undefined
+ * until then. */
 typedef struct tkv_ticket tkv_ticket;
 TKV_API tkv_code tkv_store_push_async(tkv_store* store, const tkv_item* items, size_t count,
                                       tkv_ticket** ticket, tkv_error** error);
@@ -337,26 +348,27 @@ TKV_API tkv_code tkv_store_barrier_async(tkv_store* store, tkv_ticket** ticket, 
 TKV_API tkv_code tkv_store_save_async(tkv_store* store, const char* path, tkv_ticket** ticket,
                                       tkv_error** error);
 TKV_API tkv_ticket* tkv_ticket_retain(tkv_ticket* ticket);
-TKV_API void tkv_ticket_release(tkv_ticket* ticket); /* the call goes on */
+TKV_API void tkv_ticket_release(tkv_ticket* ticket); /* the call continues */
 TKV_API int32_t tkv_ticket_is_done(const tkv_ticket* ticket);
-/* Until the call has ended, and its error.
- *   blocks  at most so many milliseconds, then TKV_DEADLINE_EXCEEDED, and the call goes on */
+/* Waits until the call has ended and returns its error.
+ *   blocks  at most patience_ms, then returns TKV_DEADLINE_EXCEEDED, and the call continues */
 TKV_API tkv_code tkv_ticket_wait(tkv_ticket* ticket, int64_t patience_ms, tkv_error** error);
-/* 1 where the call ends with TKV_CANCELLED, 0 where it had ended before. */
+/* Returns 1 if the call now ends with TKV_CANCELLED, 0 if it had already ended. */
 TKV_API int32_t tkv_ticket_cancel(tkv_ticket* ticket);
-/* Calls `ended` once the call has ended, at once where it has; on any thread and under locks of the store,
- * so that it may do no more than hand on. */
+/* Calls `ended` when the call has ended; at once if it already has.  Any thread may run it, with
+ * locks of the store held, so it must only notify another thread. */
 TKV_API tkv_code tkv_ticket_on_end(tkv_ticket* ticket, void (*ended)(void* context), void* context,
                                    tkv_free free, tkv_error** error);
 
 /* ---- updaters */
 
-/* Combines the sum of a push with the stored value by changing `stored` in place; the arrays are the
- * library's, and last as long as the call.  Runs on the thread that pushes.  An error that it returns, which
- * becomes the library's, reaches that caller, and then no key of the push has changed. */
+/* Combines the sum of a push with the stored value by changing `stored` in place.  The thread that
+ * pushes calls it.  The arrays belong to the library and last as long as the call.  An error that
+ * it returns belongs to the library and reaches the caller of the push; then no key of the push has
+ * changed. */
 typedef tkv_error* (*tkv_updater)(void* context, const tkv_key* key, tkv_array* sum,
                                   tkv_array* stored);
-/* A null updater restores assignment.  Stores of several processes take optimizers alone. */
+/* A null updater restores assignment.  Stores of several processes accept only optimizers. */
 TKV_API tkv_code tkv_store_set_updater(tkv_store* store, tkv_updater updater, void* context,
                                        tkv_free free, tkv_error** error);
 TKV_API tkv_code tkv_store_set_optimizer(tkv_store* store, tkv_optimizer* optimizer,
@@ -388,16 +400,16 @@ typedef struct tkv_table_options {
   double initializer_a;
   double initializer_b;
   uint64_t seed;
-  tkv_array* ids; /* rows that are there from the beginning, or null */
+  tkv_array* ids; /* initial rows, or null */
   tkv_array* values;
   tkv_optimizer* optimizer; /* of this key alone; null: the store's */
-  uint32_t admit_count;     /* the push of an id that makes its row; 0: the first */
-  uint64_t age_max;         /* versions that a row stays without a push; 0: always */
-  uint64_t rows_max;        /* 0: as many as there are ids */
-  tkv_row_score score;      /* those with the lowest go */
-  int32_t has_notes;        /* for exports of what is new; Python and Java set it by default */
-  uint64_t memory_max;      /* bytes of rows in memory, the others are on a disk; 0: all of them */
-  const char* mode;         /* as of a tkv_item */
+  uint32_t admit_count;     /* pushes of an id until its row is created; 0: 1 */
+  uint64_t age_max;         /* versions without a push until a row is removed; 0: never */
+  uint64_t rows_max;        /* 0: no limit */
+  tkv_row_score score;      /* rows with the lowest are removed */
+  int32_t has_notes;        /* for is_new of an export; Python and Java set it by default */
+  uint64_t memory_max;      /* bytes of rows in memory, others are on a disk; 0: all in memory */
+  const char* mode;         /* as in a tkv_item */
 } tkv_table_options;
 TKV_API tkv_code tkv_store_init_table(tkv_store* store, const tkv_key* key,
                                       const tkv_table_options* options, tkv_error** error);
@@ -421,10 +433,10 @@ typedef struct tkv_rows_filter {
   size_t size;
   uint64_t first;
   uint64_t end;   /* 0: TKV_ROWS_MAX */
-  int32_t is_new; /* only those that a version after `since` has brought */
+  int32_t is_new; /* only rows that were pushed after version `since` */
   uint64_t since;
 } tkv_rows_filter;
-/* Rows that are there, ascending by id, at one version. */
+/* Returns the existing rows, in ascending order of ids, at one version. */
 TKV_API tkv_code tkv_store_export_rows(tkv_store* store, const tkv_key* key,
                                        const tkv_rows_filter* filter, tkv_array** ids,
                                        tkv_array** values, uint64_t* version, tkv_error** error);
@@ -445,37 +457,40 @@ TKV_API tkv_code tkv_store_table_stats(tkv_store* store, const tkv_key* key, tkv
 
 /* ---- on disk */
 
-/* Saves values and optimizer states of all keys as a new snapshot in the folder `path`: safetensors files with
- * an index, there whole or not at all.  In a job every worker may call it; the lowest rank writes.
- *   snapshot  the path of what was made, PATH/000001 and so on; "" on a rank that wrote nothing
+/* Saves values and optimizer states of all keys as a new snapshot in the folder `path`: safetensors
+ * files with an index.  A snapshot appears whole or not at all.  In a job every worker may call it;
+ * the lowest live rank writes.
+ *   snapshot  the path of the snapshot, PATH/000001 and so on; "" on a rank that wrote nothing
  *   blocks    until all of it is on the disk */
 TKV_API tkv_code tkv_store_save(tkv_store* store, const char* path, tkv_text** snapshot,
                                 tkv_error** error);
-/* Puts back the newest snapshot in `path`, or the one that it names, into a store with the same keys, shapes and
- * dtypes, and the same optimizer where there are states.  In a job every worker calls it.
- *   TKV_NOT_FOUND  no snapshot there;  TKV_DATA_LOSS  a file is not what was saved */
+/* Restores the newest snapshot in `path`, or the snapshot that `path` names.  The store must have
+ * the same keys, shapes and dtypes, and the same optimizer if the snapshot has states.  In a job
+ * every worker calls it.
+ *   TKV_NOT_FOUND  no snapshot there;  TKV_DATA_LOSS  a file is not as it was saved */
 TKV_API tkv_code tkv_store_load(tkv_store* store, const char* path, tkv_error** error);
-/* Makes the keys of the snapshot in a store that has none, with their optimizer, and loads it. */
+/* Creates the keys and the optimizer of a snapshot in a store without keys, then loads it. */
 TKV_API tkv_code tkv_store_restore(tkv_store* store, const char* path, tkv_error** error);
 TKV_API tkv_code tkv_store_has_snapshot(const char* path, int32_t* has, tkv_error** error);
-/* Optimizer states alone, in one file. */
+/* Save or load only the optimizer's states, in one file. */
 TKV_API tkv_code tkv_store_save_states(tkv_store* store, const char* file, tkv_error** error);
 TKV_API tkv_code tkv_store_load_states(tkv_store* store, const char* file, tkv_error** error);
 
-/* ---- what a store is */
+/* ---- properties of a store */
 
 TKV_API tkv_code tkv_store_type(tkv_store* store, tkv_text** type, tkv_error** error);
-TKV_API int32_t tkv_store_rank(const tkv_store* store);        /* of null: -1 */
-TKV_API int32_t tkv_store_num_workers(const tkv_store* store); /* of null: -1 */
+TKV_API int32_t tkv_store_rank(const tkv_store* store);        /* -1 for null */
+TKV_API int32_t tkv_store_num_workers(const tkv_store* store); /* -1 for null */
 TKV_API int32_t tkv_store_has_rejoined(const tkv_store* store);
-/* 1 where several processes may take part, by the type; of null: 0. */
+/* Returns 1 if the type of the store is for several processes; 0 for null. */
 TKV_API int32_t tkv_store_is_distributed(const tkv_store* store);
-/* How many processes of the job are dead, as far as the head has said; 0 in a store of one process.
- *   node  a sum of 1 (the head), 2 (all servers) and 4 (all workers), or one process by MXNet's number of it:
- *         8 + 2 * rank of a server, 9 + 2 * rank of a worker */
+/* Returns how many processes of the job are dead according to the head; 0 in a store of one
+ * process.
+ *   node  a sum of 1 (the head), 2 (all servers) and 4 (all workers), or one process by its number
+ *         in MXNet: 8 + 2 * rank of a server, 9 + 2 * rank of a worker */
 TKV_API tkv_code tkv_store_num_dead_node(tkv_store* store, int32_t node, int32_t* dead,
                                          tkv_error** error);
-/* The number of this worker's last push of the key, though it may still wait to leave. */
+/* Returns the number of this worker's last push of the key, even if the push is still queued. */
 TKV_API tkv_code tkv_store_round(tkv_store* store, const tkv_key* key, uint64_t* round,
                                  tkv_error** error);
 TKV_API tkv_code tkv_store_size(tkv_store* store, size_t* keys, tkv_error** error);
@@ -483,30 +498,31 @@ TKV_API tkv_code tkv_store_contains(tkv_store* store, const tkv_key* key, int32_
                                     tkv_error** error);
 typedef struct tkv_key_info {
   size_t size;
-  int32_t rank; /* of the shape; by rows, of that of one row */
+  int32_t rank; /* of the shape; if by_rows, of the shape of one row */
   int64_t shape[32];
   tkv_dtype dtype;
   tkv_context context;
   int32_t by_rows;
   uint64_t row_count;
 } tkv_key_info;
-/* Writes nothing beyond the `size` that the caller has set in *info. */
+/* Describes a key.  Writes at most the `size` bytes that the caller has set in *info. */
 TKV_API tkv_code tkv_store_describe(tkv_store* store, const tkv_key* key, tkv_key_info* info,
                                     tkv_error** error);
-/* The keys in the order of init.  The array lives as long as its handle. */
+/* Returns the keys in the order of init.  The array lives as long as its handle. */
 typedef struct tkv_keys tkv_keys;
 TKV_API tkv_code tkv_store_keys(tkv_store* store, tkv_keys** keys, tkv_error** error);
 TKV_API const tkv_key* tkv_keys_data(const tkv_keys* keys);
 TKV_API size_t tkv_keys_size(const tkv_keys* keys);
 TKV_API void tkv_keys_release(tkv_keys* keys);
-/* As JSON: the fields of docs/api.md, kv.stats(). */
+/* Returns the store's counters as JSON: the fields of docs/api.md, kv.stats(). */
 TKV_API tkv_code tkv_store_stats(tkv_store* store, tkv_text** json, tkv_error** error);
-/* The same of kv.status(), for stores of several processes. */
+/* Returns the state of the job as JSON: the fields of kv.status(), for stores of several processes.
+ */
 TKV_API tkv_code tkv_store_status(tkv_store* store, tkv_text** json, tkv_error** error);
-/* Where others find the job; empty where nobody else can. */
+/* Returns the URL of the job; empty if no other process can reach it. */
 TKV_API tkv_code tkv_store_url(tkv_store* store, tkv_text** url, tkv_error** error);
 
-/* ---- traces: what the process did when, as JSON that chrome://tracing and Perfetto show */
+/* ---- traces: when this process did what, as JSON that chrome://tracing and Perfetto show */
 
 TKV_API tkv_code tkv_store_start_trace(tkv_store* store, tkv_error** error);
 TKV_API tkv_code tkv_store_pause_trace(tkv_store* store, tkv_error** error);
@@ -514,9 +530,10 @@ TKV_API tkv_code tkv_store_write_trace(tkv_store* store, const char* file, tkv_e
 
 /* ---- servers */
 
-/* Serves as the environment says (tkv launch, DMLC_ROLE, an MPI launcher) until every worker has left. */
+/* Serves as the environment says (tkv launch, DMLC_ROLE, an MPI launcher) until every worker has
+ * left. */
 TKV_API tkv_code tkv_server_run(const tkv_store_options* options, tkv_error** error);
-/* "worker", "server" or "head" in a launched job, else "". */
+/* Returns "worker", "server" or "head" in a launched job, else "". */
 TKV_API tkv_code tkv_process_role(tkv_text** role, tkv_error** error);
 
 #ifdef __cplusplus
