@@ -11,7 +11,7 @@
 namespace tkv {
 namespace {
 
-// The driver, where it is there, and the devices that are open.
+// The driver, if it can be loaded, and the devices that are open.
 class Devices {
  public:
   Devices() {
@@ -24,7 +24,7 @@ class Devices {
   }
 
   int count() const noexcept { return static_cast<int>(open_.size()); }
-  // A child of fork() has none that it can use.
+  // A child of fork() cannot use any.
   int usable_count() const noexcept { return birth_ == ForkGeneration() ? count() : 0; }
 
   Device& Get(int32_t index) {
@@ -181,7 +181,8 @@ bool Device::Reaches(Device* other) {
     CheckUsable();
     const cuda::Result result = Call(driver_.ContextEnablePeerAccess, other->context_, 0U);
     if (cuda::IsSticky(result)) Check(result, "reach its peer");
-    // Where the driver refuses (a device has too many peers), what is there is copied from then on.
+    // If the driver refuses (a device has too many peers), data of the other device is copied from
+    // now on.
     can = result == cuda::Result::kSuccess || result == cuda::Result::kPeerAccessAlreadyEnabled;
   }
   return peers_.emplace(other->index_, can != 0).first->second;

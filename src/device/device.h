@@ -1,8 +1,8 @@
-// One GPU: its primary context, its streams and what is kept of it to use again.
+// A GPU: its primary context, its streams, and the resources that are kept for reuse.
 //
-// Thread-safe.  Devices live until the process ends.  A device on which something has gone wrong that
-// the driver does not recover from is lost: every use of it throws kUnavailable with the first error,
-// releases do nothing, and the host and the other devices go on.
+// Thread-safe.  Devices live until the process ends.  After an error from which the driver cannot
+// recover, the device is lost: every use of it throws kUnavailable with the first error, and
+// releases do nothing.  The host and the other devices continue.
 
 #pragma once
 
@@ -25,11 +25,12 @@ namespace tkv {
 
 class Device;
 
-// Work of a device, in the order in which it was given.
+// A queue of work for a device, which runs in the order in which it was given.
 class Stream final {
  public:
   explicit Stream(Device* device);
-  // A stream of somebody else, a CUstream or one of DLPack's numbers, who keeps it as long as this is used.
+  // Refers to a foreign stream, a CUstream or one of DLPack's numbers.  Its owner must keep it
+  // longer than this object.
   Stream(Device* device, uint64_t stream);
   ~Stream();
   Stream(const Stream&) = delete;
@@ -37,18 +38,18 @@ class Stream final {
 
   Device& device() const noexcept { return device_; }
   cuda::StreamHandle handle() const noexcept { return handle_; }
-  // The default stream of the thread that asks.
+  // True for the per-thread default stream, which is another stream in each calling thread.
   bool is_of_each_thread() const noexcept {
     return reinterpret_cast<uint64_t>(handle_) == cuda::kPerThreadStream;
   }
   bool operator==(const Stream& other) const noexcept {
     return &device_ == &other.device_ && handle_ == other.handle_;
   }
-  // Of events, that have returned.
+  // Number of events that were recorded on the stream; counted after the driver call has returned.
   std::atomic<uint64_t>& records() noexcept { return records_; }
 
-  // Work that a stream gets while a graph is made of it does not run, and an event of elsewhere cannot
-  // be waited for.
+  // Throws if the stream is being captured into a graph.  Work that such a stream gets does not run
+  // yet, and it cannot wait for an event of another stream.
   //   throws  kFailedPrecondition  it is captured
   //           kUnavailable, kInternal
   void CheckNotCaptured() const;
@@ -62,13 +63,13 @@ class Stream final {
 
 class Device final {
  public:
-  // Opens the device where nobody has.
-  //   throws  kUnimplemented      this machine has no driver that can be used
+  // Returns the device, and opens it at the first call.
+  //   throws  kUnimplemented      this machine has no usable driver
   //           kInvalidArgument    it has fewer devices
   //           kUnavailable        the driver does not start; the device is lost
   //           kFailedPrecondition this is a child of fork() of a process that has used GPUs
   static Device& Get(int32_t index);
-  // 0 where there is no driver that can be used.
+  // Returns the number of devices; 0 if there is no usable driver.
   static int Count();
 
   Device(const cuda::Driver* driver, int32_t index);
@@ -81,7 +82,7 @@ class Device final {
   cuda::ContextHandle context() const noexcept { return context_; }
   const cuda::Driver& driver() const noexcept { return driver_; }
 
-  // Arithmetic runs on `compute`; the others carry what comes from and goes to the host.
+  // Arithmetic runs on `compute`; the others copy from and to the host.
   Stream& compute() const noexcept { return *compute_; }
   Stream& to_device() const noexcept { return *to_device_; }
   Stream& to_host() const noexcept { return *to_host_; }
@@ -95,15 +96,17 @@ class Device final {
 
   //   throws  kUnavailable, kFailedPrecondition  as Get
   void CheckUsable() const;
-  // False where it is lost or this is a child of fork(): the driver must not be called.
+  // Returns false if the device is lost or this is a child of fork(): then the driver must not be
+  // called.
   bool is_usable() const noexcept;
 
-  // Whether kernels of this device read and write memory of the other one in its place.
+  // Returns true if kernels of this device can directly read and write memory of the other device.
   //   throws  kUnavailable, kInternal, kFailedPrecondition (a child of fork)
   bool Reaches(Device* other);
 
-  // Calls a function of the driver with the device's context current, and makes the one that was current
-  // before current again.  Where that fails the device is lost, and the function's result is returned.
+  // Calls a function of the driver with the device's context current, restores the previous
+  // context, and returns the function's result.  If the previous context cannot be restored, the
+  // device is lost.
   template <typename... Parameters, typename... Arguments>
   cuda::Result Call(cuda::Result (*function)(Parameters...), Arguments... arguments) noexcept {
     const cuda::Result before = driver_.ContextPush(context_);
@@ -115,8 +118,9 @@ class Device final {
     return result;
   }
 
-  // The device is lost where the result says so.
-  //   verb    what was tried: "launch"
+  // Throws if the result is an error.  An error that makes all later calls fail makes the device
+  // lost.
+  //   verb    the action that failed: "launch"
   //   throws  kUnavailable, kResourceExhausted, kInternal
   void Check(cuda::Result result, const char* verb);
   template <typename... Parameters, typename... Arguments>
@@ -127,9 +131,9 @@ class Device final {
   void Lose(const char* verb, cuda::Result result) noexcept;
 
   GpuMemory memory();
-  // Whether memory of somebody else is the device's, from the first byte to the last; managed memory is
-  // every device's.
-  //   throws  kInvalidArgument  it is not
+  // Checks that the first and the last byte of foreign memory belong to the device; managed memory
+  // belongs to every device.
+  //   throws  kInvalidArgument  they do not
   //           kUnavailable, kInternal
   void CheckHolds(cuda::Address address, size_t bytes);
 
@@ -152,7 +156,7 @@ class Device final {
   Staging staging_to_device_{this};
   Staging staging_to_host_{this};
   std::mutex peers_mutex_;
-  std::map<int32_t, bool> peers_;  // by index: whether they are reached
+  std::map<int32_t, bool> peers_;  // by index: true if reached
   std::atomic<cuda::Result> lost_by_{cuda::Result::kSuccess};
   std::atomic<const char*> lost_in_{""};
   std::mutex losing_;

@@ -7,7 +7,7 @@
 namespace tkv::cuda {
 namespace {
 
-// The first that takes PTX 6.3.
+// The first version that accepts PTX 6.3.
 constexpr int kVersionMin = 10'000;
 
 constexpr const char* kLibrary = "libcuda.so.1";

@@ -1,6 +1,7 @@
-// NVIDIA's driver: the functions of libcuda.so.1 that the library calls, found when the program runs.
+// The functions of NVIDIA's driver, libcuda.so.1, that the library calls.  They are loaded at run
+// time.
 //
-// Nothing of CUDA is linked or included.  The types have the layout of cuda.h.
+// No part of CUDA is linked or included.  The types have the layout of cuda.h.
 
 #pragma once
 
@@ -20,7 +21,7 @@ using EventHandle = struct CUevent_st*;
 using ModuleHandle = struct CUmod_st*;
 using FunctionHandle = struct CUfunc_st*;
 
-// What functions return; the driver has names for all.
+// A status code of the driver; values without a name here are possible.
 enum class Result : int {
   kSuccess = 0,
   kInvalidValue = 1,
@@ -47,7 +48,7 @@ enum class Result : int {
   kUnknown = 999,
 };
 
-// After such a result every later call for the device fails too.
+// Returns true if every later call for the device fails, too, after such a result.
 bool IsSticky(Result result) noexcept;
 
 inline constexpr int kMultiprocessorCount = 16;  // attribute of a device
@@ -57,12 +58,12 @@ inline constexpr int kDeviceOrdinal = 9;
 inline constexpr int kOfDevice = 2;              // a kind of memory
 inline constexpr unsigned kNonBlocking = 1;      // stream: not ordered by the legacy stream
 inline constexpr unsigned kDisableTiming = 2;    // event
-inline constexpr uint64_t kPerThreadStream = 2;  // the number of a handle
+inline constexpr uint64_t kPerThreadStream = 2;  // a handle's value
 inline constexpr unsigned kPortable = 1;         // pinned memory: of all devices
 inline constexpr int kJitErrorLog = 5;           // options of a module
 inline constexpr int kJitErrorLogBytes = 6;
 
-// A copy of rows, each at a constant distance from the one before.
+// A copy of rows, each at a constant distance from the previous one.
 struct RowPlace {
   size_t x_bytes = 0, y = 0;
   int kind = kOfDevice;
@@ -77,7 +78,7 @@ struct RowCopy {
 };
 static_assert(sizeof(RowCopy) == 128);
 
-// NAME, the symbol, the parameters.
+// Columns: NAME, symbol, parameters.
 #define TKV_DRIVER_FUNCTIONS(F)                                                                  \
   F(Init, cuInit, (unsigned flags))                                                              \
   F(DriverGetVersion, cuDriverGetVersion, (int* version))                                        \
@@ -130,14 +131,14 @@ struct Driver {
   TKV_DRIVER_FUNCTIONS(TKV_DRIVER_MEMBER)
 #undef TKV_DRIVER_MEMBER
 
-  // "CUDA_ERROR_ILLEGAL_ADDRESS (700)"
+  // Returns "CUDA_ERROR_ILLEGAL_ADDRESS (700)".
   std::string Describe(Result result) const;
 };
 
 // Loads the driver and initialises it.
 //   throws  kUnimplemented  there is none, it is too old, or it knows no GPU
 //           kUnavailable    it cannot be initialised
-//           with a text that goes on after "gpu(0): "
+//           with a text that continues "gpu(0): "
 Driver LoadDriver();
 
 }  // namespace tkv::cuda

@@ -9,7 +9,8 @@
 namespace tkv {
 namespace {
 
-// A sleep is 50 us longer than what is asked for, so none comes before it is short beside what has passed.
+// A sleep takes 50 us longer than requested.  So the first one comes when that is short compared to
+// the time already waited.
 constexpr std::chrono::nanoseconds kAwake = std::chrono::milliseconds(1);
 constexpr std::chrono::nanoseconds kNapMax = std::chrono::milliseconds(1);
 
@@ -38,8 +39,8 @@ void EventPool::Give(cuda::EventHandle event) noexcept {
 
 Event::Event(Device* device) : device_(*device), handle_(device->events().Take()) {}
 
-// An event that is under way may be recorded anew: streams that wait for it have taken its earlier
-// meaning, and hosts can have no handle on it any more.
+// The driver's event may be recorded again while its work still runs.  Streams that wait for it
+// keep waiting for the earlier record, and no host can still wait through this object.
 Event::~Event() {
   if (device_.is_usable()) device_.events().Give(handle_);
 }
@@ -58,7 +59,7 @@ void Event::Abandon() noexcept {
   state_.compare_exchange_strong(open, State::kDone);
 }
 
-// Where the device is lost nothing uses the memory any more.
+// A lost device no longer uses the memory, so its events are done.
 bool Event::done() const noexcept {
   const State state = state_.load(std::memory_order_acquire);
   if (state != State::kRecorded) return state == State::kDone;
@@ -97,7 +98,7 @@ bool Event::IsBefore(const Stream* stream) const noexcept {
          (state == State::kRecorded && stream_.load(std::memory_order_relaxed) == stream);
 }
 
-// Of two threads that record at a time neither is known to be first.
+// Unknown for two threads that record at the same time: then neither event covers the other.
 bool Event::IsCoveredBy(const Pending& later) const noexcept {
   const auto* const event = dynamic_cast<const Event*>(&later);
   if (event == nullptr || event->state_.load(std::memory_order_acquire) != State::kRecorded ||

@@ -1,4 +1,4 @@
-// Points in the work of a device that hosts and streams wait for.
+// Points in the work of a device for which hosts and streams can wait.
 
 #pragma once
 
@@ -13,7 +13,7 @@ namespace tkv {
 
 class Device;
 
-// Events of the driver to use again.  Thread-safe.
+// A pool of driver events for reuse.  Thread-safe.
 class EventPool final {
  public:
   explicit EventPool(Device* device) : device_(*device) {}
@@ -25,14 +25,15 @@ class EventPool final {
  private:
   Device& device_;
   std::mutex mutex_;
-  std::vector<cuda::EventHandle> free_;  // has room for all: giving needs no memory
-  size_t given_ = 0;                     // so many were ever asked of the driver
+  std::vector<cuda::EventHandle> free_;  // has room for all, so that Give needs no memory
+  size_t given_ = 0;                     // number of events that the driver ever created
 };
 
-// Work that a call gives to one stream.  It is entered with the memory that it uses before it is given,
-// so that nothing can fail between; until it is recorded nobody finds it done.
+// The work that a call gives to one stream.  It is registered with the memory that it uses before
+// the work is given, so that registering cannot fail afterwards.  Until Record, it counts as not
+// done.
 //
-// Thread-safe; the call that has made it records or abandons it.
+// Thread-safe.  The call that created the event must record or abandon it.
 class Event final : public Pending {
  public:
   //   throws  as EventPool::Take
@@ -41,10 +42,11 @@ class Event final : public Pending {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  // Stands for all that the stream has got so far; an event that is done may be recorded anew.  A
-  // device whose driver cannot do it is lost, because nobody would know when the memory is free.
+  // Makes the event stand for all work that the stream has received so far; an event that is done
+  // may be recorded again.  If the driver fails, the device is lost, because the end of the work is
+  // unknown.
   void Record(Stream* stream) noexcept;
-  // Nothing was given to the stream; of no effect on one that is recorded.
+  // Marks the event as done because no work was given; has no effect after Record.
   void Abandon() noexcept;
 
   bool done() const noexcept override;
@@ -55,10 +57,10 @@ class Event final : public Pending {
   bool IsBefore(const Stream* stream) const noexcept override;
   bool IsCoveredBy(const Pending& later) const noexcept override;
 
-  //   throws  kUnavailable  its device is lost: what is done may not have been
+  //   throws  kUnavailable  its device is lost; then an event that is done may not have completed
   void CheckUsable() const;
-  // Waits as Wait does; false where it is not done then.
-  //   throws  what the interrupt, which may be empty, throws
+  // Waits as Wait does; returns false if the work is not done within `patience`.
+  //   throws  exceptions of `interrupt`, which may be empty
   bool EndsWithin(std::chrono::nanoseconds patience, const std::function<void()>& interrupt);
 
  private:
@@ -68,12 +70,12 @@ class Event final : public Pending {
   cuda::EventHandle handle_;
   std::atomic<Stream*> stream_{nullptr};
   mutable std::atomic<State> state_{State::kOpen};
-  // How many records the stream had got for sure before this one, and with it.
+  // Records that the stream surely had received before this one, and their number with this one.
   std::atomic<uint64_t> records_before_{0}, records_with_{0};
 };
 
-// Abandons the event at the end of the scope unless it was recorded: for a call that may fail before it
-// has given anything to a stream.
+// Abandons the event at the end of the scope unless it was recorded.  For a call that may fail
+// before it has given any work to a stream.
 class AbandonUnlessRecorded final {
  public:
   explicit AbandonUnlessRecorded(Event* event) noexcept : event_(event) {}

@@ -13,7 +13,8 @@ namespace {
 constexpr size_t kGranularity = 512;
 constexpr size_t kBytesMax = size_t{1} << 62;
 
-// Also where the device of the operation is lost, which may be another one: it uses nothing any more.
+// Waits for the end of an operation.  If the operation's device, which may be another one, is lost,
+// the operation has ended, too.
 //   blocks, throws  as Pending::Wait
 void AwaitEnd(Pending* operation) {
   try {
@@ -23,7 +24,7 @@ void AwaitEnd(Pending* operation) {
   }
 }
 
-// A kept block serves where at most an eighth of it is wasted.
+// A kept block is reused only if at most an eighth of the request is wasted.
 size_t LargestFor(size_t bytes) { return bytes + bytes / 8; }
 
 }  // namespace
@@ -32,7 +33,8 @@ KeptBlock BlockCache::FindKept(size_t bytes) {
   std::lock_guard lock(mutex_);
   for (auto found = kept_.lower_bound(bytes);
        found != kept_.end() && found->first <= LargestFor(bytes); ++found) {
-    // The next use of a device's memory waits for the one before on the device; the host would wait here.
+    // On the device, the next use of a block waits there for the previous one.  Pinned memory would
+    // make the host wait, so its blocks must be unused.
     if (kind_ == BlockKind::kDevice || HaveEnded(found->second.pending))
       return kept_.extract(found);
   }
@@ -70,10 +72,10 @@ void BlockCache::ThrowNoMemory(size_t bytes) {
 }
 
 KeptBlock BlockCache::Take(size_t bytes) {
-  if (bytes > kBytesMax) bytes = kBytesMax;  // which no device has
+  if (bytes > kBytesMax) bytes = kBytesMax;  // more than any device has
   const size_t rounded = RoundUp(std::max<size_t>(bytes, 1), kGranularity);
   if (KeptBlock kept = FindKept(rounded)) return kept;
-  std::multimap<size_t, BlockUse> made;  // before the driver's memory, which it then holds
+  std::multimap<size_t, BlockUse> made;  // created first, so that no failure can leak driver memory
   KeptBlock block = made.extract(made.emplace(rounded, BlockUse{}));
   cuda::Result result = Allocate(rounded, &block.mapped().address);
   if (result == cuda::Result::kOutOfMemory) {

@@ -1,4 +1,4 @@
-// Memory of a device, and of the host that it reaches, kept to use again.
+// Caches of device memory, and of pinned host memory that the device can access.
 
 #pragma once
 
@@ -15,28 +15,32 @@ class Device;
 
 struct BlockUse {
   cuda::Address address = 0;
-  // What may still use the memory when the block is taken again; its next user comes after it.
+  // Operations that may still use the memory when the block is taken again; the next user has to
+  // wait for them.
   std::vector<PendingUse> pending;
 };
 
-// A block is a node of the cache, so that giving it back needs no memory.  The key is its size in bytes.
+// A block is a node of the cache, so that giving it back needs no memory.  Its key is the size in
+// bytes.
 using KeptBlock = std::multimap<size_t, BlockUse>::node_type;
 
 enum class BlockKind : uint8_t {
   kDevice,
-  kPinned,  // of the host, where the device copies from and to without staging
+  kPinned,  // host memory that the device copies from and to without staging
 };
 
-// The driver's own allocation takes as long as a small kernel, and its release waits for the whole
-// device, so blocks are kept until memory runs out.  Thread-safe.
+// A cache of memory blocks.  Thread-safe.  Blocks are kept until memory runs out, because the
+// driver's own allocation takes as long as a small kernel, and its release waits for the whole
+// device.
 class BlockCache final {
  public:
   BlockCache(Device* device, BlockKind kind) : device_(*device), kind_(kind) {}
 
-  // A block of at least so many bytes, at a multiple of 256; of the host, nothing uses it any more.  Where
-  // there is no memory for it all that is kept goes back to the driver first, once.
-  //   blocks  for what uses kept memory, where all of it goes back
-  //   throws  kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded, what the interrupt throws
+  // Returns a block of at least `bytes`, aligned to 256.  No operation still uses a block of the
+  // host.  If the driver has no memory left, first releases all kept blocks, once.
+  //   blocks  for operations that use kept blocks, if all are released
+  //   throws  kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded, what the interrupt
+  //           throws
   KeptBlock Take(size_t bytes);
   void Give(KeptBlock block) noexcept;
 

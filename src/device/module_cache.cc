@@ -12,7 +12,7 @@ namespace {
 cuda::Result LoadText(Device* device, const std::string& text, std::string* log,
                       cuda::ModuleHandle* module) {
   std::array names = {cuda::kJitErrorLog, cuda::kJitErrorLogBytes};
-  // The driver takes a number in the place of a pointer.
+  // The driver takes a number in place of a pointer.
   void* const bytes = reinterpret_cast<void*>(log->size());  // NOLINT(performance-no-int-to-ptr)
   std::array<void*, 2> values = {log->data(), bytes};
   const cuda::Result result =

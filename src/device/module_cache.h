@@ -14,17 +14,18 @@ class Device;
 
 struct Kernel {
   cuda::FunctionHandle function = nullptr;
-  uint32_t resident_blocks = 1;  // that run at a time on the whole device
+  uint32_t resident_blocks = 1;  // blocks that run at the same time on the whole device
 };
 
-// Thread-safe.  Kernels are as many as the forms of update that a program has, and stay.
+// A cache of compiled kernels.  Thread-safe.  There is one kernel per form of update in a program,
+// and none is ever removed.
 class ModuleCache final {
  public:
   explicit ModuleCache(Device* device) : device_(*device) {}
 
-  // The kernel `name` in the PTX that `write()` returns, which is called where `key` is new.
+  // Returns the kernel `name` in the PTX text of `write()`, which is called only if `key` is new.
   //   blocks  while the driver compiles
-  //   throws  kUnimplemented  the driver refuses the text; with what it says
+  //   throws  kUnimplemented  the driver refuses the text; with the driver's message
   //           kResourceExhausted, kUnavailable, kInternal
   template <typename Write>
   const Kernel& Find(const std::string& key, const char* name, int block_threads, Write write) {

@@ -1,4 +1,4 @@
-// Mutexes for users who may interrupt, and for waits that end.
+// Mutexes whose waits are bounded and can be interrupted by the user.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace tkv {
 
-// What waits of this process ask, as SetGpuInterrupt says; may be empty.
+// Returns the function that waiting threads call, as set by SetGpuInterrupt; may be empty.
 const std::function<void()>& GpuInterrupt();
 
 class PatientMutex final {
@@ -19,10 +19,11 @@ class PatientMutex final {
   // Holds the mutex while it lives.
   class Lock final {
    public:
-    //   verb    what for: "copy to a GPU"
+    //   verb    the purpose: "copy to a GPU"
     //   blocks  at most kHazardPatience
     //   throws  kDeadlineExceeded, what the interrupt throws
-    //           kFailedPrecondition  this thread holds it, in whose waits an interrupt runs
+    //           kFailedPrecondition  this thread already holds it and runs an interrupt while it
+    //                                waits
     Lock(PatientMutex* mutex, const char* verb);
     ~Lock();
     Lock(const Lock&) = delete;
@@ -39,8 +40,8 @@ class PatientMutex final {
   std::thread::id holder_;
 };
 
-// Held while work is ordered after what uses its memory and enters itself there: of two threads that
-// use the same arrays one is first on all of them.
+// A lock that a thread holds while it orders work after earlier uses of its memory and registers
+// the work there.  So if two threads use the same arrays, one of them is first on all arrays.
 //   blocks  at most kHazardPatience
 //   throws  kDeadlineExceeded, what the interrupt throws
 class EnqueueLock final {

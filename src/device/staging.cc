@@ -7,13 +7,13 @@
 
 namespace tkv {
 
-// Makes the chunks that a copy of so many pieces needs.
+// Allocates the chunks that a copy of `pieces` needs.
 void Staging::Prepare(size_t pieces) {
   for (size_t i = 0; i < std::min(pieces, kChunks); ++i) {
     Chunk& chunk = OfPiece(i);
     if (chunk.block) continue;
     auto use = std::make_unique<Event>(&device_);
-    use->Abandon();  // nothing uses the chunk yet
+    use->Abandon();  // no copy uses the chunk yet
     chunk.block = device_.pinned_blocks().Take(kChunkBytes);
     chunk.use = std::move(use);
   }
@@ -29,7 +29,7 @@ void Staging::CopyToDevice(const void* source, cuda::Address target, size_t byte
     Chunk& chunk = OfPiece(i);
     const size_t at = i * kChunkBytes;
     const size_t size = std::min(kChunkBytes, bytes - at);
-    // From here on the target is neither old nor new, so a user's interrupt has to wait, too.
+    // From here on the target is partly written, so a user's interrupt must not end the copy.
     if (!chunk.use->EndsWithin(kHazardPatience, {})) {
       device_.Lose("copy to the device", cuda::Result::kLaunchTimeout);
     }
@@ -65,7 +65,7 @@ void Staging::CopyToHost(cuda::Address source, void* target, size_t bytes, Strea
     while (asked < std::min(pieces, kChunks)) ask();
     for (size_t i = 0; i < asked; ++i) OfPiece(i).use->Wait(kHazardPatience);
     for (size_t i = 0; i < pieces; ++i) {
-      // The target is neither old nor new then, so a user's interrupt has to wait, too.
+      // From here on the target is partly written, so a user's interrupt must not end the copy.
       if (i >= kChunks) {
         if (!OfPiece(i).use->EndsWithin(kHazardPatience, {})) {
           device_.Lose("copy to the host", cuda::Result::kLaunchTimeout);

@@ -1,5 +1,5 @@
-// Copies between memory of the host, whatever it is, and a device: through pinned chunks, several of
-// which are under way at a time.
+// Copies between any host memory and a device through pinned chunks.  Several chunks are copied at
+// the same time.
 
 #pragma once
 
@@ -16,20 +16,20 @@ namespace tkv {
 
 class Device;
 
-// The chunks of one direction, allocated when they are first needed.  Thread-safe: one copy at a time.
+// The chunks for one direction, allocated at their first use.  Thread-safe: one copy at a time.
 class Staging final {
  public:
   explicit Staging(Device* device) : device_(*device) {}
 
-  // Copies after all that the stream has got, and records the event behind it.  The source has been read
-  // when the call returns; what is written may be under way.
-  //   blocks  for the copy before, and for chunks, at most kHazardPatience for each
-  //   throws  kUnavailable, kResourceExhausted, kInternal, kDeadlineExceeded, what the interrupt throws;
-  //           then nothing was copied, or the device is lost
+  // Copies after all work that the stream has received, and records `done` behind the copy.  The
+  // source has been read when the call returns; the target may still be written.
+  //   blocks  for the previous copy, and for chunks, at most kHazardPatience for each
+  //   throws  kUnavailable, kResourceExhausted, kInternal, kDeadlineExceeded, what the interrupt
+  //           throws; then nothing was copied, or the device is lost
   void CopyToDevice(const void* source, cuda::Address target, size_t bytes, Stream* stream,
                     Event* done);
-  // The same, but the target has been written when the call returns, as a whole or not at all where it
-  // is no longer than the chunks together.
+  // The same from the device; the target has been written when the call returns.  A target that is
+  // not longer than all chunks together is written as a whole or not at all.
   //   throws  the same; of a longer target part may be written then, and the device is lost
   void CopyToHost(cuda::Address source, void* target, size_t bytes, Stream* stream, Event* done);
 
@@ -38,8 +38,8 @@ class Staging final {
   static constexpr size_t kChunks = 4;
 
   struct Chunk {
-    KeptBlock block;             // pinned; none before the chunk is needed
-    std::unique_ptr<Event> use;  // the copy from or to it that may be under way
+    KeptBlock block;             // pinned; empty before the first use of the chunk
+    std::unique_ptr<Event> use;  // the copy that may still use it
 
     void* data() const {
       return reinterpret_cast<void*>(block.mapped().address);  // NOLINT(performance-no-int-to-ptr)
@@ -53,7 +53,7 @@ class Staging final {
   Device& device_;
   PatientMutex mutex_;
   std::array<Chunk, kChunks> chunks_;
-  size_t first_ = 0;  // of the next copy
+  size_t first_ = 0;  // first chunk of the next copy
 };
 
 }  // namespace tkv
