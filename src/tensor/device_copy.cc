@@ -18,14 +18,14 @@ void CopyToPeer(const NDArray& source, const NDArray& target) {
   Device& from = DeviceOf(source);
   Device& device = DeviceOf(target);
   DeviceWork work(&device.compute(), {&source, 1}, {&target, 1});
-  from.CheckUsable();  // nothing was ordered after the work of a device that is lost
+  from.CheckUsable();  // a lost device did not order anything after its work
   device.Do("copy from another device", device.driver().CopyToPeer, AddressOf(target),
             device.context(), AddressOf(source), from.context(), target.bytes(),
             device.compute().handle());
   work.Given();
 }
 
-// Behind the last element, which the rows of one with holes reach.
+// Returns the address behind the last element, with the holes between rows.
 cuda::Address EndOf(const NDArray& array) {
   if (array.contiguous()) return AddressOf(array) + array.bytes();
   const StridedExtent extent = ExtentOf(array.shape(), array.strides().data());
@@ -36,7 +36,7 @@ bool Overlap(const NDArray& a, const NDArray& b) {
   return AddressOf(a) < EndOf(b) && AddressOf(b) < EndOf(a);
 }
 
-// Where an array begins, and its rows of so many bytes are.
+// Returns where an array begins and how far apart its rows of `width_bytes` are.
 cuda::RowPlace PlaceOf(const NDArray& array, size_t width_bytes) {
   cuda::RowPlace place;
   place.address = AddressOf(array);
@@ -47,7 +47,7 @@ cuda::RowPlace PlaceOf(const NDArray& array, size_t width_bytes) {
   return place;
 }
 
-// Arrays on one device.
+// Copies between arrays on one device.
 void CopyOnDevice(const NDArray& source, const NDArray& target) {
   const bool are_dense = source.contiguous() && target.contiguous();
   if (are_dense && AddressOf(source) == AddressOf(target)) return;
@@ -63,7 +63,8 @@ bool AreOnOneDevice(const NDArray& a, const NDArray& b) {
   return a.storage()->memory() == b.storage()->memory();
 }
 
-// What is neither the host's nor beside the other goes by way of a copy without holes.
+// Returns true if `array` has to be copied to contiguous memory first: it is on a device and has
+// holes, unless `other` is contiguous and on the same device.
 bool NeedsPacking(const NDArray& array, const NDArray& other) {
   return IsOfDevice(array) && !array.contiguous() &&
          !(AreOnOneDevice(array, other) && other.contiguous());
@@ -71,7 +72,7 @@ bool NeedsPacking(const NDArray& array, const NDArray& other) {
 
 }  // namespace
 
-// Memory that others have allocated may be of a kind that peers do not reach, whatever their devices do.
+// Foreign memory may be of a kind that peers cannot access, even if their devices can.
 bool IsReachedBy(Device* device, const NDArray& array) {
   if (!IsOfDevice(array) || !array.contiguous()) return false;
   const int32_t index = array.storage()->memory().index;
@@ -105,12 +106,12 @@ void CopyToDevice(const void* source, const NDArray& target) {
   work.Recorded();
 }
 
-// Arrays in C order.
+// Copies between arrays in C order.
 static void CopyToHost(const NDArray& source, const NDArray& target) {
   Device& device = DeviceOf(source);
   device.CheckUsable();
   if (source.size() == 0) return;
-  source.storage()->WaitReadable();  // where interrupts are heard
+  source.storage()->WaitReadable();  // a wait that the user can interrupt
   const DeviceWork work(&device.to_host(), {&source, 1}, {});
   device.staging_to_host().CopyToHost(AddressOf(source), target.HostData(), source.bytes(),
                                       &device.to_host(), work.done());

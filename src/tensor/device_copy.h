@@ -1,5 +1,5 @@
-// Copies from, to and between devices.  They look after the hazards of the arrays, which lie in rows at
-// one distance where they are a device's.
+// Copies from, to and between devices.  They respect the hazards of the arrays.  An array on a
+// device must consist of rows at a constant distance.
 
 #pragma once
 
@@ -7,28 +7,28 @@
 
 namespace tkv {
 
-// Whether kernels of a device read and write an array in its place: contiguous, there or on a device that it
-// reaches.
+// Returns true if kernels of a device can directly read and write an array: it is contiguous, and
+// on this device or on one that this device reaches.
 //   throws  as Device::Reaches
 bool IsReachedBy(Device* device, const NDArray& array);
-// The array where it is reached, else a copy on the device.
+// Returns the array if IsReachedBy is true, else a copy on the device.
 //   throws  as IsReachedBy and copies
 NDArray ReachedBy(Device* device, const NDArray& array);
 
-// Arrays of one shape and dtype, of which one at least is a device's.
-//   throws  kUnavailable, kResourceExhausted, kInternal, kDeadlineExceeded; then the target is as it was,
-//           or its device is lost
+// Copies between arrays of one shape and dtype, of which at least one is on a device.
+//   throws  kUnavailable, kResourceExhausted, kInternal, kDeadlineExceeded; then the target is
+//           unchanged, or its device is lost
 void CopyByDevice(const NDArray& source, const NDArray& target);
 
-// From host memory that has been read when the call returns, to an array that is contiguous.
+// Copies host memory to a contiguous array.  The source has been read when the call returns.
 void CopyToDevice(const void* source, const NDArray& target);
 
-// Gives a stream a copy between two arrays of its device that do not overlap, one of which is not
-// contiguous; the caller has entered them.
+// Gives a stream a copy between two arrays of its device that do not overlap and of which one is
+// not contiguous.  The caller has registered the work with them.
 //   throws  kUnavailable, kInternal
 void GiveRowCopy(Stream* stream, const NDArray& source, const NDArray& target);
 
-// A new array with the elements of a device's.
+// Returns a new array on the host with the elements of an array on a device.
 NDArray CopyOnHost(const NDArray& source, Context context);
 
 void ZeroOnDevice(const NDArray& target);

@@ -11,7 +11,7 @@
 namespace tkv {
 namespace {
 
-// Of a copy of rows.
+// Limit of the driver for a copy of rows.
 constexpr int64_t kPitchMaxBytes = INT32_MAX;
 
 void CheckStrides(const NDArray& array) {
@@ -27,7 +27,7 @@ void CheckStrides(const NDArray& array) {
       Join(strides, ", "), array.shape().ToString(), array.context().ToString());
 }
 
-// A kernel that reads across elements would lose the device.
+// A kernel that reads an unaligned element would make the device lost.
 void CheckAlignment(const NDArray& array) {
   const size_t item = ItemSize(array.dtype());
   if (AddressOf(array) % item == 0) return;
@@ -36,7 +36,7 @@ void CheckAlignment(const NDArray& array) {
              array.context().ToString(), AddressOf(array) % item, item, Name(array.dtype()));
 }
 
-// What takes the tensor that is wrapped now on this thread; null: it is taken by itself.
+// The DLPackLoans that collect the tensor which this thread wraps now; null: none.
 thread_local DLPackLoans* taking = nullptr;
 
 }  // namespace
@@ -120,7 +120,8 @@ NDArray DLPackLoans::Take(DLManagedTensorVersioned* managed) {
   return FromDLPack(managed);
 }
 
-// The device's stream waits for what others have made of the tensors; who uses them comes after `earlier`.
+// Makes the device's stream wait until the owners have computed the tensors.  Later users of the
+// tensors wait for the event `earlier`.
 void DLPackLoans::Devices::One::End() {
   if (taken.empty()) return;
   Stream& compute = device.compute();

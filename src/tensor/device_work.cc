@@ -9,7 +9,7 @@
 namespace tkv {
 namespace {
 
-// Errors of f begin with the name of the work.
+// Runs f; the name of the work begins its errors.
 template <typename F>
 void Naming(const StreamUse& use, F f) {
   NamedBy([&] { return use.name ? use.name() : ""; }, f);
@@ -22,7 +22,7 @@ void ForStorages(const StreamUse& use, F f) {
   for (const auto& storage : use.writes) f(storage.get(), Access::kWrite);
 }
 
-// What is given to a device then ends by itself, and the host waits for it without an interrupt.
+// Waits on the host for uses of foreign memory whose stream is unknown.
 void WaitForOthers(const StreamUse& use, std::chrono::nanoseconds patience) {
   ForStorages(use, [&](Storage* storage, Access access) {
     if (!storage->foreign() || storage->owner_stream() != nullptr) return;
@@ -30,8 +30,8 @@ void WaitForOthers(const StreamUse& use, std::chrono::nanoseconds patience) {
   });
 }
 
-// Has the stream of the work wait for what is in its way.
-//   returns  what only the host can wait for, the first of all that is; null: there is none
+// Makes the stream of the work wait for conflicting uses of its memory.
+//   returns  the first use for which only the host can wait; null: there is none
 std::shared_ptr<Pending> Order(const StreamUse& use) {
   std::shared_ptr<Pending> in_the_way;
   ForStorages(use, [&](Storage* storage, Access access) {
@@ -57,7 +57,7 @@ struct InTheWay {
   const StreamUse* of = nullptr;
 };
 
-// Enters the work, or returns what the host has to wait for first.
+// Registers the work, or returns the use for which the host has to wait first.
 std::optional<InTheWay> TryToEnter(std::span<const StreamUse> uses) {
   const EnqueueLock lock;
   for (const StreamUse& use : uses) {
@@ -102,7 +102,8 @@ DeviceWork::DeviceWork(Stream* stream, std::span<const NDArray> reads,
   EnterTogether({&use_, 1}, patience);
 }
 
-// Whether everybody else who uses the memory comes after the work without the host.  A stream waits once.
+// Returns true if the streams of all foreign users wait for the work, so that the host need not.
+// Each stream waits once.
 bool DeviceWork::TheirStreamsWait() noexcept {
   bool all_wait = true;
   Stream* last = nullptr;

@@ -29,7 +29,7 @@ constexpr std::array<DLDataType, 16> kDLTypes = {{{kDLFloat, 32, 1},
                                                   {kDLUInt, 64, 1},
                                                   {kDLComplex, 64, 1}}};
 
-// "uint32", "complex64"; the numbers where DLPack has a type without a common name.
+// Returns "uint32", "complex64"; the numbers if DLPack's type has no common name.
 std::string DescribeType(DLDataType type) {
   constexpr std::array<const char*, 7> kKinds = {"int",    "uint",    "float", "handle",
                                                  "bfloat", "complex", "bool"};
@@ -108,7 +108,7 @@ struct Exported {
   Managed managed;
 };
 
-// Whoever gets the memory goes on with it on that stream.
+// Hands over the memory to a receiver that continues on that stream.
 void ShareOnDevice(const NDArray& array, Access access, int64_t stream) {
   if (stream == 0 || stream < kNoStream) {
     throw Fail(Code::kInvalidArgument,
@@ -184,7 +184,7 @@ namespace {
 
 DLManagedTensorVersioned* DescribeVersioned(const NDArray& array, Access access) {
   auto* exported = Describe<DLManagedTensorVersioned>(array);
-  // 1.1 is what this struct needs; readers refuse a newer minor only where they must.
+  // This struct needs version 1.1.  A higher number would make some readers refuse it needlessly.
   exported->managed.version = {1, 1};
   exported->managed.flags = access == Access::kRead ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
   return &exported->managed;

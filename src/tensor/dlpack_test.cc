@@ -7,7 +7,7 @@
 namespace tkv {
 namespace {
 
-// A tensor as another framework would hand it over.
+// A tensor as another framework would export it.
 struct Producer {
   float data[6] = {0, 1, 2, 3, 4, 5};
   int64_t shape[2] = {2, 3};

@@ -1,4 +1,4 @@
-// How the values of a contribution are written down.
+// The encodings of pushed values in messages.
 
 #pragma once
 
@@ -16,11 +16,11 @@ enum class Encoding : uint8_t {  // wire value: never renumber
   kRuns = 6,
   kTopK = 7,
   kRows = 8,
-  kF32 = 9,  // of 16-bit values: sums that a worker has made of several
+  kF32 = 9,  // for 16-bit keys: a worker's sum of several values
 };
 
-// Whether every run of kEncodedElements elements has its own bytes, so that any part which begins
-// at a multiple of so many can be read by itself.
+// Returns true if every run of kEncodedElements elements has its own bytes.  Then a part that
+// begins at a multiple of kEncodedElements can be decoded by itself.
 constexpr bool IsTiled(Encoding encoding) {
   return encoding <= Encoding::k1Bit || encoding == Encoding::kF32;
 }

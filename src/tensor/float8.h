@@ -1,7 +1,7 @@
 // Conversions of single 8-bit floats by arithmetic, the same on every machine.
 //
-// Rounding is to nearest even. E5M2 overflows to infinity; E4M3FN has no infinity, and what it cannot
-// hold becomes NaN. A NaN keeps its sign.
+// Rounding is to nearest even.  E5M2 overflows to infinity.  E4M3FN has no infinity: values that
+// are too large become NaN.  A NaN keeps its sign.
 //   source  Micikevicius et al. 2022, FP8 Formats for Deep Learning, table 1; OCP OFP8 1.0 §5
 
 #pragma once
@@ -17,7 +17,7 @@ struct Float8Format {
   int mantissa_bits;
   int bias;
   uint8_t largest;   // bits of the largest finite magnitude
-  uint8_t overflow;  // bits of what lies above
+  uint8_t overflow;  // bits of the result for larger magnitudes
   uint8_t nan;
 };
 
@@ -28,12 +28,13 @@ inline uint8_t ToFloat8(double value, const Float8Format& format) {
   const uint8_t sign = std::signbit(value) ? 0x80 : 0;
   const double magnitude = std::fabs(value);
   if (std::isnan(value)) return sign | format.nan;
-  // What is larger than this in every format; the exponent below stays small.
+  // Values above this are too large for every format; the limit keeps the exponent below small.
   if (magnitude >= 0x1p20) return sign | format.overflow;
   if (magnitude == 0) return sign;
-  const int low = 1 - format.bias;  // exponent of the smallest normal number, and of the others
+  const int low = 1 - format.bias;  // exponent of the smallest normal number, and of subnormals
   const int exponent = std::max(std::ilogb(magnitude), low);
-  // In units of the last place; 2^mantissa_bits and more is a normal number, and a carry is right.
+  // In units of the last place.  A result of at least 2^mantissa_bits is a normal number, so a
+  // carry into the exponent is right.
   const double units = std::nearbyint(std::ldexp(magnitude, format.mantissa_bits - exponent));
   const int bits = ((exponent - low) << format.mantissa_bits) + static_cast<int>(units);
   return sign | (bits > format.largest ? format.overflow : static_cast<uint8_t>(bits));

@@ -11,7 +11,7 @@
 namespace tkv {
 namespace {
 
-// Strides of C order.
+// Returns the strides of C order.
 Strides DenseStrides(const Shape& shape) {
   Strides strides(static_cast<size_t>(shape.rank()));
   int64_t step = 1;
@@ -22,7 +22,7 @@ Strides DenseStrides(const Shape& shape) {
   return strides;
 }
 
-// Strides come from other frameworks: a reach beyond 2^62 elements would overflow the arithmetic
+// Strides come from other frameworks.  A reach beyond 2^62 elements would overflow the arithmetic
 // below.
 void CheckStrides(const Shape& shape, std::span<const int64_t> strides) {
   bool fits = strides.size() == static_cast<size_t>(shape.rank());
@@ -89,7 +89,7 @@ NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context conte
   DLPackLoans* const loans = LoansOfThread();
   CheckUsable(context);
   size_t bytes = CheckedBytes(shape, dtype);
-  size_t offset = 0;  // of the first element in the memory that the strides reach
+  size_t offset = 0;  // of the first element from the lowest address that the strides reach
   NDArray array;
   if (!strides.empty()) {
     CheckStrides(shape, strides);
@@ -98,7 +98,7 @@ NDArray NDArray::Wrap(void* data, const Shape& shape, DType dtype, Context conte
       const StridedExtent extent = ExtentOf(shape, strides.data());
       offset = static_cast<size_t>(-extent.low) * ItemSize(dtype);
       bytes = static_cast<size_t>(extent.high - extent.low) * ItemSize(dtype);
-      // A description that runs out of the address space names no memory that anybody has.
+      // Memory that would wrap around the address space cannot exist.
       const auto address = reinterpret_cast<uintptr_t>(data);
       if (offset > address || bytes > UINTPTR_MAX - address) {
         throw Fail(Code::kInvalidArgument, "array: strides ({}) leave the address space",

@@ -1,4 +1,4 @@
-// Arrays whose memory is a device's.
+// Helpers for arrays whose memory is on a device.
 
 #pragma once
 

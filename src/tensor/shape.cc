@@ -27,7 +27,7 @@ Shape::Shape(std::span<const int64_t> dims) : rank_(static_cast<int>(dims.size()
       throw Fail(Code::kInvalidArgument, "shape: dimension {} is {}, at least 0 is needed", i,
                  dims[i]);
     }
-    // A zero elsewhere does not excuse an overflow: strides are products too.
+    // A zero in another dimension does not excuse an overflow, because strides are products, too.
     if (__builtin_mul_overflow(size, std::max<int64_t>(dims[i], 1), &size) || size > kSizeMax) {
       throw Fail(Code::kInvalidArgument, "shape: {} has 2^62 elements or more", Text(dims));
     }

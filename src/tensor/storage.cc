@@ -20,8 +20,8 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Large blocks are mapped directly: they start on a huge page, read as zeros, and go back to the
-// system when freed.
+// Maps large blocks directly: they start on a huge page, read as zeros, and return to the system
+// when they are freed.
 void* MapHuge(size_t bytes) {
   const size_t span = RoundUp(bytes, kHugePage) + kHugePage;
   void* base = mmap(nullptr, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -46,7 +46,7 @@ void FreeOnHost(void* data, size_t bytes) {
 
 }  // namespace
 
-// Memory of a device's cache, which goes back there with what still uses it.
+// A block from a device's cache.  The destructor returns it, with the operations that still use it.
 class DeviceBlock final {
  public:
   DeviceBlock(BlockCache* cache, size_t bytes) : cache_(*cache), block_(cache->Take(bytes)) {}
@@ -64,18 +64,18 @@ class DeviceBlock final {
   KeptBlock block_;
 };
 
-// Memory of a device that is somebody else's.
+// The loan of foreign device memory.
 class DeviceLoan final {
  public:
-  // The owner of memory whose storage has gone, and the operations that still use it.
+  // The owner of memory whose storage was destroyed, and the operations that still use the memory.
   struct Kept {
     std::shared_ptr<const void> owner;
     std::vector<PendingUse> pending;
   };
 
-  std::list<Kept> kept{1};  // made beforehand: keeping the owner needs no memory
+  std::list<Kept> kept{1};  // allocated early, so that keeping the owner needs no memory
   std::optional<Stream> owner_stream;
-  std::thread::id owner_thread;  // whose default stream it is, where it is that of a thread
+  std::thread::id owner_thread;  // the thread, if it is a per-thread default stream
 };
 
 Storage::Storage(Private /*key*/, void* data, size_t bytes, bool owned, bool read_only,
@@ -151,18 +151,18 @@ bool StandsInTheWay(bool use_writes, Access access) {
   return use_writes || access == Access::kWrite;
 }
 
-// Every operation on an array of this process that may be under way, for WaitAll, and the owners of
-// memory of devices that these use.
+// The operations of this process on arrays that may still run, for WaitAll, and the owners of
+// foreign device memory that these operations use.
 class Registry {
  public:
   const unsigned birth = ForkGeneration();
 
   void Add(const std::shared_ptr<Pending>& operation) {
-    // Dropped without the lock: with an operation may go the last handle on memory of others, whose
-    // code runs then and may use arrays.
+    // Destroyed after the lock is released.  An operation may have the last handle on foreign
+    // memory; destroying that runs foreign code, which may use arrays.
     std::vector<std::shared_ptr<Pending>> seen;
     std::lock_guard lock(mutex_);
-    if (!all_.empty()) {  // an operation on several arrays is entered once
+    if (!all_.empty()) {  // an operation on several arrays is registered once
       seen.push_back(all_.back().lock());
       if (seen.back() == operation) return;
     }
@@ -183,7 +183,7 @@ class Registry {
       return !weak.owner_before(operation) && !operation.owner_before(weak);
     });
   }
-  // Calls f with a lock for what every thread of a new process has to see done once.
+  // Calls f with a lock, for a step that a new process runs once and all its threads must see.
   template <typename F>
   void Once(F f) {
     std::lock_guard lock(once_);
@@ -197,9 +197,10 @@ class Registry {
     std::lock_guard lock(mutex_);
     kept_.splice(kept_.end(), one);
   }
-  // Those whose memory nothing uses any more, which the caller drops without the lock.  To look at one may
-  // ask its device, and most end in the order in which they came: of many that are kept the first are
-  // looked at, by some of the calls, and all when they have become twice as many.
+  // Takes the owners of memory that is no longer used.  The caller destroys them without the lock.
+  // A look at an owner may ask its device, and most operations end in the order in which they
+  // began.  So only some calls look, and only at the first owners; when their number has doubled, a
+  // call looks at all of them.
   std::list<DeviceLoan::Kept> TakeFree(bool of_all) {
     std::list<DeviceLoan::Kept> taken;
     std::lock_guard lock(mutex_);
@@ -233,8 +234,8 @@ class Registry {
   size_t calls_to_skip_ = 0;
 };
 
-// Arrays may be used until the process ends, so the registry is never destroyed.  A child of fork()
-// gets one of its own: the operations are the parent's, and a thread of the parent may hold the
+// The registry is never destroyed, because arrays may be used until the process ends.  A child of
+// fork() gets a new one: the operations are the parent's, and a thread of the parent may hold the
 // lock.
 Registry& AllOperations() {
   static std::atomic<Registry*> current{new Registry};
@@ -260,7 +261,8 @@ void Storage::ReturnLoan() noexcept {
   ReleaseOwners();
 }
 
-// Those that are known to have ended, and those that end with a later one that is as much in the way.
+// Takes the uses that are known to have ended.  Also takes those that end with a later use that
+// conflicts with at least the same accesses.
 Storage::Uses Storage::TakeEnded() {
   Uses taken;
   for (size_t i = 0; i < uses_.size();) {
@@ -280,14 +282,14 @@ Storage::Uses Storage::TakeEnded() {
   return taken;
 }
 
-// In a child of fork() the storage begins anew: the operations are the parent's, and a thread of the
+// A child of fork() starts with an empty list: the operations are the parent's, and a thread of the
 // parent may have held the lock and changed the list.
 std::unique_lock<std::mutex> Storage::Lock() {
   if (uses_birth_.load(std::memory_order_acquire) != ForkGeneration()) {
     AllOperations().Once([this] {
       if (uses_birth_.load(std::memory_order_relaxed) == ForkGeneration()) return;
       new (&mutex_) std::mutex;
-      new (&uses_) Uses;  // what was there stays the parent's: nothing of it is dropped here
+      new (&uses_) Uses;  // the old list belongs to the parent, so it is not destroyed
       has_pending_.store(false, std::memory_order_relaxed);
       uses_birth_.store(ForkGeneration(), std::memory_order_release);
     });
@@ -297,12 +299,12 @@ std::unique_lock<std::mutex> Storage::Lock() {
 
 bool Storage::Add(const std::shared_ptr<Pending>& operation, Access access) {
   const bool writes = access == Access::kWrite;
-  Uses ended;  // dropped without the lock: with an operation may go the last handle on other arrays
+  Uses ended;  // destroyed without the lock: it may have the last handles on other arrays
   const auto lock = Lock();
   const bool is_refused = foreign() && !writes;
   if (is_refused && loan_ == nullptr && block_ == nullptr) return false;
-  // Ended ones are forgotten here, so the list is bounded by the operations of the host that are under
-  // way, and by a few for each stream of a device.
+  // Removing ended uses bounds the list: running operations of the host, and a few uses per stream
+  // of a device.
   ended = TakeEnded();
   uses_.push_back({operation, writes});
   has_pending_.store(true, std::memory_order_release);
@@ -338,7 +340,8 @@ Storage::Uses Storage::UsesNow() {
 
 void Storage::Wait(Access access, std::chrono::nanoseconds patience) {
   for (const PendingUse& use : UsesNow()) {
-    // What is done is not waited for: its device may have been lost since, which is not this memory's.
+    // A use that is done needs no wait: Wait would throw if its device was lost later, although
+    // this memory is not affected.
     if (StandsInTheWay(use.writes, access) && !use.operation->done()) use.operation->Wait(patience);
   }
 }
@@ -374,7 +377,7 @@ void Storage::MarkForeign(Access access, std::chrono::nanoseconds patience) {
   for (;;) {
     if (has_pending_.load(std::memory_order_acquire)) Wait(access, patience);
     const auto lock = Lock();
-    if (IsInTheWay(access)) continue;  // another thread has begun something meanwhile
+    if (IsInTheWay(access)) continue;  // another thread has started an operation meanwhile
     foreign_.store(true, std::memory_order_release);
     return;
   }
@@ -382,9 +385,9 @@ void Storage::MarkForeign(Access access, std::chrono::nanoseconds patience) {
 
 void Storage::ShareWith(Stream* stream, Access access, std::chrono::nanoseconds patience) {
   while (const auto in_the_way = [&]() -> std::shared_ptr<Pending> {
-    const EnqueueLock lock;  // what another thread enters later finds the storage foreign
+    const EnqueueLock lock;  // later registrations of other threads see the storage as foreign
     if (auto found = Order(stream, access)) return found;
-    stream->device().CheckUsable();  // on a lost device nothing is ordered
+    stream->device().CheckUsable();  // a lost device does not order anything
     ShareWithoutWaiting();
     return nullptr;
   }()) {
@@ -406,7 +409,7 @@ Stream* Storage::owner_stream() const noexcept {
 }
 
 void WaitAll(std::chrono::nanoseconds patience) {
-  std::optional<Error> lost;  // that of a device does not keep from waiting for others
+  std::optional<Error> lost;  // thrown at the end, after all other operations were awaited
   for (const auto& weak : AllOperations().Take()) {
     const auto operation = weak.lock();
     if (operation == nullptr) continue;

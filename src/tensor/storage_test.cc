@@ -17,7 +17,7 @@ namespace {
 
 constexpr auto kPatience = std::chrono::milliseconds(1);
 
-// An operation that ends when the test says so and records that somebody waited.
+// An operation that ends when the test ends it, and records whether a thread has waited.
 class FakeOperation final : public Pending {
  public:
   bool done() const noexcept override { return done_; }
@@ -32,7 +32,7 @@ class FakeOperation final : public Pending {
   bool done_ = false;
 };
 
-// An operation that is under way until somebody waits for it.
+// An operation that runs until a thread waits for it.
 class EndsWhenWaitedFor final : public Pending {
  public:
   bool done() const noexcept override { return done_; }
@@ -123,8 +123,8 @@ TEST(Storage, WaitingForAllMeansEveryArrayOfTheProcess) {
   WaitAll(kPatience);
 }
 
-// Whatever reads an array of the library has to wait for its writer, and whatever writes to it for
-// its readers: one of each is under way here.
+// Every read of an array must wait for its pending writer, and every write for its pending reader.
+// Each case has one pending operation.
 TEST(Hazards, EveryUseOfAnArrayWaitsForWhatIsUnderWay) {
   NDArray array;
   const NDArray other = test::Floats({5, 6, 7, 8});
@@ -153,7 +153,7 @@ TEST(Hazards, EveryUseOfAnArrayWaitsForWhatIsUnderWay) {
   for (const auto* const table : {&reads, &writes}) {
     for (const bool is_written : {false, true}) {
       for (const auto& [name, use] : *table) {
-        array = test::Floats({1, 2, 3, 4});  // another one: some uses make it foreign
+        array = test::Floats({1, 2, 3, 4});  // a new array: some uses make it foreign
         const auto operation = std::make_shared<EndsWhenWaitedFor>();
         if (is_written) {
           array.storage()->AddWriter(operation);
@@ -196,7 +196,7 @@ TEST(Storage, TheHostWaitsForWhatAStreamCannotWaitFor) {
   EXPECT_EQ(storage->Order(known, Access::kRead), writer) << "an operation of the host";
 }
 
-// An operation on a stream, which nobody knows to have ended unless somebody has asked for it.
+// An operation on a stream that is known to be done only after a caller has asked.
 class InOrder final : public Pending {
  public:
   InOrder(const Stream* stream, int number) : stream_(stream), number_(number) {}
@@ -247,7 +247,7 @@ TEST(Storage, OfTheWorkOfAStreamTheLastIsRememberedAndItsLastWriter) {
     }
     return numbers;
   };
-  // What ends with another one goes when the next comes.
+  // A use that ends together with a later one is removed when the next use is added.
   for (const bool writes : {false, true, false, false, false}) add(writes);
   EXPECT_EQ(kept(), (std::vector<size_t>{1, 3, 4}));
   EXPECT_EQ(storage->Order(other, Access::kRead), all[1].lock());
@@ -274,9 +274,9 @@ TEST(Storage, ForeignMemoryIsNeverFreedButItsOwnerIs) {
   EXPECT_TRUE(watch.expired());
 }
 
-// ---- whose code runs when an operation is dropped
+// ---- foreign code that runs when an operation is destroyed
 
-// An operation with the last handle on memory of somebody whose deleter uses arrays.
+// An operation with the last handle on foreign memory, whose deleter uses arrays.
 class OwnsForeignMemory final : public Pending {
  public:
   explicit OwnsForeignMemory(std::function<void()> deleter) : deleter_(std::move(deleter)) {}
@@ -300,7 +300,8 @@ TEST(Storage, WhatAnOperationOwnedMayUseArraysWhenItGoes) {
     WaitAll(kPatience);
   });
   Storage::Allocate(8)->AddWriter(others);
-  // Its user lets go of it while the library looks at it, which then holds the last handle.
+  // The operation's user drops it while the library looks at it; the library then has the last
+  // handle.
   OwnsForeignMemory* const looked_at = others.get();
   looked_at->when_asked = [&] {
     looked_at->when_asked = nullptr;
@@ -316,7 +317,7 @@ TEST(Storage, WhatAnOperationOwnedMayUseArraysWhenItGoes) {
 
 // ---- fork
 
-// What an operation does while another thread asks whether it is done: with the storage's lock.
+// An operation that holds the storage's lock while another thread asks whether it is done.
 class HoldsTheLock final : public Pending {
  public:
   bool done() const noexcept override {

@@ -41,14 +41,15 @@ void CopyRows(const Shape& shape, const int64_t* strides, size_t item, CopyRow c
   });
 }
 
-// Whether the blocks that two arrays lie in have bytes in common.
+// Returns true if the memory blocks of two arrays have bytes in common.
 bool MayOverlap(const Storage& a, const Storage& b) {
   const auto* const a_begin = static_cast<const char*>(a.data());
   const auto* const b_begin = static_cast<const char*>(b.data());
   return a_begin < b_begin + b.bytes() && b_begin < a_begin + a.bytes();
 }
 
-// Searches two indices whose elements have one address: steps along the axes, not all 0, that add up to no distance.
+// Searches for two indices whose elements have one address: steps along the axes, not all 0, whose
+// distances add up to 0.
 class SharedElementSearch {
  public:
   SharedElementSearch(const Shape& shape, const int64_t* strides) {
@@ -70,7 +71,8 @@ class SharedElementSearch {
     auto operator<=>(const Axis&) const = default;
   };
 
-  // True of most layouts: one step along an axis leads beyond all that smaller strides reach.
+  // Returns true for most layouts: one step along an axis leads beyond the reach of all smaller
+  // strides.
   bool IsNested() const {
     for (size_t k = 0; k < count_; ++k) {
       if (axes_[k].stride <= reach_[k + 1]) return false;
@@ -78,7 +80,8 @@ class SharedElementSearch {
     return true;
   }
 
-  // The axes from `k` on have to undo `distance`.  The first step goes forward: the opposite steps are found with it.
+  // Searches steps along the axes from `k` on that undo `distance`.  The first step that is not 0
+  // goes forward, because the opposite steps would give the same pair.
   bool FindsFrom(size_t k, int64_t distance, bool has_moved) {
     if (k == count_) return has_moved && distance == 0;
     const auto [stride, steps_max] = axes_[k];
@@ -96,9 +99,8 @@ class SharedElementSearch {
     return number / divisor - (number % divisor < 0 ? 1 : 0);
   }
 
-  std::array<Axis, Shape::kRankMax>
-      axes_{};  // those with several elements, the largest stride first
-  std::array<int64_t, Shape::kRankMax + 1> reach_{};  // of the axes from there on
+  std::array<Axis, Shape::kRankMax> axes_{};  // axes with several elements, largest stride first
+  std::array<int64_t, Shape::kRankMax + 1> reach_{};  // reach of the axes from an index on
   size_t count_ = 0;
   int tries_ = 1 << 16;
 };
@@ -148,8 +150,8 @@ void CopyElements(const NDArray& source, const NDArray& target) {
     std::memmove(target.HostData(), source.HostData(), target.bytes());
     return;
   }
-  // Element by element a copy within one block would read what it has written, and the scattering
-  // reads its source in order.
+  // Within one block, an element-wise copy would read elements that it has just written.
+  // Scattering needs a source in C order.
   const bool is_staged = MayOverlap(*source.storage(), *target.storage()) ||
                          !(source.contiguous() || target.contiguous());
   const NDArray packed = is_staged ? PackedCopy(source) : source;

@@ -167,7 +167,7 @@ TEST(NDArray, TheOwnerLivesUntilTheLastView) {
   EXPECT_TRUE(watch.expired());
 }
 
-// Every layout of three small axes, by the addresses of all its elements.
+// Compares with the addresses of all elements, for every layout of three small axes.
 TEST(Strided, ElementsThatShareMemoryAreFoundAndNoOthers) {
   for (int64_t code = 0; code < 4 * 4 * 4 * 11 * 11 * 11; ++code) {
     int64_t rest = code;
@@ -188,7 +188,8 @@ TEST(Strided, ElementsThatShareMemoryAreFoundAndNoOthers) {
   }
 }
 
-// Strides of nearly one size that no steps add up to 0: to know it would take millions of steps.
+// Strides of nearly equal size for which no steps add up to 0; proving it would take millions of
+// steps.
 TEST(Strided, TheSearchForSharedMemoryEndsAndRefusesNothing) {
   const std::vector<int64_t> dims(6, 50);
   Strides strides;
