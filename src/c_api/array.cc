@@ -23,7 +23,7 @@ BinaryOp OpOf(tkv_op number) {
              static_cast<int>(number), kBinaryOps - 1);
 }
 
-// A view of the caller's bytes as an array like another one.
+// Returns a view of the caller's bytes with the shape and dtype of `like`.
 NDArray Bytes(void* data, size_t bytes, const NDArray& like, bool read_only, const char* verb) {
   if (bytes != like.bytes()) {
     throw Fail(Code::kInvalidArgument, "{}: {} bytes, the array has {}", verb, bytes, like.bytes());
@@ -32,7 +32,7 @@ NDArray Bytes(void* data, size_t bytes, const NDArray& like, bool read_only, con
   return NDArray::Wrap(data, like.shape(), like.dtype(), {}, read_only, nullptr);
 }
 
-// A new array for a OP b.
+// Returns a new array with a OP b.
 NDArray Computed(BinaryOp op, const tkv_operands& operands) {
   const NDArray& a = ArrayOf(operands.a, "compute");
   if (operands.b != nullptr) {
@@ -55,7 +55,7 @@ void ComputeInto(BinaryOp op, const tkv_operands& operands, const NDArray& out) 
   }
 }
 
-// A view, or another array that is made of one.
+// Makes a view or another array from an array.
 template <typename Make>
 tkv_code Derive(tkv_array* array, tkv_array** out, tkv_error** error, const char* verb, Make make) {
   return Give(out, error, verb, [&] { return make(ArrayOf(array, verb)); });

@@ -29,7 +29,7 @@ tkv_code Caught(tkv_error** error) {
   } catch (const std::exception& caught) {
     return Tell(error, Code::kInternal, caught.what());
   } catch (abi::__forced_unwind&) {
-    throw;  // the thread is being cancelled, and may not stay
+    throw;  // the thread is being cancelled; C++ requires rethrowing
   } catch (...) {
     return Tell(error, Code::kInternal, "an exception that says nothing");
   }

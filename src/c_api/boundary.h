@@ -1,4 +1,4 @@
-// What stands between C and C++: no exception leaves the library, and what comes in is looked at.
+// The boundary between C and C++: checks arguments from C, and lets no exception leave the library.
 
 #pragma once
 
@@ -18,10 +18,11 @@ namespace tkv::c_api {
 
 // ---- errors
 
-// The error that is being handled, as a code and, where the caller has room for it, an object.
+// Returns the code of the exception that is being handled.  If `error` is not null, also sets
+// *error.
 tkv_code Caught(tkv_error** error);
 
-// Runs f at the edge of the library.
+// Runs f and returns TKV_OK, or the code of the exception that f throws.
 template <typename F>
 tkv_code Try(tkv_error** error, F f) {
   if (error != nullptr) *error = nullptr;
@@ -33,32 +34,35 @@ tkv_code Try(tkv_error** error, F f) {
   }
 }
 
-// Throws what a callback of the caller's has returned, and releases it; null is no error.
+// Throws the error that a callback has returned, and releases it; null is no error.
 void ThrowError(tkv_error* error);
 
 // ---- pointers
 
 [[noreturn]] void ThrowNull(const char* verb, const char* what);
 [[noreturn]] void ThrowTooMany(size_t count, const char* verb, const char* what);
-//   throws  kInvalidArgument  naming what is null
+// Throws if the pointer is null.
+//   throws  kInvalidArgument  naming the argument that is null
 template <typename Pointer>
 void CheckNotNull(Pointer* pointer, const char* verb, const char* what) {
   if (pointer == nullptr) ThrowNull(verb, what);
 }
 
-// What a handle of the caller's stands for.
+// Returns the C++ object of a handle.
 template <typename Handle>
 auto& Core(Handle* handle, const char* verb, const char* what) {
   CheckNotNull(handle, verb, what);
   return handle->core;
 }
 
+// Returns the text.
 //   throws  kInvalidArgument  null, or no UTF-8
 std::string_view Text(const char* text, const char* verb, const char* what);
 
 // ---- lists
 
-//   throws  kInvalidArgument  no pointer to so many, or more than memory can have
+// Returns the caller's array as a span.
+//   throws  kInvalidArgument  null although `count` is not 0, or more items than memory can have
 template <typename Item>
 std::span<const Item> List(const Item* items, size_t count, const char* verb, const char* what) {
   if (count > 0) CheckNotNull(items, verb, what);
@@ -70,10 +74,11 @@ std::span<const Item> List(const Item* items, size_t count, const char* verb, co
 
 // ---- structs that begin with their size
 
-// A caller of a later version may have so many bytes in a struct; more is no size but an accident.
+// Largest struct that a later version may have.  A larger size is taken for an error of the caller.
 inline constexpr size_t kStructBytesMax = 4096;
 
-// What the first version of a struct had.  A field that is added leaves the size before it here.
+// The size of a struct in its first version.  If a field is added, specialise this with the old
+// size.
 template <typename Struct>
 inline constexpr size_t kFirstBytes = sizeof(Struct);
 
@@ -81,11 +86,12 @@ struct StructBytes {
   size_t first, known, alignment;
 };
 
-//   throws  kInvalidArgument  a size that no version has, or bytes beyond those known that are not zero
+// Checks the size of a caller's struct.
+//   throws  kInvalidArgument  a size that no version has, or unknown bytes that are not zero
 void CheckStruct(const void* given, size_t size, const StructBytes& bytes, const char* verb,
                  const char* what);
 
-// The struct of the caller as this version knows it, with zeros for what the caller's does not.
+// Copies the caller's struct.  Fields that the caller's version does not have are zero.
 template <typename Struct>
 Struct Read(const Struct* given, const char* verb, const char* what) {
   static_assert(std::is_trivially_copyable_v<Struct>);
@@ -97,13 +103,13 @@ Struct Read(const Struct* given, const char* verb, const char* what) {
   return read;
 }
 
-// The same, where null stands for what nobody has set.
+// The same, but null stands for a struct with all fields zero.
 template <typename Struct>
 Struct ReadOr(const Struct* given, const char* verb, const char* what) {
   return given == nullptr ? Struct{sizeof(Struct)} : Read(given, verb, what);
 }
 
-// Gives the caller as much of `result` as the caller's version has room for.
+// Copies as much of `result` to the caller's struct as that has room for.
 template <typename Struct>
 void Write(Struct result, Struct* out) {
   result.size = out->size;

@@ -1,4 +1,4 @@
-// Errors, texts and keys: the handles that have no room of their own.
+// Errors, texts and keys: handles that have no file of their own.
 
 #include "c_api/handles.h"
 
@@ -16,7 +16,7 @@ constexpr Code kCodes[] = {
     Code::kOutOfRange,    Code::kUnimplemented,     Code::kInternal,           Code::kUnavailable,
     Code::kDataLoss,      Code::kUnauthenticated};
 
-// The numbers of tkv.h are those of error.h.
+// tkv.h and error.h must use the same numbers.
 static_assert(TKV_CANCELLED == int(Code::kCancelled) &&
               TKV_INVALID_ARGUMENT == int(Code::kInvalidArgument) &&
               TKV_DEADLINE_EXCEEDED == int(Code::kDeadlineExceeded) &&

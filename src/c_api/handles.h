@@ -1,4 +1,4 @@
-// What the opaque handles of tkv.h are.
+// The objects behind the opaque handles of tkv.h.
 
 #pragma once
 
@@ -30,8 +30,8 @@ void Release(Handle* handle) {
     delete handle;
 }
 
-// The caller's context of a callback, or owner of memory, which the library frees when nobody needs it;
-// not before Keep has said that it is the library's.
+// The caller's context of a callback, or owner of memory.  The library frees it when it is no
+// longer needed, but only if Keep was called before; until then it belongs to the caller.
 class UserContext {
  public:
   explicit UserContext(void* context) : context_(context) {}
@@ -89,7 +89,7 @@ struct tkv_keys {
 
 namespace tkv::c_api {
 
-// The store that a handle stands for.
+// Returns the store of a handle.
 inline KVStore& StoreOf(tkv_store* store, const char* verb) {
   return *Core(store, verb, "the store");
 }
@@ -97,7 +97,7 @@ inline const NDArray& ArrayOf(const tkv_array* array, const char* verb) {
   return Core(array, verb, "the array");
 }
 
-// Makes a handle for what `make` returns.  The place for it is looked at first.
+// Makes a handle for the result of `make`.  Checks `out` before it calls `make`.
 template <typename Handle, typename Make>
 tkv_code Give(Handle** out, tkv_error** error, const char* verb, Make make) {
   return Try(error, [&] {
@@ -106,7 +106,7 @@ tkv_code Give(Handle** out, tkv_error** error, const char* verb, Make make) {
   });
 }
 
-// The same of a value.
+// The same for a plain value.
 template <typename Value, typename Get>
 tkv_code Put(Value* out, tkv_error** error, const char* verb, Get get) {
   return Try(error, [&] {

@@ -1,4 +1,4 @@
-// tkv_store_*: what a store is and has done.
+// tkv_store_*: properties and counters of a store.
 
 #include <boost/json/object.hpp>
 #include <boost/json/serialize.hpp>

@@ -3,7 +3,7 @@
 namespace tkv::c_api {
 namespace {
 
-// Of a key, which the message names.
+// Returns the array of a key; the message of an error names the key.
 const NDArray* ArrayOfKey(const tkv_array* array, const KeyView& key, const char* verb,
                           const char* what) {
   if (array != nullptr) return &array->core;

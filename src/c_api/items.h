@@ -1,4 +1,4 @@
-// The lists of a call, as the store takes them.  They refer to the caller's.
+// The lists of a call in the form that the store takes.  They refer to the caller's lists.
 
 #pragma once
 
@@ -12,7 +12,7 @@ namespace tkv::c_api {
 //   throws  kInvalidArgument  null, or a text that is no UTF-8
 KeyView KeyOf(const tkv_key* key, const char* verb);
 
-// Keys with arrays.
+// A list of keys with arrays.
 class Items {
  public:
   //   throws  kInvalidArgument  null where an item, a list of arrays or an array is needed
@@ -22,7 +22,7 @@ class Items {
 
   //   throws  kInvalidArgument  a key without one value, or with several
   SmallVector<InitItem> ForInit() const;
-  // PushItem or PullItem.
+  // Returns the list as PushItem or PullItem.
   template <typename Item>
   SmallVector<Item> For() const {
     SmallVector<Item> items;
@@ -43,7 +43,7 @@ class Items {
   SmallVector<const NDArray*> arrays_;  // of all items
 };
 
-// Keys with rows.
+// A list of keys with rows.
 class RowsItems {
  public:
   RowsItems(const tkv_rows_item* items, size_t count, const char* verb);

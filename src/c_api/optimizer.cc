@@ -9,7 +9,7 @@
 namespace tkv::c_api {
 namespace {
 
-// The hyperparameters that options give, checked against their list.
+// Returns the hyperparameters of the options, and checks the list.
 std::span<const tkv_param> ParamsOf(const tkv_optimizer_options& options, const char* verb) {
   return List(options.params, options.param_count, verb, "the list of hyperparameters");
 }

@@ -1,4 +1,4 @@
-// What stores and servers are made with.
+// The options of new stores and servers.
 
 #pragma once
 
@@ -9,15 +9,15 @@
 
 namespace tkv::c_api {
 
-// Options of the caller's with the contexts of their callbacks.
+// The caller's options with the contexts of their callbacks.
 class Options {
  public:
-  //   type    of the store that is made
-  //   throws  kInvalidArgument  as SetArguments, and for what is in the environment
+  //   type    of the new store
+  //   throws  kInvalidArgument  as SetArguments, and for values in the environment
   Options(const tkv_store_options* given, std::string_view type, const char* verb);
 
   const StoreOptions& core() const { return core_; }
-  // The contexts are the library's from now on.
+  // Makes the library the owner of the contexts.
   void Keep();
 
  private:

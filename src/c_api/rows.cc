@@ -1,4 +1,4 @@
-// tkv_store_*: keys that are kept row by row.
+// tkv_store_*: keys that are stored row by row.
 
 #include "tkv/rows.h"
 
@@ -16,7 +16,7 @@ static_assert(TKV_SCORE_AGE == int(RowPolicy::Score::kAge) &&
               TKV_SCORE_COUNT == int(RowPolicy::Score::kCount) &&
               TKV_SCORE_NORM == int(RowPolicy::Score::kNorm));
 
-// A number of one of the enums above.
+// Returns `number` if it is a value of an enum that ends with `last`.
 int NumberUpTo(int last, int number, const KeyView& key, const char* what) {
   if (number >= 0 && number <= last) return number;
   throw Fail(Code::kInvalidArgument, "init {}: {} {}, 0 to {} are possible", key.ToString(), what,

@@ -1,4 +1,4 @@
-// tkv_server_run and what a process is in its job.
+// tkv_server_run, and the role of this process in its job.
 
 #include <chrono>
 

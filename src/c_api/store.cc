@@ -1,4 +1,4 @@
-// tkv_store_*: life, verbs, updaters and what is on a disk.
+// tkv_store_*: creation and end, verbs, updaters, files.
 
 #include "c_api/items.h"
 #include "c_api/options.h"
@@ -6,14 +6,14 @@
 namespace tkv::c_api {
 namespace {
 
-// Calls the caller's updater with arrays that are the library's.
+// Calls the caller's updater with arrays of the library.
 class Updater {
  public:
   Updater(tkv_updater function, std::shared_ptr<UserContext> context)
       : function_(function), context_(std::move(context)) {}
 
   void operator()(const KeyView& key, const NDArray& sum, const NDArray& stored) const {
-    const std::string text(key.text);  // with a zero at its end
+    const std::string text(key.text);  // with a terminating zero
     const tkv_key given{key.is_string ? text.c_str() : nullptr, key.number};
     const Handle sum_handle(new tkv_array(sum)), stored_handle(new tkv_array(stored));
     ThrowError(function_(context_->get(), &given, sum_handle.get(), stored_handle.get()));
@@ -29,7 +29,7 @@ class Updater {
   std::shared_ptr<UserContext> context_;
 };
 
-// A call with a list of keys.
+// Runs a call with a list of keys.
 template <typename Call>
 tkv_code WithItems(tkv_store* store, const tkv_item* items, size_t count, const char* verb,
                    tkv_error** error, Call call) {
@@ -39,7 +39,7 @@ tkv_code WithItems(tkv_store* store, const tkv_item* items, size_t count, const 
   });
 }
 
-// A call with a list of keys for what goes in, and another for what comes out.
+// Two lists of a call: values for the store, and outputs.
 struct TwoLists {
   const tkv_item* values;
   size_t value_count;
@@ -60,7 +60,7 @@ std::string PathOf(const char* path, const char* verb) {
   return std::string(Text(path, verb, "the path"));
 }
 
-// A call with the path of a file or a folder.
+// Runs a call with the path of a file or a folder.
 template <typename Call>
 tkv_code WithPath(tkv_store* store, const char* path, const char* verb, tkv_error** error,
                   Call call) {
@@ -82,7 +82,7 @@ using tkv::KVStore;
 using tkv::PullItem;
 using tkv::PushItem;
 
-// ---- life
+// ---- creation and end
 
 tkv_code tkv_store_create(const char* type, const tkv_store_options* options, tkv_store** store,
                           tkv_error** error) {
@@ -153,7 +153,7 @@ tkv_code tkv_store_barrier(tkv_store* store, tkv_error** error) {
   return Try(error, [&] { StoreOf(store, "barrier").Barrier(); });
 }
 
-// ---- verbs whose end is waited for by a ticket
+// ---- verbs that return a ticket
 
 tkv_code tkv_store_push_async(tkv_store* store, const tkv_item* items, size_t count,
                               tkv_ticket** ticket, tkv_error** error) {
@@ -218,7 +218,7 @@ tkv_code tkv_store_set_compression(tkv_store* store, const char* type, double th
   });
 }
 
-// ---- on disk
+// ---- files
 
 tkv_code tkv_store_save(tkv_store* store, const char* path, tkv_text** snapshot,
                         tkv_error** error) {

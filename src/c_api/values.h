@@ -1,4 +1,4 @@
-// Small values of tkv.h as the library has them.
+// Conversions of small values of tkv.h to their C++ types.
 
 #pragma once
 
@@ -19,7 +19,7 @@ Context PlaceOf(tkv_context context, const char* verb);
 tkv_context ToC(const Context& context);
 //   throws  kInvalidArgument  a negative rank, or no pointer to so many numbers
 Shape ShapeOf(const int64_t* shape, int32_t rank, const char* verb);
-// At most a century.
+// Returns the duration, at most a century.
 //   throws  kInvalidArgument  a negative number
 std::chrono::nanoseconds Patience(int64_t milliseconds, const char* verb);
 
