@@ -29,9 +29,9 @@ class EventPool final {
   size_t given_ = 0;                     // number of events that the driver ever created
 };
 
-// The work that a call gives to one stream.  It is registered with the memory that it uses before
-// the work is given, so that registering cannot fail afterwards.  Until Record, it counts as not
-// done.
+// The end of work that a call gives to one stream.  The call registers the event with the memory
+// before it gives the work, so that registering cannot fail afterwards.  Until Record, the event
+// counts as not done.
 //
 // Thread-safe.  The call that created the event must record or abandon it.
 class Event final : public Pending {

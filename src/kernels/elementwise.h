@@ -1,8 +1,8 @@
-// Elementwise code: what one pass over the arrays of a key does to each element.
+// Elementwise code: the operations of one pass over the arrays of a key on each element.
 //
-// Straight-line code in which each array is assigned once, between loads and stores.  The instructions
-// are those of an update program, which the evaluator runs tile by tile; cuda/ptx.h writes the whole
-// as a kernel.
+// Elementwise code is straight-line code between loads and stores, in which each array is assigned
+// once.  Its instructions are those of an update program.  The evaluator runs them tile by tile;
+// cuda/ptx.h compiles the whole code to a kernel.
 
 #pragma once
 
@@ -23,18 +23,20 @@ struct Operand {
 struct Instruction {
   Op op = Op::kAdd;
   Operand operands[3];
-  // A draw of normal numbers, of which `op` says nothing; its operands are two scalars, the
-  // seed and the count.
+  // True for a draw of normal numbers; then `op` has no meaning, and the operands are two scalars:
+  // the seed and the count.
   bool is_draw = false;
-  uint16_t draw = 0;  // its number in the program
+  uint16_t draw = 0;  // number of the draw in the program
   bool operator==(const Instruction&) const = default;
 };
 
-// Arrays are numbered: 0 is the sum of the sources, then the loads, then the results of the
-// instructions.  Pointers are numbered: the sources, then those that loads and stores name; what is
-// loaded and stored through one pointer is updated in place.  All loads come before all stores.
+// Code for each element of a key.
+//
+// Arrays have numbers: 0 is the sum of the sources, then come the loads, then the results of the
+// instructions.  Pointers have numbers: first the sources, then those of loads and stores.  A load
+// and a store through one pointer update an array in place.  All loads run before all stores.
 struct Elementwise {
-  // More sources than one kernel names are read in a loop.
+  // A kernel names at most this many sources, and reads further ones in a loop.
   static constexpr size_t kSourcesMax = 8;
 
   struct Load {
@@ -44,16 +46,16 @@ struct Elementwise {
   };
   struct Store {
     uint16_t array = 0;
-    DType through = DType::kF32;  // rounds to this type first
-    DType dtype = DType::kF32;    // then to this one, which is stored
+    DType through = DType::kF32;  // the value is first rounded to this type
+    DType dtype = DType::kF32;    // then to this one, which is stored in memory
     uint16_t pointer = 0;
     bool operator==(const Store&) const = default;
   };
 
   DType compute = DType::kF32;
   DType source_dtype = DType::kF32;  // as that of a load
-  uint16_t source_count = 0;         // added from the left; 0: array 0 is not used
-  bool has_more_sources = false;     // whose number only the launch knows; they come last
+  uint16_t source_count = 0;         // added from left to right; 0: array 0 is not used
+  bool has_more_sources = false;     // added last; each launch has its own number of them
   uint16_t pointer_count = 0;
   uint16_t scalar_count = 0;  // of the compute type
   std::vector<Load> loads;

@@ -1,4 +1,5 @@
-// Every encoding on every instruction set of this machine, against the oracle, and what it promises.
+// Compares every encoding on every instruction set of this machine with the oracle and its
+// promises.
 
 #include "kernels/encode.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 constexpr Encoding kTiled[] = {Encoding::kF16, Encoding::kBf16, Encoding::kInt8, Encoding::k2Bit,
                                Encoding::k1Bit};
-// Around the words of 16 and 32 elements, the lanes of every target and the blocks of 1,024.
+// Counts around the words of 16 and 32 elements, the lanes of every target and the blocks of 1,024.
 constexpr size_t kCounts[] = {0, 1, 5, 15, 16, 17, 31, 32, 33, 100, 1023, 1024, 1025, 5001};
 
 class EncodingsOnEveryTarget : public testing::TestWithParam<int64_t> {
@@ -154,7 +155,7 @@ TEST_P(EncodingsOnEveryTarget, TwoBitsAndOneBitAreThoseOfMXNet) {
   Encode({Encoding::k1Bit, 0.3F}, gradient.data(), other.data(), bytes, 5);
   EXPECT_EQ(std::vector<uint8_t>(bytes, bytes + 4), (std::vector<uint8_t>{0x88, 0, 0, 0}));
   EXPECT_EQ(other, (std::vector<float>{-0.5F, 0.5F, 1.25F, 0.25F, 0.25F}));
-  const float below = -1;  // every element is above the threshold, what pads is 0 all the same
+  const float below = -1;  // above the threshold, but padding bits are still 0
   Encode({Encoding::k1Bit, -2.0F}, &below, other.data(), bytes, 1);
   EXPECT_EQ(bytes[0], 0x80);
 }
@@ -199,7 +200,8 @@ TEST_P(EncodingsOnEveryTarget, AGradientThatIsNotFiniteCountsAsNothing) {
   }
 }
 
-// Far more than an encoding can send at once is owed: the residual ends at the largest float32.
+// If the residual becomes much larger than an encoding can send at once, it ends at the largest
+// float32.
 TEST_P(EncodingsOnEveryTarget, ManyLargeFiniteGradientsStayFinite) {
   constexpr float kMax = std::numeric_limits<float>::max();
   for (const Encoding encoding : kTiled) {

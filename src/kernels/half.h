@@ -1,6 +1,6 @@
 // Conversions of single 16-bit floats by integer arithmetic, the same on every machine.
 //
-// Rounding is to nearest even, overflow gives infinity, a NaN stays a (quiet) NaN with the top of
+// Rounding is to nearest even.  Overflow gives infinity.  A NaN stays a (quiet) NaN with the top of
 // its payload.
 //   source  IEEE 754-2019 §4.3.1; the results of VCVTPS2PH
 
@@ -49,8 +49,8 @@ inline uint16_t F16FromF32(float value) {
   return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3F000000U));
 }
 
-// Rounds to the odd neighbour when inexact: a later rounding to fewer bits is then right (Boldo and
-// Melquiond, 2008).
+// Rounds to the odd neighbour if inexact, so that a later rounding to fewer bits is right (Boldo
+// and Melquiond, 2008).
 inline float F32FromF64RoundToOdd(double value) {
   const auto nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || value != value) return nearest;

@@ -14,8 +14,8 @@
 
 namespace tkv::kernels {
 
-// How a kernel writes memory that nobody reads soon: through the cache, or past it (non-temporal),
-// which saves the read for ownership and keeps the cache for others.
+// How a kernel writes memory that is not read soon: through the cache, or past it (non-temporal).
+// Writing past the cache saves the read for ownership and leaves the cache to other data.
 enum class Write : uint8_t { kCached, kStreaming };
 
 // target[i] = ((sources[0][i] + sources[1][i]) + sources[2][i]) ...  Integers wrap as two's
@@ -25,12 +25,12 @@ enum class Write : uint8_t { kCached, kStreaming };
 void Sum(DType dtype, std::span<const void* const> sources, void* target, size_t count,
          Write write);
 
-// The sum of one array in f64.  Element i of the array joins partial sum i % 16; the partial sums are
-// added in halves: the upper eight onto the lower eight, then four, two and one.
+// Returns the sum of one array in f64.  Element i joins partial sum i % 16.  Then the upper eight
+// partial sums are added to the lower eight, then four, two and one.
 //   shape  source: f32 or f64 as `dtype` says
 double ReduceSum(DType dtype, const void* source, size_t count);
 
-// Streaming writes become visible to other threads: once, at the end of a part of the work.
+// Makes streaming writes visible to other threads; called once at the end of a part of the work.
 void Fence();
 
 // Copies bytes between ranges that do not overlap.
@@ -40,8 +40,9 @@ void Copy(const void* source, void* target, size_t bytes, Write write);
 // NaN.
 void Convert(DType from, const void* source, DType to, void* target, size_t count);
 
-// One elementwise operation of an update program.  Comparisons give 1 or 0 in the same type.
-//   kMin, kMax  a < b ? a : b and a > b ? a : b, so a NaN in `b` stays and one in `a` goes
+// An elementwise operation of an update program.  Comparisons give 1 or 0 in the same type.
+//   kMin, kMax  a < b ? a : b and a > b ? a : b, so a NaN in `b` is the result and one in `a` is
+//               not
 enum class Op : uint8_t {
   kAdd,
   kSub,
@@ -69,14 +70,14 @@ enum class Op : uint8_t {
 inline constexpr int kOpCount = static_cast<int>(Op::kCos) + 1;
 constexpr bool IsOfScalarsOnly(Op op) { return op >= Op::kPow; }
 
-// Bit i is set where operand i is one element for the whole tile instead of an array.
+// Bit i is set if operand i is one element for the whole tile instead of an array.
 using ScalarMask = uint8_t;
 
-// out may be one of the operands.  Unused operands are null.
+// `out` may be one of the operands.  Unused operands are null.
 using OpFunction = void (*)(const void* a, const void* b, const void* c, void* out, size_t count);
 
-// The loop for `op` on ComputeType `dtype`; null where the type does not have the operation, or for
-// a mask that makes every operand a scalar.
+// Returns the loop for `op` on ComputeType `dtype`.  Returns null if the type does not have the
+// operation, or if the mask makes every operand a scalar.
 OpFunction ResolveOp(Op op, DType dtype, ScalarMask scalars);
 
 // The optimizers that have a kernel of their own.  Each equals its program in update/builtin.cc,
@@ -92,6 +93,7 @@ enum class Fused : uint8_t { kNone, kSgd, kMomentum, kAdam, kAdamW, kAdaGrad };
 //   kAdaGrad   rescale, clip, wd, lr, epsilon                                    states: history
 inline constexpr size_t kFusedScalarsMax = 10;
 
+// Runs a fused optimizer.
 //   shape  grad, value, states: f32 or f64 as `dtype` says; value and states are updated in place
 void UpdateFused(Fused kind, DType dtype, std::span<const double> scalars, const void* grad,
                  void* value, void* const* states, size_t count);

@@ -1,4 +1,5 @@
-// Every kernel on every instruction set of this machine, against the oracle and against each other.
+// Compares every kernel on every instruction set of this machine with the oracle and with the
+// others.
 
 #include "kernels/kernels.h"
 
@@ -21,7 +22,7 @@ namespace {
 constexpr DType kArithmetic[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI8,
                                  DType::kU8,  DType::kI16, DType::kI32, DType::kI64};
 constexpr DType kFloats[] = {DType::kF32, DType::kF64, DType::kF16, DType::kBF16};
-// 0, 1, around the lanes of every target, odd, and more than one block of the many-source path.
+// Counts 0, 1, around the lanes of every target, odd, and above one block of the many-source path.
 constexpr size_t kCounts[] = {0,  1,  3,  7,  8,  9,  15,  16,   17,
                               31, 33, 48, 63, 64, 65, 200, 2048, 5001};
 
@@ -118,7 +119,7 @@ TEST_P(OnEveryTarget, ReduceSumEqualsTheOracleBitForBit) {
   }
 }
 
-// In f32 the small ones would be lost.
+// A sum in f32 would lose the small elements.
 TEST_P(OnEveryTarget, ReduceSumAddsInF64) {
   std::vector<float> array(4097, 1);
   array[0] = std::ldexp(1.0F, 30);
@@ -270,7 +271,7 @@ TEST_P(OnEveryTarget, OperationsAgreeWithTheirDefinition) {
   EXPECT_EQ(ResolveOp(Op::kPow, DType::kF32, 0), nullptr);
 }
 
-// Bit for bit the same on each target as on the first, in place and not, for every operation, type
+// The results must have the same bits on each target, in place and not, for every operation, type
 // and mask.
 TEST_P(OnEveryTarget, OperationsAreTheSameOnEveryTargetAndInPlace) {
   std::mt19937_64 random(4);

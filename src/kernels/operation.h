@@ -1,5 +1,5 @@
-// What one operation of an update program does to one element: the definition that every loop and
-// the oracle share.
+// The effect of one operation of an update program on one element.  Every loop and the oracle share
+// this definition.
 
 #pragma once
 
@@ -28,8 +28,8 @@ constexpr int Arity(Op op) {
   }
 }
 
-// Integers wrap: their arithmetic goes through the unsigned type, at least 32 bits wide against
-// promotion to int.
+// Integers wrap: their arithmetic uses the unsigned type, at least 32 bits wide, because narrower
+// types would be promoted to int.
 template <typename T, Op kOp>
 inline T Apply(T a, T b, T c) {
   using U = std::conditional_t<sizeof(T) < 4, uint32_t,

@@ -1,4 +1,4 @@
-// Which instruction sets the kernels were built for and which one runs.
+// The instruction sets for which the kernels were built, and the one that runs.
 
 #pragma once
 

@@ -23,7 +23,7 @@ HWY_INLINE void CopyLoop(const uint8_t* HWY_RESTRICT source, uint8_t* HWY_RESTRI
   std::memcpy(target, source, head);
   size_t i = head;
   for (; i + kLine <= bytes;
-       i += kLine) {  // whole lines, so that no write combining buffer leaves half full
+       i += kLine) {  // whole lines, so that write combining buffers are full when written
     for (size_t j = 0; j < kLine; j += lanes) {
       const auto line = hn::LoadU(tag, source + i + j);
       if constexpr (kStream) {

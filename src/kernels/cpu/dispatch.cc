@@ -3,7 +3,7 @@
 namespace tkv::kernels {
 namespace {
 
-//   source  hwy/ops/set_macros-inl.h, HWY_TARGET_STR: what the code of each target may use
+//   source  hwy/ops/set_macros-inl.h, HWY_TARGET_STR: the features that each target needs
 int64_t TargetsOfThisProcessor() {
   int64_t targets = HWY_STATIC_TARGET;
 #if HWY_ARCH_X86

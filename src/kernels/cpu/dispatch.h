@@ -1,9 +1,9 @@
-// Which instruction set's code a kernel runs.
+// Chooses the instruction set whose code a kernel runs.
 //
-// Highway compiles the kernels once for each instruction set.  Its runtime library would choose
-// among them, but calibrates a clock for four milliseconds in each process that loads it: more than
-// all else that a program of this library does until its first line.  So the choice is made here,
-// by what the compiler's runtime knows of the processor and of its operating system.
+// Highway compiles the kernels once for each instruction set.  Its runtime library could choose
+// among them, but it calibrates a clock for four milliseconds in each process that loads it.  That
+// is more than all other work of a program of this library before its first line.  So the choice is
+// made here, from the compiler runtime's data on the processor and its operating system.
 
 #pragma once
 
@@ -14,18 +14,18 @@
 
 namespace tkv::kernels {
 
-// Of those that the kernels were built for, what this processor can run; the best first.  On
-// processors other than x86 it is what the compiler was told that all of them have.
+// Returns the instruction sets that were built and that this processor can run, best first.  On
+// processors other than x86, only those that the compiler could assume are returned.
 std::vector<int64_t> HostTargets();
 
-// The best of these runs.  A test may update it with one of HostTargets().
+// Holds the usable instruction sets; the best of them runs.  A test may set it to one of
+// HostTargets().
 hwy::ChosenTarget& ChosenTargets();
 
 }  // namespace tkv::kernels
 
-// TKV_EXPORT(F); makes the table of F by instruction set, TKV_DISPATCH(F)(...) calls the chosen
-// one. The place of an instruction set is that of hwy::ChosenTarget::GetIndex; the first is never
-// used.
+// TKV_EXPORT(F) makes a table of F by instruction set; TKV_DISPATCH(F)(...) calls the chosen one.
+// hwy::ChosenTarget::GetIndex gives the place of an instruction set; the first place is never used.
 #if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
 #define TKV_EXPORT(F) static_assert(true)
 #define TKV_DISPATCH(F) HWY_STATIC_DISPATCH(F)

@@ -16,7 +16,6 @@ namespace HWY_NAMESPACE {
 
 constexpr size_t kLargestVector = 16;  // lanes of f32
 
-// One vector of residual + gradient; where that is not finite, the residual, and `lost` counts.
 constexpr float kLargest = std::numeric_limits<float>::max();
 
 template <class D, class V = hn::Vec<D>>
@@ -30,6 +29,8 @@ HWY_INLINE V Within(D tag, float largest, V x) {
   return hn::Min(hn::Max(x, hn::Neg(high)), high);
 }
 
+// Adds vectors of gradients to their residuals.  If a gradient is not finite, the result is the
+// residual, and `lost` counts it.
 template <class D>
 struct Sums {
   using V = hn::Vec<D>;
@@ -49,9 +50,9 @@ struct Sums {
   }
 };
 
-// What 2bit and 1bit have in common: elements become bits of big-endian words of 32.
+// The two encodings whose elements become bits of big-endian words of 32 bits.
 struct TwoBit {
-  static constexpr size_t kElements = 16;  // of a word
+  static constexpr size_t kElements = 16;  // per word
   static constexpr int kBits = 2;
 
   template <class D, class V>
@@ -101,7 +102,7 @@ template <class Bits>
 struct Words {
   const hn::CappedTag<float, kLargestVector> tag;
   const hn::RebindToUnsigned<decltype(tag)> bits;
-  // Element i of a word lies so many bits up.
+  // Element i of a word is shifted left by this many bits.
   HWY_ALIGN uint32_t shifts[Bits::kElements];
 
   Words() {
@@ -156,7 +157,7 @@ size_t EncodeWords(float threshold, const float* gradient, float* residual, std:
   std::memcpy(last_residual, residual + whole * Bits::kElements, rest * sizeof(float));
   uint32_t word =
       __builtin_bswap32(words.EncodeOne(threshold, last_gradient, last_residual, &lost));
-  word &= ~uint32_t{0} << (32 - rest * Bits::kBits);  // what pads is 0
+  word &= ~uint32_t{0} << (32 - rest * Bits::kBits);  // padding bits are 0
   word = __builtin_bswap32(word);
   std::memcpy(residual + whole * Bits::kElements, last_residual, rest * sizeof(float));
   std::memcpy(target + whole * sizeof(word), &word, sizeof(word));
@@ -212,12 +213,12 @@ float LargestMagnitude(const float* x, size_t count) {
   return found;
 }
 
-constexpr float kLargestScale = 0x1.020406p121F;  // 127 of it are finite
+constexpr float kLargestScale = 0x1.020406p121F;  // 127 times this is finite
 
-// One block of at most kEncodedElements, whose residual is x already.
+// Encodes one block of at most kEncodedElements; its residual has x already.
 void QuantizeBlock(float* x, std::byte* target, size_t count) {
   float scale = HWY_MIN(LargestMagnitude(x, count) / 127, kLargestScale);
-  if (scale < std::numeric_limits<float>::min()) scale = 0;  // a quotient by less may overflow
+  if (scale < std::numeric_limits<float>::min()) scale = 0;  // a quotient by it may overflow
   std::memcpy(target, &scale, sizeof(scale));
   auto* const out = reinterpret_cast<int8_t*>(target + sizeof(scale));
   if (scale == 0) {
@@ -269,7 +270,7 @@ void DecodeInt8(const std::byte* source, float* target, size_t count) {
   }
 }
 
-// Calls f(tag, i) for whole vectors and for the elements that are left.
+// Calls f(tag, i) for whole vectors, and then for single elements.
 template <class F>
 HWY_INLINE void ForVectors(size_t count, F f) {
   const hn::CappedTag<float, kLargestVector> tag;
@@ -280,8 +281,8 @@ HWY_INLINE void ForVectors(size_t count, F f) {
   for (; i < count; ++i) f(one, i);
 }
 
-// x, limited to what the format can hold; x as it is where it is not finite, and then the residual
-// stays.
+// Writes x, limited to the largest value of the format, to `limited`.  If a gradient is not finite,
+// writes x unchanged and keeps the residual.
 size_t Limit(const float* gradient, float* residual, float largest, float* limited, size_t count) {
   size_t lost = 0;
   ForVectors(count, [&](auto tag, size_t i) HWY_ATTR {

@@ -12,8 +12,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tkv::kernels {
 namespace HWY_NAMESPACE {
 
-// One loop for all: the compiler vectorises it for each instruction set.  A scalar operand is read
-// once.
+// All operations share this loop; the compiler vectorises it for each instruction set.  A scalar
+// operand is read once.
 template <typename T, Op kOp, int kMask>
 void OpLoop(const void* pa, const void* pb, const void* pc, void* po, size_t count) {
   const auto* a = static_cast<const T*>(pa);

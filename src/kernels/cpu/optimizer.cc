@@ -11,15 +11,15 @@ HWY_BEFORE_NAMESPACE();
 namespace tkv::kernels {
 namespace HWY_NAMESPACE {
 
-// min(clip, g), then max(-clip, .): a NaN in g stays.
+// Computes min(clip, g), then max(-clip, .): a NaN in g stays.
 template <class V>
 HWY_INLINE V Clip(V g, V clip, V minus_clip) {
   const V low = hn::IfThenElse(hn::Lt(clip, g), clip, g);
   return hn::IfThenElse(hn::Gt(minus_clip, low), minus_clip, low);
 }
 
-// Runs `step(tag, i)` over whole vectors and then, with a one-lane tag, over the rest: the same
-// operations for each.
+// Runs `step(tag, i)` over whole vectors, and then with a one-lane tag over the rest, so that all
+// elements have the same operations.
 template <typename T, class Step>
 HWY_INLINE void ForEachVector(size_t count, const Step& step) {
   const hn::ScalableTag<T> tag;

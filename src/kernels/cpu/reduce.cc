@@ -11,7 +11,7 @@ namespace HWY_NAMESPACE {
 
 constexpr size_t kPartialSums = 16;
 
-// The compiler makes vectors of the partial sums: each keeps its own order on every instruction set.
+// The compiler vectorises over the partial sums: each keeps its own order on every instruction set.
 template <typename T>
 double ReduceLoop(const T* source, size_t count) {
   double sums[kPartialSums] = {};

@@ -1,4 +1,4 @@
-// Shared by the kernel files, compiled once per instruction set.
+// Helpers of the kernel files, compiled once per instruction set.
 
 #if defined(TKV_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TKV_KERNELS_CPU_SIMD_INL_H_
@@ -14,7 +14,7 @@
 #include "hwy/highway.h"
 #include "kernels/half.h"
 
-// Vectorise although out may be one of the inputs: element i depends on element i only.
+// Allows vectorising although `out` may be one of the inputs: element i depends only on element i.
 #if defined(__clang__)
 #define TKV_VECTORIZE _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -26,14 +26,14 @@ namespace tkv::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Elements to the next boundary at which a whole vector may be streamed.
+// Returns the elements up to the next boundary from which whole vectors can be streamed.
 template <typename T>
 HWY_INLINE size_t ElementsToAlignment(const T* pointer, size_t alignment) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   return ((alignment - address % alignment) % alignment) / sizeof(T);
 }
 
-// How the elements of a dtype are read as the type that they are computed in.
+// Load elements of a dtype as the type in which they are computed.
 template <typename T>
 struct LoadNative {
   using Raw = T;

@@ -19,11 +19,11 @@ HWY_INLINE T AddWrapping(T a, T b) {
   }
 }
 
-// What a loop does with its sum: writes it, adds it to the target, or writes it past the cache.
+// How a loop uses its sum: writes it, adds it to the target, or writes it past the cache.
 enum class How : uint8_t { kWrite, kAdd, kStream };
 
-// target = [target +] s[0] + ... + s[N-1], from the left, each element by itself.  Unless it is
-// streamed a source may be the target.
+// Computes target = [target +] s[0] + ... + s[N-1] for each element, from left to right.  Unless
+// kStream, a source may be the target.
 template <class Load, size_t N, How kHow>
 void SumLoop(const typename Load::Raw* const* HWY_RESTRICT s, typename Load::Wide* target,
              size_t count) {
@@ -35,7 +35,7 @@ void SumLoop(const typename Load::Raw* const* HWY_RESTRICT s, typename Load::Wid
     if constexpr (kHow == How::kAdd) sum = AddWrapping(target[i], sum);
     for (size_t k = 1; k < N; ++k) sum = AddWrapping(sum, Load::One(s[k] + i));
     target[i] = sum;
-    asm volatile("");  // no compiler makes vectors of these few elements
+    asm volatile("");  // keeps the compiler from vectorising these few elements
   };
   const auto many = [&](size_t i) HWY_ATTR {
     auto sum = Load::Many(tag, s[0] + i);
@@ -64,10 +64,10 @@ void SumLoop(const typename Load::Raw* const* HWY_RESTRICT s, typename Load::Wid
   for (; i < count; ++i) one(i);
 }
 
-// One loop reads so many sources: more streams have neither registers nor fill buffers.
+// Most sources of one loop: more streams would lack registers and fill buffers.
 constexpr size_t kSourcesMax = 8;
 
-// Whether a sum may be a source again.
+// True if a sum has the type of the sources, so that it can be a source itself.
 template <class Load>
 constexpr bool kIsSource = std::is_same_v<typename Load::Raw, typename Load::Wide>;
 
@@ -91,13 +91,13 @@ void SumGroup(const typename Load::Raw* const* s, size_t n, typename Load::Wide*
       return SumLoop<Load, 7, kHow>(s, target, count);
     case 8:
       return SumLoop<Load, 8, kHow>(s, target, count);
-    default:  // the sum of a group before, and another group
+    default:  // the sum of earlier groups, and another group
       return SumLoop < Load, kHow == How::kWrite && kIsSource<Load> ? 9 : 8,
              kHow > (s, target, count);
   }
 }
 
-// More sources than one loop takes: block by block, in groups.
+// Sums more sources than one loop takes: block by block, in groups.
 template <class Load>
 void SumInGroups(const typename Load::Raw* const* s, size_t n, typename Load::Wide* target,
                  size_t count) {

@@ -39,7 +39,7 @@ void LaunchTable::Add(const Entry& entry) {
   more_sources_.insert(more_sources_.end(), entry.more_sources.begin(), entry.more_sources.end());
   first_tiles_.push_back(static_cast<uint32_t>(tiles_));
   tiles_ += TilesOf(entry);
-  TKV_CHECK(tiles_ <= INT32_MAX);  // the kernel counts beyond them by the size of its grid
+  TKV_CHECK(tiles_ <= INT32_MAX);  // the kernel's counter exceeds this by the size of its grid
 }
 
 std::vector<std::byte> LaunchTable::Bytes() const {
@@ -58,7 +58,7 @@ std::vector<std::byte> LaunchTable::Bytes() const {
   put(sizeof(head), first_tiles_.data(), 4 * count);
   put(entries_offset, entries_.data(), entries_.size());
   put(more_offset, more_sources_.data(), 8 * more_sources_.size());
-  for (size_t i = 0; i < count; ++i) {  // from the table's head on
+  for (size_t i = 0; i < count; ++i) {  // makes more_offset count from the table's head
     std::byte* const place = table.data() + entries_offset + i * (entries_.size() / count) +
                              offsetof(EntryHead, more_offset);
     uint32_t offset = 0;

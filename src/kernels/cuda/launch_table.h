@@ -1,14 +1,15 @@
-// What one launch of an elementwise kernel works on: a table of keys, little-endian, 8-byte aligned.
+// The input of one launch of an elementwise kernel: a table of keys, little-endian, 8-byte aligned.
 //
 //   TableHead
-//   uint32 first_tile[entry_count]           in tiles of all keys before; zeros to a multiple of 8 bytes
+//   uint32 first_tile[entry_count]           tiles of all earlier keys; zeros to a multiple of 8
+//   bytes
 //   entries, at entries_offset, each of the same size:
 //     EntryHead
 //     uint64 pointers[pointer_count]         device addresses
-//     scalars[scalar_count]                  8 bytes each, of which the compute type takes the first
+//     scalars[scalar_count]                  8 bytes each; the value is in the first of them
 //   uint64 more sources                      of the keys that have them, at their more_offset
 //
-// A tile is what one block does at a time.  Pure: the table is bytes, and the addresses are numbers.
+// A block processes one tile at a time.  Pure: the table is bytes, and the addresses are numbers.
 
 #pragma once
 
@@ -23,11 +24,11 @@
 namespace tkv::kernels::cuda {
 
 inline constexpr uint32_t kBlockThreads = 256;
-inline constexpr uint32_t kElementsPerThread = 4;  // where all arrays of a key are aligned
+inline constexpr uint32_t kElementsPerThread = 4;  // if all arrays of a key are aligned
 inline constexpr uint32_t kBlockElements = kBlockThreads * kElementsPerThread;
 inline constexpr size_t kAlignment = 16;  // bytes, the widest access
 
-// A table of at most so many bytes can travel as the parameter of the launch.
+// Largest table that fits into the parameter of a launch.
 inline constexpr size_t kParameterBytesMax = 4096;
 
 struct TableHead {
@@ -40,7 +41,7 @@ static_assert(sizeof(TableHead) == 16);
 
 struct EntryHead {
   uint64_t count;        // elements
-  uint32_t is_aligned;   // whether each pointer is a multiple of kAlignment
+  uint32_t is_aligned;   // 1 if each pointer is a multiple of kAlignment
   uint32_t more_count;   // sources beyond Elementwise::kSourcesMax
   uint32_t more_offset;  // of their pointers, in bytes from the table's head
   uint32_t unused;
@@ -53,7 +54,7 @@ inline size_t EntryBytes(const Elementwise& code) {
 
 using Scalars = SmallVector<std::byte, 64>;
 
-// One key of a launch.
+// A key of a launch.
 struct Entry {
   size_t count = 0;                       // elements
   SmallVector<uint64_t, 16> pointers;     // device addresses, by the numbers of the code
@@ -70,7 +71,8 @@ class LaunchTable final {
         scalars_(code.scalar_count),
         item_bytes_(ItemSize(code.compute)) {}
 
-  // A key of the code's pointers and scalars; of all keys together at most 2^31 - 1 tiles.
+  // Adds a key with the pointers and scalars of the code.  All keys together have at most 2^31 - 1
+  // tiles.
   void Add(const Entry& entry);
   std::vector<std::byte> Bytes() const;
 
@@ -78,7 +80,7 @@ class LaunchTable final {
   size_t pointers_, scalars_, item_bytes_;
   uint64_t tiles_ = 0;
   std::vector<uint32_t> first_tiles_;
-  std::vector<std::byte> entries_;  // their more_offset is from the first of more_sources_
+  std::vector<std::byte> entries_;  // here more_offset counts from the first of more_sources_
   std::vector<uint64_t> more_sources_;
 };
 

@@ -16,12 +16,12 @@
 namespace tkv::kernels::cuda {
 namespace {
 
-// How elements of a dtype lie in memory and in registers.  Integers of 8 and 16 bits live in 32,
-// extended by their sign; bfloat16 is loaded as an integer.
+// The forms of a dtype's elements in memory and in registers.  Integers of 8 and 16 bits use
+// registers of 32 bits, extended by their sign; bfloat16 is loaded as an integer.
 struct ElementType {
-  char bank;                   // of registers: f32, d f64, h 16 bits, r 32 bits, q 64 bits
+  char bank;                   // register bank: f f32, d f64, h 16 bits, r 32 bits, q 64 bits
   const char* memory;          // the type of loads and stores
-  const char* arithmetic;      // null: it is converted first
+  const char* arithmetic;      // null: converted before arithmetic
   const char* wrap = nullptr;  // brings a result back into the range of a short integer
 };
 
@@ -51,7 +51,7 @@ ElementType TypeOf(DType dtype) {
   }
 }
 
-// A whole number of the compute type, as an operand.
+// Returns a whole number of the compute type, as an operand.
 std::string Constant(DType compute, int value) {
   if (compute == DType::kF32) {
     return Format("0f{:08X}", std::bit_cast<uint32_t>(static_cast<float>(value)));
@@ -62,7 +62,7 @@ std::string Constant(DType compute, int value) {
   return Format("{}", value);
 }
 
-// Lines of a kernel, and the registers that they use.
+// The lines of a kernel, and the registers that they use.
 class Assembler {
  public:
   std::string New(char bank) {
@@ -75,7 +75,7 @@ class Assembler {
     text_ += Format("  {} {};\n", operation, Join(operands, ", "));
   }
 
-  // The register with the result.
+  // Emits an operation and returns the register with its result.
   std::string Make(char bank, std::string_view operation, std::vector<std::string> operands) {
     operands.insert(operands.begin(), New(bank));
     Emit(operation, operands);
@@ -107,10 +107,10 @@ class Assembler {
   std::string text_;
 };
 
-// A register for each element that a thread has.
+// Registers: one for each element of a thread.
 using Lanes = std::vector<std::string>;
 
-// Conversions and operations on single elements.
+// Emits conversions and operations on single elements.
 class Arithmetic {
  public:
   Arithmetic(Assembler* to, DType compute)
@@ -179,14 +179,14 @@ class Arithmetic {
       case Op::kExp:
       case Op::kLog:
       case Op::kCos:
-        break;  // of scalars only
+        break;  // only for scalars
     }
     TKV_CHECK(false);
     return {};
   }
 
  private:
-  // By the size of the float.
+  // Masks for the two sizes of floats.
   struct Bits {
     const char* of_f32;
     const char* of_f64;
@@ -209,12 +209,12 @@ class Arithmetic {
     return type_.wrap == nullptr ? wide : Make(type_.bank, type_.wrap, {wide});
   }
 
-  // False where one of them is a NaN.
+  // Returns a predicate that is false if one of them is a NaN.
   std::string Compare(std::string_view how, const std::string& a, const std::string& b) {
     return Make('p', Format("setp.{}.{}", how, t_), {a, b});
   }
 
-  // True where one of them is a NaN.
+  // Returns a predicate that is true if one of them is a NaN.
   std::string Differ(const std::string& a, const std::string& b) {
     return Compare(IsFloat(compute_) ? "neu" : "ne", a, b);
   }
@@ -235,7 +235,7 @@ class Arithmetic {
     return Make(type_.bank, Format("mov.{}", size), {after});
   }
 
-  // By integers, as half.h: GPUs before sm_80 have no conversion.
+  // Uses integers, like half.h, because GPUs before sm_80 have no conversion.
   std::string BF16FromF32(const std::string& x) {
     const std::string bits = Make('r', "mov.b32", {x});
     const std::string upper = Make('r', "shr.u32", {bits, "16"});
@@ -248,7 +248,7 @@ class Arithmetic {
     return Make('r', "shr.u32", {chosen, "16"});
   }
 
-  // Truncates, and sets the last bit where that was inexact: a later rounding to fewer bits is then
+  // Truncates, and sets the last bit if that was inexact, so that a later rounding to fewer bits is
   // right; see half.h.
   std::string F32RoundedToOdd(const std::string& x) {
     const std::string cut = Make('f', "cvt.rz.f32.f64", {x});
@@ -265,16 +265,16 @@ class Arithmetic {
   const std::string_view t_;
 };
 
-// What the code of all elements of a key reads: registers that hold what its entry says.
+// The registers with the values of a key's entry, which the code of all its elements reads.
 struct Key {
-  const char* table_space;  // of loads from the table
+  const char* table_space;  // state space of loads from the table
   std::string table;
   std::string more_count, more_offset;
   std::vector<std::string> pointers;
   std::vector<std::string> scalars;
 };
 
-// The code for one element, or for kElementsPerThread that lie side by side.
+// Emits the code for one element, or for kElementsPerThread neighbours.
 class Body {
  public:
   Body(Assembler* to, const Elementwise& code, const Key& key, std::string index, uint32_t lanes)
@@ -370,7 +370,7 @@ class Body {
     return lanes;
   }
 
-  // As many elements at a time as the widest access has.
+  // Accesses as many elements at a time as the widest access allows.
   void Access(Way way, DType dtype, const std::string& address, const Lanes& lanes) {
     const size_t item = ItemSize(dtype);
     const size_t width = std::min<size_t>(lanes_, kAlignment / item);
@@ -397,7 +397,7 @@ class Body {
     return converted;
   }
 
-  // Of this thread's elements, in bytes.
+  // Returns the byte offset of this thread's elements.
   const std::string& Offset(size_t item) {
     std::string& offset = offsets_[item];
     if (offset.empty()) {
@@ -426,7 +426,8 @@ class Body {
   std::map<uint16_t, std::string> addresses_;            // by pointer
 };
 
-// The whole kernel: each block takes tiles in turn, finds the key of each and runs the code on it.
+// Emits the whole kernel: each block takes tiles in turn, finds the key of each, and runs the code
+// on it.
 class Kernel {
  public:
   Kernel(const Elementwise& code, TablePlace place)
@@ -492,7 +493,7 @@ class Kernel {
     return LoadFromTable("u32", 'r', address, sizeof(TableHead));
   }
 
-  // The last entry that begins at or before the tile.
+  // Emits a search for the last entry that begins at or before the tile.
   std::string FindEntry(const std::string& tile) {
     const std::string low = to_.Make('r', "mov.u32", {"0"});
     const std::string high = to_.Make('r', "mov.u32", {entry_count_});
@@ -532,7 +533,8 @@ class Kernel {
     return key;
   }
 
-  // A whole tile of aligned arrays: neighbours, by wide accesses; else every 256th element.
+  // Emits two bodies: a whole tile of aligned arrays is read by wide accesses to neighbours; in any
+  // other tile, each thread takes every 256th element.
   void WriteBodies(const Key& key, const std::string& begin, const std::string& thread) {
     const std::string all = Format("{}", kBlockElements);
     const std::string own = to_.Make('q', "cvt.u64.u32", {thread});
@@ -560,7 +562,7 @@ class Kernel {
   const bool is_parameter_;
   const char* const space_;
   Assembler to_;
-  // Registers.
+  // Names of registers.
   std::string table_, entry_count_, tiles_, entries_;
   std::string count_, is_aligned_;  // of the key
 };

@@ -202,7 +202,7 @@ void UpdateFused(Fused kind, DType dtype, std::span<const double> scalars, const
 
 namespace {
 
-// One element at a time, as the formats of kernels/encode.h say.
+// Decodes one element in a format of kernels/encode.h.
 float Element(const Coding& coding, const std::byte* source, size_t i) {
   const auto byte = [&](size_t at) { return std::to_integer<unsigned>(source[at]); };
   switch (coding.encoding) {
@@ -277,7 +277,7 @@ size_t Encode(const Coding& coding, const float* gradient, float* residual, void
         residual[i] = x > t ? x - 1 : x + 1;
         break;
       default:
-        break;  // below: the scale of a block is known after all of it
+        break;  // see below: the scale needs all elements of a block
     }
   }
   for (size_t at = 0; coding.encoding == Encoding::kInt8 && at < count; at += kEncodedElements) {

@@ -1,4 +1,4 @@
-// The oracle: what each kernel must compute, in the plainest way.  Slow; for tests only.
+// The oracle: computes the result of each kernel in the plainest way.  Slow; for tests only.
 
 #pragma once
 
