@@ -6,9 +6,9 @@
 
 namespace tkv {
 
-// How a worker compresses the gradients that it pushes.  With error feedback: the worker keeps the
-// rounding error of each gradient and adds it to the next gradient of that key, so that nothing is
-// lost in the long run.
+// How a worker compresses the gradients that it pushes.  The worker keeps the rounding error of
+// each gradient and adds it to the next gradient of that key (error feedback).  So no part of a
+// gradient is lost in the long run.
 struct Compression {
   //   none   uncompressed
   //   fp16   2 bytes an element; bf16 the same

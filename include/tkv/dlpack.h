@@ -12,9 +12,9 @@
 
 namespace tkv {
 
-// Returns a view of the tensor behind `managed`, never a copy.  For a tensor on a GPU, the caller
-// must first have made the stream GpuStream() wait for the tensor, as `__dlpack__` does in Python
-// if it is called with stream=GpuStream(i); see NDArray::Wrap.
+// Returns a view of the tensor behind `managed`, never a copy.  If the tensor is on a GPU, the
+// caller must first make the stream GpuStream() wait for it.  In Python,
+// `__dlpack__(stream=GpuStream(i))` does so; see NDArray::Wrap.
 //   owns    on success the array owns `managed`, and calls its deleter when the last handle on it
 //           is destroyed; after an error the caller still owns `managed`
 //   throws  kInvalidArgument  a major version other than 1, a null tensor, a dtype that no array

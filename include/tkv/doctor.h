@@ -25,11 +25,11 @@ struct Finding {
 // Returns "0.1.0 protocol 1".  All processes of a job must have the same.
 TKV_API std::string BuildVersion();
 
-// Tests this machine by doing the same things as a job: reads its variables and token, and tries
-// Unix sockets, shared memory, TCP on the loopback, PMIx and limits.
+// Tests this machine by doing the same as a job.  Reads its variables and token, and tries Unix
+// sockets, shared memory, TCP on the loopback, PMIx and limits.
 TKV_API std::vector<Finding> ExamineHost();
 
-// A TCP port on which another process can test its connection, as members of a job connect: both
+// A TCP port on which another process can test its connection, as members of a job connect.  Both
 // sides must prove that they know the token and have the same version.  Has its own thread.
 class TKV_API Door {
  public:

@@ -117,8 +117,8 @@ class TKV_API Service {
   // Starts a server, and in rank 0 the head, among the processes that an MPI launcher has started.
   //   throws  kDeadlineExceeded  not all of them have joined
   static std::unique_ptr<Service> StartInGroup(const StoreOptions& options);
-  // Starts the service that the environment asks for: the server or head of a launched job, else a
-  // server among the processes that an MPI launcher has started.
+  // Starts the service that the environment asks for: the server or head of a launched job.  Else
+  // starts a server among the processes that an MPI launcher has started.
   //   throws  kFailedPrecondition  the environment asks for a worker, or for nothing
   //           and as the others
   static std::unique_ptr<Service> StartFromEnvironment(const StoreOptions& options);
@@ -141,7 +141,7 @@ class TKV_API Service {
   // process that has never joined, or for its next incarnation.
   virtual void Gone(Job::Role role, int index, bool has_failed) = 0;
   // For a head: returns true if the head has declared the newest incarnation of a worker or server
-  // dead for its silence, and Exited has not reported the end of the process.
+  // dead for its silence.  False if Exited has reported the end of the process.
   virtual bool IsSilent(Job::Role role, int index) const = 0;
   // For a head: returns true if every worker has left, or is dead and will not be replaced.
   virtual bool IsOver() const = 0;

@@ -14,7 +14,7 @@ namespace tkv {
 
 class Stream;  // a queue of work for a device
 
-// An operation under way that reads or writes memory.
+// A running operation that reads or writes memory.
 class TKV_API Pending {
  public:
   virtual ~Pending() = default;

@@ -25,19 +25,19 @@ struct RowInitializer {
 struct RowPolicy {
   enum class Score : uint8_t { kAge = 0, kCount = 1, kNorm = 2 };  // wire value
   static constexpr uint32_t kAdmitMax = 32767;
-  // Number of pushes of an id after which its row is created.  Earlier ones are counted and
+  // The push of an id, counted from 1, that creates its row.  Earlier pushes are counted and
   // dropped.
   uint32_t admit_count = 1;
-  // Removes a row that was not pushed in this many versions.  Afterwards the row and its optimizer
-  // state read as if never written.  0: never.
+  // Removes a row that more than this many versions in a row did not push.  Afterwards the row and
+  // its optimizer state read as if never written.  0: never.
   uint64_t age_max = 0;
   // Largest number of rows; 0: no limit.  If there are more, the rows with the lowest score are
   // removed until 15/16 of the limit remain.  Each bucket of the key has an equal share of the
   // limit.
   uint64_t rows_max = 0;
-  // The score by which rows are removed: the version of the row's last push (kAge), the number of
-  // versions that pushed it (kCount), or the Euclidean norm of its value (kNorm).  Among equal
-  // scores, the row whose hashed id is lower is removed first.
+  // The score by which rows are removed.  kAge: the version of the row's last push; kCount: the
+  // number of versions that pushed it; kNorm: the Euclidean norm of its value.  Among equal scores,
+  // the row whose hashed id is lower is removed first.
   Score score = Score::kAge;
   // Records when and how often each row was pushed: 16 bytes a row.
   bool has_notes = false;

@@ -75,8 +75,8 @@ struct JobStatus {
   uint64_t slowest_rounds = 0;
   double slowest_seconds = 0;  // since the oldest of them was opened
 
-  // Returns the most urgent problem: the head cannot be reached, a server is not alive or does not
-  // answer, or a worker is neither alive nor has left.  Empty: no problem.
+  // Returns the most urgent problem; empty: none.  Problems are a head that cannot be reached, a
+  // server that is not alive or does not answer, and a worker that is neither alive nor has left.
   TKV_API std::string wrong() const;
   // Returns a JSON object with these fields, in one line.
   TKV_API std::string ToJson() const;

@@ -52,9 +52,9 @@ class TKV_API Storage final {
   //           kInvalidArgument, kUnavailable, kFailedPrecondition  as CheckUsable of a context
   static std::shared_ptr<Storage> Allocate(size_t bytes, Memory memory = {});
 
-  // Wraps foreign memory.  The thread that drops the storage last also releases `owner`.  For
-  // device memory, `owner` is released only after the last operation on the memory has ended: then
-  // by the next thread that creates or drops such memory, or calls WaitAll.
+  // Wraps foreign memory.  The thread that drops the storage last also releases `owner`.  If device
+  // memory is still in use then, a later call releases `owner` after the last operation: the next
+  // that creates or drops such memory, or WaitAll.
   static std::shared_ptr<Storage> Adopt(void* data, size_t bytes, bool read_only,
                                         std::shared_ptr<const void> owner, Memory memory = {});
   Storage(Private, void* data, size_t bytes, bool owned, bool read_only,

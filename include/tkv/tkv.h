@@ -210,7 +210,8 @@ typedef enum tkv_op TKV_INT {
   TKV_EQUAL = 10,
   TKV_NOT_EQUAL = 11
 } tkv_op;
-/* Computes a OP b by elements.  If `b` is null: a OP number, or number OP a if `reversed`.
+/* Computes a OP b by elements; if `b` is null, a OP number.  If `reversed`, the operands change
+ * places.
  *   out  null: the result is a new array in *result; else it is written there, and *result stays
  *        unchanged */
 typedef struct tkv_operands {
@@ -403,8 +404,8 @@ typedef struct tkv_table_options {
   tkv_array* ids; /* initial rows, or null */
   tkv_array* values;
   tkv_optimizer* optimizer; /* of this key alone; null: the store's */
-  uint32_t admit_count;     /* pushes of an id until its row is created; 0: 1 */
-  uint64_t age_max;         /* versions without a push until a row is removed; 0: never */
+  uint32_t admit_count;     /* the push of an id that creates its row; 0: the first */
+  uint64_t age_max;         /* most versions that a row stays without a push; 0: no limit */
   uint64_t rows_max;        /* 0: no limit */
   tkv_row_score score;      /* rows with the lowest are removed */
   int32_t has_notes;        /* for is_new of an export; Python and Java set it by default */
