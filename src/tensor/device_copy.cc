@@ -63,8 +63,8 @@ bool AreOnOneDevice(const NDArray& a, const NDArray& b) {
   return a.storage()->memory() == b.storage()->memory();
 }
 
-// Returns true if `array` has to be copied to contiguous memory first: it is on a device and has
-// holes, unless `other` is contiguous and on the same device.
+// Returns true if `array` has to be copied to contiguous memory first.  This is so if it is on a
+// device and has holes, unless `other` is contiguous and on the same device.
 bool NeedsPacking(const NDArray& array, const NDArray& other) {
   return IsOfDevice(array) && !array.contiguous() &&
          !(AreOnOneDevice(array, other) && other.contiguous());

@@ -7,8 +7,8 @@
 
 namespace tkv {
 
-// Returns true if kernels of a device can directly read and write an array: it is contiguous, and
-// on this device or on one that this device reaches.
+// Returns true if kernels of a device can directly read and write an array.  The array must be
+// contiguous and on this device, or be allocated by this library on a device that this one reaches.
 //   throws  as Device::Reaches
 bool IsReachedBy(Device* device, const NDArray& array);
 // Returns the array if IsReachedBy is true, else a copy on the device.

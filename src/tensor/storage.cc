@@ -282,8 +282,8 @@ Storage::Uses Storage::TakeEnded() {
   return taken;
 }
 
-// A child of fork() starts with an empty list: the operations are the parent's, and a thread of the
-// parent may have held the lock and changed the list.
+// Locks the storage.  A child of fork() starts with an empty list and a new mutex, because a thread
+// of the parent may have held the lock and changed the list.
 std::unique_lock<std::mutex> Storage::Lock() {
   if (uses_birth_.load(std::memory_order_acquire) != ForkGeneration()) {
     AllOperations().Once([this] {

@@ -1,9 +1,9 @@
 // Chooses the instruction set whose code a kernel runs.
 //
 // Highway compiles the kernels once for each instruction set.  Its runtime library could choose
-// among them, but it calibrates a clock for four milliseconds in each process that loads it.  That
-// is more than all other work of a program of this library before its first line.  So the choice is
-// made here, from the compiler runtime's data on the processor and its operating system.
+// among them, but it calibrates a clock for four milliseconds in each process that loads it.  This
+// is more time than a program of this library needs until its first line.  So the choice is made
+// here, from the compiler runtime's data on the processor and its operating system.
 
 #pragma once
 

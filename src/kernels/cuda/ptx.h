@@ -17,8 +17,8 @@ namespace tkv::kernels::cuda {
 
 inline constexpr const char* kKernelName = "tkv_elementwise";
 
-// The place of the kernel's launch table.  kParameter: at the beginning of its one parameter, an
-// array of kParameterBytesMax bytes.  kMemory: in memory, and the parameter is its address.
+// The place of the kernel's launch table.  kParameter: the table begins the kernel's one parameter,
+// an array of kParameterBytesMax bytes.  kMemory: the parameter is the address of the table.
 enum class TablePlace : uint8_t { kParameter, kMemory };
 
 // Returns the text of the kernel.  Launches have one-dimensional blocks of kBlockThreads threads, a
