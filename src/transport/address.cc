@@ -130,7 +130,8 @@ std::string JobOfHeadSocket(std::string_view name) {
 
 namespace {
 
-// Whether a process of this user listens there: only by dialing it can that be told.
+// Returns true if a process of this user listens at that abstract Unix socket.  Dials it, because
+// only a connection tells the user.
 bool IsOwn(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -150,8 +151,8 @@ bool IsOwn(const std::string& name) {
 
 }  // namespace
 
-// A line is: number, references, protocol, flags, type, state, inode, and the name, whose first byte,
-// which is 0, is shown as @.
+// Each line of the file has a number, references, protocol, flags, type, state, inode, and a name.
+// The name's first byte is 0 and shown as @.
 std::vector<std::string> OwnUnixSockets(std::string_view beginning) {
   constexpr size_t kBytesMax = size_t{16} << 20;
   constexpr std::string_view kListening = "00010000";

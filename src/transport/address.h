@@ -1,4 +1,4 @@
-// Where a process can be reached, as text: alternatives with commas between them, the best first.
+// Addresses of processes, as text: alternatives separated by commas, the best first.
 //
 //   unix:HOST/NAME   an abstract Unix socket, for processes of the same host and network namespace
 //   tcp:ADDRESS:PORT an address or name; IPv6 in brackets
@@ -20,29 +20,32 @@ struct PeerAddress {
   uint16_t port = 0;
 };
 
-//   throws  kInvalidArgument  naming what is wrong
+// Parses addresses separated by commas.
+//   throws  kInvalidArgument  malformed address; the message names it
 std::vector<PeerAddress> ParseAddresses(const std::string& text);
 std::string ToString(const PeerAddress& address);
-// Returns the address of a port of a host: a name, an IPv4 address, or an IPv6 address with brackets
-// or without them.
+// Returns the address of a port on a host.  The host is a name, an IPv4 address, or an IPv6 address
+// with or without brackets.
 //   throws  kInvalidArgument  it is none of these
 PeerAddress TcpAddress(const std::string& host, uint16_t port);
 
-// What is the same for all processes that can reach each other's Unix sockets, and for no others:
-// the boot of the system and the network namespace.
+// Returns an identifier of the host as seen by Unix sockets: the boot of the system and the network
+// namespace.  Two processes can reach each other's Unix sockets exactly if theirs are equal.
 std::string HostId();
-// The name of a Unix socket at which the head of a job listens, where nobody has named another one: fresh,
-// and it has the job in it, as far as it fits.
+// Returns a fresh name for the Unix socket of a job's head, for a job without a given address.  The
+// name contains the job's name if that is short and plain enough.
 std::string HeadSocketName(std::string_view job);
-// The job whose head listens at a Unix socket of that name; empty: there is none to be seen.
+// Returns the job whose head listens at a Unix socket of that name; empty if the name does not
+// contain a job.
 std::string JobOfHeadSocket(std::string_view name);
-// What names of HeadSocketName begin with.
+// Prefix of the names that contain a job.
 inline constexpr std::string_view kHeadSocket = "tkv-head-";
-// Names of the abstract Unix sockets of this network namespace at which processes of this user listen, of those
-// that begin so.
+// Returns the abstract Unix sockets of this network namespace whose name has this prefix and at
+// which a process of this user listens.
 std::vector<std::string> OwnUnixSockets(std::string_view beginning);
-// The address of this machine that faces `host`; the loopback's where it is this machine.
-//   throws  kUnavailable  there is no way there
+// Returns the local address of this machine on the route to `host`; the loopback address if `host`
+// is this machine.
+//   throws  kUnavailable  no route to the host
 std::string LocalAddressTowards(const std::string& host);
 
 }  // namespace tkv

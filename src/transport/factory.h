@@ -1,4 +1,4 @@
-// How a process comes to its endpoint: transports by name, one of which carries a job.
+// Transports by name, from which a process gets its endpoint.  A job uses one of them.
 
 #pragma once
 
@@ -13,58 +13,63 @@
 
 namespace tkv {
 
-// Which connections are encrypted, of those that could leave the host and have a token.
+// Selects the connections that are encrypted, among TCP connections of a job with a token.
 enum class UseTls : uint8_t { kBetweenHosts, kAlways, kNever };
 
-// What every transport is told of the process that it is for.
+// The options of an endpoint that are common to all transports.
 struct EndpointOptions {
-  std::string who = "process";  // "worker 2": how others name this process
-  // Where it listens, as Transport::ListenAt says or in a form of the transport's own.  Empty: it
-  // only dials.
+  std::string who = "process";  // the name of this process in others' messages, such as "worker 2"
+  // The places where it listens: those from Transport::ListenAt, or a form of the transport's own.
+  // Empty: it only dials.
   std::vector<std::string> listen;
   std::string token;              // the secret of the job; empty: only processes of one user
-  bool insecure_network = false;  // what leaves this host goes without a token
+  bool insecure_network = false;  // connections to other hosts need no token
   UseTls tls = UseTls::kBetweenHosts;
-  bool check_bodies = false;  // what leaves this host carries a check of its bodies
+  bool check_bodies = false;  // bodies that leave this host are followed by a checksum
   // Memory that other processes of this host can read; null: there is none.
   std::shared_ptr<Arena> arena;
-  // Told who has taken nothing of what waits for it, after 5 s, 10 s, 20 s, and so on.
+  // Called with a message about a peer that reads nothing of the data that waits for it, after 5 s,
+  // 10 s, 20 s, and so on.  Also called with failures to accept connections, at growing intervals.
   std::function<void(const std::string&)> stands;
-  std::function<void(const std::string&)> warn;  // told once for each thing that cannot be done
+  // Called once for each warning, such as missing shared memory.
+  std::function<void(const std::string&)> warn;
 };
 
-// What a process is in a job, as far as it matters for where it listens.
+// The role of a process in its job, as far as it decides where the process listens.
 struct ListenPlace {
   bool is_head = false;
-  std::string job;              // its name
-  std::string head;             // where the head is, or is to be; may be empty for the head itself
-  bool may_leave_host = false;  // there is a token, or the user does without
+  std::string job;  // its name
+  // The coordinator's address (`head`), present or planned; the head itself may have none.
+  std::string head;
+  bool may_leave_host = false;  // the job has a token, or its user allows TCP without one
 };
 
-// A way for the processes of a job to talk.  Immutable; any thread may use it.
+// A way for the processes of a job to communicate.  Immutable; any thread may use it.
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
-  // Whether a process of this host can dial one of these addresses.
-  //   throws  kInvalidArgument  an address that is none
+  // Returns true if a process of this host can dial at least one of these addresses.
+  //   throws  kInvalidArgument  malformed address
   virtual bool CanReach(const std::string& addresses) const = 0;
-  // Where a process listens so that all that are to reach it can.
+  // Returns the places where a process has to listen so that every peer can reach it.
   virtual std::vector<std::string> ListenAt(const ListenPlace& place) const = 0;
-  // Where the head of a new job is to be, that is hosted by one of its workers.
+  // Returns the address of the head of a new job, if one of the job's workers hosts the head.
   virtual std::string HeadAddress(const std::string& job) const = 0;
-  // Whether bodies that lie in an arena are read there by other processes.
+  // Returns true if other processes read bodies in an arena in place.
   virtual bool shares_memory() const = 0;
-  //   throws  kInvalidArgument, kAlreadyExists, kUnavailable  why it cannot listen
+  // Opens an endpoint.
+  //   throws  kInvalidArgument, kAlreadyExists, kUnavailable  the reason why it cannot listen
   virtual std::unique_ptr<Endpoint> Open(EndpointOptions options) const = 0;
 };
 
-// Of the system's own random numbers, in hexadecimal digits.
+// Returns random bytes of the system, as hexadecimal digits.
 std::string RandomHex(size_t bytes);
 
-// Those of this build: "auto", "unix", "tcp".
+// Returns the transports of this build: "auto", "unix", "tcp".
 const std::vector<const Transport*>& BuiltTransports();
-//   throws  kInvalidArgument  there is none of that name
+// Returns the transport of that name.
+//   throws  kInvalidArgument  no transport has that name
 const Transport& BuiltTransport(std::string_view name);
 
 }  // namespace tkv

@@ -1,8 +1,9 @@
-// How frames travel between processes.
+// Carries frames between processes.
 //
-// A link is one connection: frames arrive whole, each at most once unless a fault injector says
-// otherwise, and those of one direction in order; no order holds between links.  A link that has
-// lost a frame is closed.  An endpoint is used by one thread; Wake may be called from any.
+// A link is one connection.  Frames arrive whole and in the order in which they were sent in their
+// direction; there is no order between links.  Each frame arrives at most once, unless a fault
+// injector duplicates it.  A link that has lost a frame is closed.  An endpoint is used by one
+// thread; only Wake may be called from any thread.
 
 #pragma once
 
@@ -18,63 +19,68 @@
 
 namespace tkv {
 
-// Told by Endpoint::Poll what has happened.
+// The receiver of an endpoint's events; Endpoint::Poll calls it.
 class LinkHandler {
  public:
   virtual ~LinkHandler() = default;
-  // Somebody has dialed this endpoint: names the new link.
+  // Returns the name of a new link, which another process has dialed.
   virtual uint64_t Accepted() = 0;
   virtual void Opened(uint64_t link) = 0;
-  // Whether who has dialed this link is known to belong here.  Until then it may send one head after
-  // another within FrameLimits::Unproved and nothing else, and has little time; asked again for each
-  // frame.
+  // Returns true if the peer that dialed this link is known to be a member.  Until then the peer
+  // may send only heads, one after another, within FrameLimits::Unproved, and its time is limited.
+  // Asked again for each frame.
   virtual bool IsWelcome(uint64_t /*link*/) { return true; }
-  // Also where a dial has failed.  kUnauthenticated and kFailedPrecondition say that the peer does
-  // not want this process, and that there is no use in dialing it again; kAborted, that its process
-  // has ended.
+  // Called when a link is lost, and when a dial has failed.  kUnauthenticated and
+  // kFailedPrecondition: the peer rejects this process, so another dial is pointless.  kAborted:
+  // the peer's process has ended.
   virtual void Closed(uint64_t link, const Error& reason) = 0;
-  // The head of a frame is here: says where each of its bodies is to land, in its size; a block
-  // without memory does not take that body.  `lent`: where the bodies lie already, one behind the
-  // other, until Received returns; another process may write there.  Null: they are still to come.
-  //   throws  what is wrong with the head; the link is then closed
+  // Returns the memory for each body of the frame whose head has arrived; each block has its body's
+  // size.  A body whose block has no memory is thrown away.  `lent` is the shared memory that
+  // already holds the bodies, one after the other, until Received returns; the peer may still write
+  // there.  Null: the bodies are still to arrive.
+  //   throws  the fault of the head; the link is then closed
   virtual std::vector<Block> Land(uint64_t link, std::span<const std::byte> head,
                                   const std::byte* lent) = 0;
-  // The bodies of that frame are in their place.
+  // Called when all bodies of that frame have arrived in the memory that Land returned.
   virtual void Received(uint64_t link) = 0;
-  // Asked between events.  Returns false if Poll is to come back with what is left undone, because the
-  // node has something else to do in time.
+  // Returns false if Poll is to return early, because the node has other work that is due.  Asked
+  // between events.
   virtual bool MayGoOn() { return true; }
 };
 
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
-  // What others dial to reach it; empty where it does not listen.
+  // Returns the address at which other processes dial this endpoint; empty if it does not listen.
   virtual const std::string& address() const = 0;
-  // Links of this endpoint are named by its user: any number not used before.
+  // Dials an address.  The caller names the link by any number that it has not used before.
   virtual void Dial(uint64_t link, const std::string& address) = 0;
-  // Never blocks; bodies are referred to until they have been copied.  A link that is not open
-  // swallows the frame.
+  // Sends a frame and never blocks.  The bodies are not copied at once: their memory is read until
+  // they have left.  A frame for a link that is not open is dropped.
   virtual void Send(uint64_t link, Frame frame) = 0;
-  // After what has been sent.  The handler is not told, and no memory of the link's frames is used
-  // when this returns: bodies that have not left are not sent.
+  // Closes a link.  Queued frames before the first one with bodies still leave; the others are
+  // dropped.  On return no memory of the link's frames is used.  The handler is not called for this
+  // link.
   virtual void Close(uint64_t link) = 0;
-  // The owner of memory takes it back.  Of a source, what is still to be sent from there is copied;
-  // of a target, what is still to land there is thrown away.  Memory may be the source of one call
-  // and the target of another one: each is taken back by itself.
-  //   blocks  where a device reads or writes the memory by itself: until it has stopped, which the
-  //           endpoint brings about in a second at most, by ending the connection if need be.
-  //           Sockets never block.  Callers hold the lock of their node meanwhile; a node counts
-  //           time in which it did not read as nobody's silence.
+  // Takes memory back for its owner.  ReleaseSource copies the bodies that are still to be sent
+  // from there.  ReleaseTarget throws away the bodies that are still to land there.  Memory may be
+  // the source of one call and the target of another; each needs its own release.
+  //   blocks  while a device reads or writes the memory by itself.  The endpoint ends that in a
+  //           second at most, if necessary by ending the connection.  Sockets never block.  Callers
+  //           hold the lock of their node meanwhile; a node does not count time in which it did not
+  //           read as a peer's silence.
   virtual void ReleaseSource(const void* data, size_t bytes) = 0;
   virtual void ReleaseTarget(const void* data, size_t bytes) = 0;
-  // Delivers what has arrived, at most `events_max`, as long as the handler may go on.  Returns the
-  // number delivered.
+  // Delivers at most `events_max` events that have arrived, as long as the handler's MayGoOn
+  // returns true.  Returns the number of events delivered.
   virtual size_t Poll(LinkHandler* handler, size_t events_max) = 0;
-  //   blocks  until there is something to poll, Wake, or the time; true in the first two cases
+  // Waits for events.  Returns true if there is an event to poll or Wake was called, false after
+  // the timeout.
+  //   blocks  until an event, Wake, or the timeout
   virtual bool Wait(int64_t nanoseconds) = 0;
   virtual void Wake() = 0;
-  // What has passed a link, until Close or the end of LinkHandler::Closed.
+  // Returns the bytes that a link has carried; known until Close, or until LinkHandler::Closed
+  // returns.
   virtual TrafficStats Traffic(uint64_t link) const = 0;
 };
 

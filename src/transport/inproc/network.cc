@@ -16,25 +16,26 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-// A frame under way; several events refer to it if it arrives more than once.
+// A frame under way.  Several events refer to it if it arrives more than once.
 struct Carried {
   Frame frame;
-  int readers = 0;  // deliveries that read its bodies now
+  int readers = 0;  // deliveries that are reading its bodies
 };
 
 struct Event {
   enum class Kind : uint8_t { kAccept, kOpened, kClosed, kFrame };
   Kind kind{};
   int64_t due = 0;
-  uint64_t order = 0;  // of events that are due together
+  uint64_t order = 0;  // order of events that are due together
   uint64_t connection = 0;
-  uint64_t link = 0;  // kClosed of a connection that is no more: the receiver's name for it
-  std::shared_ptr<Carried> carried;  // of kFrame
+  uint64_t link = 0;                 // kClosed of a removed connection: the receiver's name for it
+  std::shared_ptr<Carried> carried;  // kFrame: the frame
   std::string reason;
 };
 
-// The bodies of frames under way, by where their memory begins.  A frame that has arrived leaves its
-// entries behind; they are removed in bulk, so that a frame costs the same however many there are.
+// An index of the bodies of frames under way, by the start of their memory.  A frame that has
+// arrived leaves its entries behind.  They are removed in bulk, so that the cost of a frame does
+// not grow with the number of frames.
 class BodyIndex {
  public:
   void Add(const std::shared_ptr<Carried>& carried) {
@@ -43,8 +44,8 @@ class BodyIndex {
     std::erase_if(bodies_, [](const auto& entry) { return entry.second.expired(); });
     sweep_at_ = 2 * bodies_.size() + kSweepLeast;
   }
-  // Calls f(frame) for each frame with a body that begins in this memory, and keeps those for which
-  // it returns true.
+  // Calls f(frame) for each frame with a body that begins in this memory.  Keeps the entries for
+  // which f returns true.
   template <typename F>
   void KeepWhere(const void* data, size_t bytes, const F& f) {
     const auto* const begin = static_cast<const std::byte*>(data);
@@ -61,30 +62,30 @@ class BodyIndex {
   size_t sweep_at_ = kSweepLeast;
 };
 
-// One end of a connection.
+// An end of a connection.
 struct End {
   std::string address;
   uint64_t link = 0;  // 0: not accepted yet
-  bool open = true;   // this side has not closed it
+  bool open = true;   // false: this side has closed it
   int64_t last_due = 0;
 };
 
 struct InprocConnection {
-  End ends[2];  // who dialed, who accepted
+  End ends[2];  // the dialer, the acceptor
 };
 
 }  // namespace
 
 struct InprocNetwork::State {
-  // What arrives at one address.
+  // The events that arrive at one address.
   struct Inbox {
-    std::mutex mutex;  // of `wake` and of sleeping only
+    std::mutex mutex;  // protects only `wake`, and the sleeping thread
     std::condition_variable arrived;
     bool wake = false;
     std::map<std::pair<int64_t, uint64_t>, Event> events;  // by due time, then order
-    std::map<uint64_t, std::pair<uint64_t, int>> links;    // link: connection, which end
-    std::deque<std::pair<std::string, Event>> held;        // by cuts, with who sent them
-    std::string copies_from;  // whose memory is being read here; empty: nobody's
+    std::map<uint64_t, std::pair<uint64_t, int>> links;    // link: connection, index of the end
+    std::deque<std::pair<std::string, Event>> held;  // held by cuts, with the sender's address
+    std::string copies_from;  // address whose memory is being read here; empty: none
   };
 
   explicit State(InprocOptions o) : options(std::move(o)) {}
@@ -102,7 +103,7 @@ struct InprocNetwork::State {
     inbox.arrived.notify_one();
   }
 
-  // An event from one end to the other, in order within its direction.
+  // Sends an event from one end to the other, in order within its direction.
   void PostAcross(uint64_t id, int from, Event event, size_t bytes) {
     const auto found = connections.find(id);
     if (found == connections.end()) return;
@@ -119,7 +120,7 @@ struct InprocNetwork::State {
     if (options.faults != nullptr) {
       const auto inbox = inboxes.find(target.address);
       if (inbox == inboxes.end()) return;
-      auto& held = inbox->second->held;  // what is held already stays in front
+      auto& held = inbox->second->held;  // events already held stay in front
       const bool behind = std::any_of(held.begin(), held.end(), [&](const auto& entry) {
         return entry.second.connection == id;
       });
@@ -136,7 +137,7 @@ struct InprocNetwork::State {
     Post(target.address, std::move(event));
   }
 
-  // Both sides are told; frames under way are gone.
+  // Ends a connection: reports the end to both sides and drops its frames under way.
   void Lose(uint64_t id, const std::string& reason) {
     const auto found = connections.find(id);
     if (found == connections.end()) return;
@@ -144,7 +145,7 @@ struct InprocNetwork::State {
     connections.erase(found);
   }
 
-  // Frames on their way to an address no longer refer to this memory.
+  // Replaces a frame's bodies in this memory by copies.
   static void CopyBodies(Frame* frame, const void* data, size_t bytes) {
     const auto* const begin = static_cast<const std::byte*>(data);
     for (Bytes& body : frame->bodies) {
@@ -154,7 +155,8 @@ struct InprocNetwork::State {
     }
   }
 
-  // Until nobody reads the memory of this address any more, also over connections that are lost.
+  // Waits until no endpoint reads the memory of this address any more, including over connections
+  // that are lost.
   void AwaitCopied(const std::string& address, std::unique_lock<std::mutex>* lock) {
     copied.wait(*lock, [&] {
       return std::none_of(inboxes.begin(), inboxes.end(),
@@ -248,7 +250,7 @@ class InprocEndpoint final : public Endpoint {
     state_->PostAcross(id, side, std::move(event), bytes);
   }
 
-  // The memory that frames refer to is free when this returns.
+  // Returns after any delivery that is reading this endpoint's memory has ended.
   void Close(uint64_t link) override {
     std::unique_lock lock(state_->mutex);
     const auto found = inbox_->links.find(link);
@@ -269,7 +271,7 @@ class InprocEndpoint final : public Endpoint {
 
   void ReleaseSource(const void* data, size_t bytes) override {
     std::unique_lock lock(state_->mutex);
-    state_->copied.wait(lock, [&] {  // others read what they have begun to read
+    state_->copied.wait(lock, [&] {  // deliveries that have begun to read finish first
       bool is_read = false;
       state_->bodies.KeepWhere(data, bytes, [&](Carried* carried) {
         if (carried->readers == 0) State::CopyBodies(&carried->frame, data, bytes);
@@ -279,7 +281,7 @@ class InprocEndpoint final : public Endpoint {
       return !is_read;
     });
   }
-  void ReleaseTarget(const void*, size_t) override {}  // bodies land at once
+  void ReleaseTarget(const void*, size_t) override {}  // bodies are copied at once
 
   size_t Poll(LinkHandler* handler, size_t events_max) override {
     size_t count = 0;
@@ -307,7 +309,7 @@ class InprocEndpoint final : public Endpoint {
   }
 
  private:
-  // Delivers one event; false where none is due.
+  // Delivers one event.  Returns false if none is due.
   bool Step(LinkHandler* handler) {
     std::unique_lock lock(state_->mutex);
     if (inbox_->events.empty()) return false;
@@ -371,13 +373,14 @@ class InprocEndpoint final : public Endpoint {
     return true;
   }
 
-  // While it lives this endpoint reads the sender's memory, which is free again when it ends, however
-  // it ends: before the receiver can say that it is.
+  // Marks the sender's memory as being read while it lives.  Its destructor releases the memory,
+  // also after an exception, before the receiver can answer that it has the frame.
   struct Copying {
     InprocEndpoint* self;
     std::shared_ptr<Carried> carried;
     ~Copying() {
-      std::vector<Bytes> read;  // its owners go before anybody is told, and without the lock
+      // The owners of the bodies are destroyed before anybody is notified, and without the lock.
+      std::vector<Bytes> read;
       {
         std::lock_guard lock(self->state_->mutex);
         const bool is_last = --carried->readers == 0 && carried.use_count() == 1;
@@ -457,7 +460,7 @@ void InprocNetwork::Sever(const std::string& address, bool silently) {
     for (End& end : connection.ends) {
       if (end.address != address) continue;
       if (silently) {
-        end.address = "(gone)";  // what is sent there goes nowhere
+        end.address = "(gone)";  // frames sent there reach nobody
       } else {
         lost.push_back(id);
       }

@@ -1,5 +1,5 @@
-// The transport inside one process: between threads, or between the machines of a simulation with a
-// clock of its own.  Bodies are copied once, from the sender's memory to where they land.
+// The transport inside one process: between threads, or between the nodes of a simulation with its
+// own clock.  Bodies are copied once, from the sender's memory to their destination.
 
 #pragma once
 
@@ -12,43 +12,44 @@
 
 namespace tkv {
 
-// Decides what happens to frames; a simulation derives it from a seed.
+// A source of faults; a simulation derives them from a seed.
 class FaultInjector {
  public:
   virtual ~FaultInjector() = default;
-  // How long a frame of `bytes` takes from one address to another, in nanoseconds; negative: the
-  // connection is lost, with what is under way on it.
+  // Returns the nanoseconds that a frame of `bytes` takes from one address to another.  A negative
+  // result: the connection is lost, with every frame under way on it.
   virtual int64_t Delay(const std::string& from, const std::string& to, size_t bytes) = 0;
-  // How often it arrives: once, or more.
+  // Returns how often a frame arrives: once, or more.
   virtual int Copies(const std::string& from, const std::string& to) = 0;
-  // Whether nothing passes in this direction now; frames wait until it does.
+  // Returns true if nothing passes in this direction now.  Frames wait until the cut ends.
   virtual bool IsCut(const std::string& from, const std::string& to) = 0;
 };
 
 struct InprocOptions {
-  std::function<int64_t()> clock;   // null: frames arrive at once
+  std::function<int64_t()> clock;   // null: frames arrive immediately
   FaultInjector* faults = nullptr;  // null: none
-  // Of every so many connections one lends the bodies that travel alone, as shared memory does, and
-  // spoils them when they have been received; 0: none does.
+  // Every n-th connection lends the body of a frame with one body, as shared memory does, and
+  // overwrites it after Received. 0: no connection does.
   uint64_t lends_every = 0;
 };
 
-// Thread-safe.
+// A network of addresses in one process.  Thread-safe.
 class InprocNetwork {
  public:
   explicit InprocNetwork(InprocOptions options = {});
   ~InprocNetwork();
 
+  // Returns an endpoint that listens at an address.
   //   throws  kAlreadyExists  the address is taken
   std::unique_ptr<Endpoint> Listen(const std::string& address);
 
-  // The moment of the next arrival at an address, by the clock given; the largest number where
+  // Returns the time of the next arrival at an address, by the given clock; the largest number if
   // there is none.
   int64_t NextArrival(const std::string& address) const;
-  // Loses every connection of an address.  With `silently` the other side is not told.
+  // Breaks every connection of an address.  With `silently` the other side gets no Closed.
   void Sever(const std::string& address, bool silently);
   void Sever(const std::string& a, const std::string& b);
-  // After a cut has ended.
+  // Delivers the frames that a cut has held; call it after a cut has ended.
   void Release();
 
   struct State;

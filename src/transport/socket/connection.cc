@@ -13,13 +13,13 @@ namespace tkv {
 namespace {
 
 constexpr size_t kInputBytes = size_t{64} << 10;
-constexpr size_t kGuestInputBytes = size_t{8} << 10;  // of a peer that is not welcome yet
-constexpr size_t kInputKept = size_t{1} << 20;  // a buffer that has grown beyond it shrinks again
+constexpr size_t kGuestInputBytes = size_t{8} << 10;  // for a peer that is not welcome yet
+constexpr size_t kInputKept = size_t{1} << 20;        // a buffer larger than this shrinks again
 constexpr size_t kPiecesMax = 256;
-// What one call hands to the kernel at most: a large body is cut, so that others are not kept
-// waiting and the kernel's own buffers stay as they are.
+// The most bytes that one call hands to the kernel.  Large bodies are cut, so that other
+// connections are not delayed and the kernel's own buffers do not grow.
 constexpr size_t kWriteBytesMax = size_t{4} << 20;
-// What one turn of writing copies into shared memory at most.
+// The most bytes that one turn of writing copies into shared memory.
 constexpr size_t kStagedPerTurn = size_t{8} << 20;
 
 void AddPiece(std::vector<iovec>* pieces, const void* data, size_t bytes) {
@@ -58,7 +58,7 @@ void Connection::Queue(Frame frame) {
   waiting_body_bytes_ += body_bytes;
 }
 
-// Forgets the newest frames.
+// Drops the newest frames.
 void Connection::Dequeue(size_t count_left) {
   for (; out_.size() > count_left; out_.pop_back()) {
     waiting_head_bytes_ -= out_.back().head_bytes;
@@ -71,8 +71,8 @@ size_t Connection::waiting_body_bytes() const {
   return (out_.size() > 1 ? waiting_body_bytes_ : 0) + (lending ? lending->lent_bytes() : 0);
 }
 
-// Makes more frames ready to leave: small ones, and one large one by shared memory if that can be.
-// False where the next one has to wait for the peer.
+// Makes more frames ready to leave: small ones, and one large one, which is lent if possible.
+// Returns false if the next frame has to wait until the peer gives shared memory back.
 bool Connection::Prepare(size_t* staged) {
   while (prepared_ < out_.size()) {
     Frame& frame = out_[prepared_].frame;
@@ -89,13 +89,13 @@ bool Connection::Prepare(size_t* staged) {
   return true;
 }
 
-// Checks what leaves next of a frame's bodies, a piece in advance, so that it comes into the cache
-// once; how many bytes of the frame may leave.
+// Adds the next piece of a frame's bodies to its checksum, just before the piece leaves, so that
+// the piece is loaded into the cache only once.  Returns how many bytes of the frame may leave.
 size_t Connection::CheckAhead(Outgoing* outgoing) {
   if (!outgoing->check) return outgoing->bytes();
   const size_t bodies_sent = outgoing->sent - std::min(outgoing->sent, outgoing->head_bytes);
   const size_t end = std::min(outgoing->body_bytes, bodies_sent + ValueCheck::kPieceBytes);
-  size_t begin = 0;  // of a body
+  size_t begin = 0;  // position of a body among the bodies
   for (const Bytes& body : outgoing->frame.bodies) {
     const size_t from = std::max(outgoing->checked, begin), to = std::min(end, begin + body.size);
     if (from < to) outgoing->check->Add(body.data + (from - begin), to - from);
@@ -141,7 +141,7 @@ void Connection::GatherOutput(std::vector<iovec>* pieces) {
   }
 }
 
-// To the socket, or to what encrypts it.
+// Writes to the socket, or to TLS if this process encrypts.
 ssize_t Connection::Give(std::vector<iovec>* pieces) {
   const bool is_secure = tls && stage != Stage::kSecuring;
   if (is_secure && !tls->kernel_seals()) return tls->Send(*pieces);
@@ -173,7 +173,7 @@ void Connection::Sent(size_t bytes) {
   while (bytes > 0) sent_of_frame();
 }
 
-// The record and the file of this side's shared memory, when they are wanted.
+// Sends the record and the file of this side's shared memory, if they are wanted.
 Connection::Outcome Connection::SendFile() {
   LendRecord record;
   const int file = lending->TakeFile(&record);
@@ -270,7 +270,7 @@ Connection::Outcome Connection::ReadHandshake() {
   return Outcome::kMore;
 }
 
-// Copies into the bodies that are landing; how much of it belonged there.
+// Copies bytes into the bodies that are landing.  Returns how many of the bytes belonged to them.
 size_t Connection::FillBlocks(const std::byte* data, size_t bytes) {
   size_t used = 0;
   while (block_ < blocks_.size()) {
@@ -303,7 +303,7 @@ void Connection::Land(LinkHandler* handler, size_t head_bytes, uint64_t body_byt
   is_landing_ = true;
   if (lent == nullptr) return;
   traffic_.shared_in_bytes += body_bytes;
-  if (blocks_.size() != 1) {  // only the first of several would be aligned
+  if (blocks_.size() != 1) {  // if there were several, only the first would be aligned
     throw Fail(Code::kInvalidArgument, "shared memory: a frame of {} bodies, one is lent",
                blocks_.size());
   }
@@ -311,13 +311,14 @@ void Connection::Land(LinkHandler* handler, size_t head_bytes, uint64_t body_byt
   block_ = 1;
 }
 
-// What has been read into the memory of bodies, or thrown away.
+// Notes that bytes were read directly into the bodies or into scratch memory: adds them to the
+// checksum and advances the position.
 void Connection::NoteLanded(const std::vector<iovec>& pieces, size_t bytes) {
   for (const iovec& piece : pieces) {
     const size_t part = std::min(bytes, piece.iov_len);
     if (is_checked_ && part > 0) landed_check_->Add(piece.iov_base, part);
     bytes -= part;
-    for (size_t left = part; left > 0;) {  // move on in the bodies
+    for (size_t left = part; left > 0;) {
       const size_t step = std::min(left, blocks_[block_].size - block_offset_);
       left -= step;
       block_offset_ += step;
@@ -329,7 +330,7 @@ void Connection::NoteLanded(const std::vector<iovec>& pieces, size_t bytes) {
   }
 }
 
-// The check that follows the bodies.  False where more bytes are needed.
+// Compares the checksum that follows the bodies.  Returns false if more bytes are needed.
 bool Connection::TakeCheck() {
   uint64_t value = 0;
   if (in_end_ - in_begin_ < sizeof(value)) return false;
@@ -340,7 +341,7 @@ bool Connection::TakeCheck() {
   throw Fail(Code::kDataLoss, "a frame of {} bodies: the check does not match", blocks_.size());
 }
 
-// A record of shared memory.  False where more bytes are needed.
+// Handles a record of shared memory.  Returns false if more bytes are needed.
 bool Connection::ParseRecord() {
   LendRecord record;
   if (in_end_ - in_begin_ < sizeof(record)) return false;
@@ -352,7 +353,7 @@ bool Connection::ParseRecord() {
   return true;
 }
 
-// Goes on with what is in the buffer; false where more bytes are needed.
+// Handles the bytes in the buffer.  Returns false if more bytes are needed.
 bool Connection::Parse(LinkHandler* handler) {
   if (!is_landing_) {
     const size_t here = in_end_ - in_begin_;
@@ -367,7 +368,7 @@ bool Connection::Parse(LinkHandler* handler) {
                                             is_welcome ? FrameLimits{} : FrameLimits::Unproved());
     const size_t head_bytes = sizeof(FrameHeader) + header.meta_bytes;
     if (here < head_bytes) {
-      // Grows with what has come, not with what was announced.
+      // The buffer grows with the bytes that have arrived, not with the announced size.
       if (in_begin_ > 0) {
         std::memmove(in_.data(), in_.data() + in_begin_, here);
         in_begin_ = 0;
@@ -395,8 +396,8 @@ bool Connection::Parse(LinkHandler* handler) {
   return true;
 }
 
-// Takes over the one file that may come with the bytes: that of the peer's arena.
-//   throws  kInvalidArgument  there are more, or the peer is not welcome yet
+// Takes over the one file that may accompany the bytes: the file of the peer's arena.
+//   throws  kInvalidArgument  more than one file, or the peer is not welcome yet
 void Connection::TakeFiles(msghdr* message) {
   std::vector<int> files;
   for (cmsghdr* at = CMSG_FIRSTHDR(message); at != nullptr; at = CMSG_NXTHDR(message, at)) {
@@ -409,7 +410,7 @@ void Connection::TakeFiles(msghdr* message) {
   if (files.size() == 1 && !is_cut && is_welcome) return lending->TakeFrom(files[0]);
   for (const int file : files) close(file);
   if (files.empty() && !is_cut) return;
-  // The kernel had no descriptor for it (unix(7)): bodies come through the socket.
+  // No descriptor was left for the file (unix(7)): bodies come through the socket.
   if (files.empty() && is_welcome) return lending->LoseFile();
   throw Fail(Code::kInvalidArgument, "shared memory: {}",
              is_welcome ? "more than one file at once" : "a file before HELLO");
@@ -417,7 +418,7 @@ void Connection::TakeFiles(msghdr* message) {
 
 ssize_t Connection::Receive(std::vector<iovec>* pieces) {
   if (tls) return tls->Receive(*pieces);
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];  // which has room for two
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];  // alignment leaves room for two files
   msghdr message{};
   message.msg_iov = pieces->data();
   message.msg_iovlen = pieces->size();
@@ -440,7 +441,7 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
     if (in_begin_ == in_end_) {
       in_begin_ = in_end_ = 0;
       if (in_.size() > kInputKept) in_ = std::vector<std::byte>(kInputBytes);
-    } else if (in_end_ == in_.size()) {  // the rest of a head
+    } else if (in_end_ == in_.size()) {  // the buffer ends within a head
       std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
       in_end_ -= in_begin_;
       in_begin_ = 0;
@@ -459,12 +460,12 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
         AddPiece(&pieces, thrown_away ? scratch->data() : block.data + offset, part);
         asked += part;
         offset = 0;
-        // What is thrown away can be checked until the next piece is.
+        // Scratch memory can be added to the checksum only until the next piece overwrites it.
         if (part < rest || (thrown_away && is_checked_)) break;
       }
     }
     const size_t body_bytes = asked;
-    bool takes_more = true;  // what follows the bodies
+    bool takes_more = true;  // read the bytes behind the bodies, too
     if (is_landing_) {
       size_t left = 0;
       for (size_t i = block_; i < blocks_.size(); ++i) left += blocks_[i].size;
@@ -475,7 +476,7 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
       asked += in_.size() - in_end_;
     }
     const ssize_t got = Receive(&pieces);
-    const bool has_more = tls && tls->has_input();  // the rest of what came, in the next turn
+    const bool has_more = tls && tls->has_input();  // the rest is read in the next turn
     if (got < 0 && has_more) return Outcome::kMore;
     if (got < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
     if (got == 0) return Outcome::kOver;
@@ -487,7 +488,7 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
     NoteLanded(pieces, landed);
     in_end_ += rest - landed;
     while (Parse(handler)) {
-      if (stage != Stage::kOpen) return Outcome::kMore;  // closed by what it has read
+      if (stage != Stage::kOpen) return Outcome::kMore;  // closed by a frame just handled
     }
     if (static_cast<size_t>(got) < asked) return has_more ? Outcome::kMore : Outcome::kBlocked;
   }

@@ -34,10 +34,12 @@ using Stage = Connection::Stage;
 using Standing = Connection::Standing;
 
 constexpr int64_t kDialNanoseconds = 5'000'000'000;
-constexpr int64_t kAttemptNanoseconds = 2'000'000'000;  // of one address, where there is another
+constexpr int64_t kAttemptNanoseconds = 2'000'000'000;  // for one address, if there is another
 constexpr int64_t kCheckNanoseconds = 50'000'000;
-constexpr int64_t kExitNanoseconds = 50'000'000;  // from the end of its files to that of a process
-constexpr int64_t kAcceptPauseNanoseconds = 100'000'000;  // where the process has no more files
+// From the close of a process's sockets to its end.
+constexpr int64_t kExitNanoseconds = 50'000'000;
+// When the process has no descriptors left.
+constexpr int64_t kAcceptPauseNanoseconds = 100'000'000;
 constexpr int kAcceptsPerTurn = 64;
 constexpr size_t kReadBytesPerTurn = size_t{8} << 20;
 constexpr size_t kScratchBytes = size_t{256} << 10;
@@ -48,7 +50,7 @@ int64_t Now() {
       .count();
 }
 
-// A process of this host, as a file that tells its end.
+// A pidfd: a descriptor of a process of this host, which becomes readable when the process ends.
 class ProcessFile {
  public:
   ProcessFile() = default;
@@ -67,16 +69,17 @@ class ProcessFile {
   int file_ = -1;
 };
 
-// A process that this one starts does not keep the connection open when this one is gone.
+// Keeps a descriptor out of child processes, so that a child does not hold the connection open
+// after this process has ended.
 void KeepFromChildren(int file) { fcntl(file, F_SETFD, FD_CLOEXEC); }
 
-// What the reactor has seen, told to whoever polls.
+// An event that the reactor has seen, for the thread that polls.
 struct Readiness {
   enum class Kind : uint8_t { kAccept, kRead, kWrite, kDialed };
   Kind kind;
   uint64_t number;  // of the connection or the acceptor
   boost::system::error_code error;
-  uint64_t attempt = 0;  // kDialed: which
+  uint64_t attempt = 0;  // kDialed: the attempt
 };
 
 struct ReadyList {
@@ -253,7 +256,7 @@ class Sockets final : public Endpoint {
     }
   }
 
-  // At the first of a name's addresses that can be had.
+  // Listens at the first usable address of a name.
   void ListenByTcp(const PeerAddress& wanted) {
     const LookedUp found = options_.look_up(wanted.host);
     if (found.addresses.empty()) {
@@ -311,8 +314,8 @@ class Sockets final : public Endpoint {
       boost::system::error_code error;
       std::ignore = acceptor.socket.accept(connection->socket, error);
       if (error == asio::error::would_block) break;
-      // An error of the connection itself ends with it; one that lasts is not asked about again for
-      // a while.
+      // An error of one connection ends with that connection.  After a persistent error accepting
+      // pauses for a while.
       if (IsOutOfMeans(error) || (error && i + 1 == kAcceptsPerTurn)) {
         acceptor.paused_until = Now() + kAcceptPauseNanoseconds;
         has_deadlines_ = true;
@@ -343,9 +346,10 @@ class Sockets final : public Endpoint {
                            Fields().Add("connections", connections_.size()).text()));
   }
 
-  // ---- who has a place: see budgets.h
+  // ---- admission: see budgets.h
 
-  // Changes what a connection counts as; where there are too many of that kind the oldest goes.
+  // Changes the standing of a connection.  If that standing has no place left, closes its oldest
+  // connection.
   void Admit(Connection& connection, Standing standing) {
     const bool is_guest = standing == Standing::kGuest;
     if (standing != Standing::kNone && standing != Standing::kMember) {
@@ -365,7 +369,8 @@ class Sockets final : public Endpoint {
     Lose(*connection, Fail(Code::kUnavailable, "{}: too many others", connection->peer));
   }
 
-  // A guest that the node has welcomed, or has heard, has more time.
+  // Gives a guest more time after its first frame, and makes it a member when the node has welcomed
+  // it.
   void Promote(Connection& connection) {
     if (connection.standing != Standing::kGuest || connection.stage != Stage::kOpen) return;
     if (connection.is_welcome) {
@@ -377,7 +382,8 @@ class Sockets final : public Endpoint {
     connection.deadline = Now() + options_.budgets.welcome_nanoseconds;
   }
 
-  // What waits for a peer that has dialed is bounded; what this side asked for it wants itself.
+  // Closes a connection with too much waiting output, but only if the peer dialed: if this side
+  // dialed, it asked for its traffic itself.
   void CheckOutput(Connection& connection) {
     if (connection.is_dialer || connection.stage != Stage::kOpen) return;
     const SocketBudgets& budgets = options_.budgets;
@@ -411,7 +417,7 @@ class Sockets final : public Endpoint {
     }
     if (credentials.uid != geteuid()) return false;
     if (connection.process >= 0) close(std::exchange(connection.process, -1));
-    if (credentials.pid > 0) {  // 0: of another container
+    if (credentials.pid > 0) {  // 0: a process in another container
       connection.process = static_cast<int>(syscall(SYS_pidfd_open, credentials.pid, 0));
     }
     return true;
@@ -426,14 +432,15 @@ class Sockets final : public Endpoint {
     return Fail(Code::kAborted, "{}: its process has ended", connection.peer);
   }
 
-  // A process that is silent, or takes its time to end, is looked at again where it is dialed anew.
+  // Keeps the pidfd of a peer whose connection is ending, so that a later dial of its address can
+  // report that the process has ended.
   void KeepProcess(const Connection& connection) {
     const bool was_open = connection.stage == Stage::kOpen || connection.stage == Stage::kEnding;
     if (!connection.is_dialer || !was_open || connection.process < 0) return;
     answered_[connection.dialed] = ProcessFile(fcntl(connection.process, F_DUPFD_CLOEXEC, 0));
   }
 
-  // Whether the process that has last answered at an address has ended, and no other has come.
+  // Returns true, once, if the process that last answered at an address has ended.
   bool HasEnded(const std::string& address) {
     const auto found = answered_.find(address);
     if (found == answered_.end() || !HasExited(found->second.get())) return false;
@@ -441,8 +448,8 @@ class Sockets final : public Endpoint {
     return true;
   }
 
-  // The connection is gone.  Where the peer is a process of this host it is worth a moment to know
-  // whether it is gone as well.
+  // Ends a connection that the peer has closed.  If the peer is a process of this host, waits a
+  // moment to learn whether the process has ended as well.
   void End(Connection& connection) {
     connection.has_ended = true;
     if (HasExited(connection.process)) return Lose(connection, Ended(connection));
@@ -483,7 +490,8 @@ class Sockets final : public Endpoint {
       return Dialed(connection, error, true);
     }
     if (options_.token.empty() && !options_.insecure_network) {
-      // Where a Unix socket is not there yet it may be soon; else no more trying helps.
+      // If an earlier alternative (a Unix socket) failed, the peer may still be starting.
+      // Otherwise another dial is pointless.
       const bool may_come = !is_first;
       if (may_come) {
         return Lose(connection,
@@ -498,11 +506,12 @@ class Sockets final : public Endpoint {
     const asio::ip::address numeric = asio::ip::make_address(address.host, error);
     if (!error) return ConnectByTcp(connection, {numeric, address.port});
     connection.port = address.port;
-    connection.attempt_deadline = 0;  // the dial's own deadline holds
+    connection.attempt_deadline = 0;  // the lookup is bounded by the deadline of the whole dial
     resolver_.Ask(connection.number, address.host);
   }
 
-  // A blocking connect would wait for a place in the queue of a listener that accepts nobody.
+  // Connects without blocking: a blocking connect would wait for a place in the queue of a listener
+  // that accepts nobody.
   static void ConnectByUnix(Connection& connection, const std::string& name,
                             boost::system::error_code* error) {
     const asio::local::stream_protocol::endpoint endpoint(std::string(1, '\0') + name);
@@ -526,7 +535,7 @@ class Sockets final : public Endpoint {
     });
   }
 
-  // The addresses of a name are tried one after the other, before what else the peer is known by.
+  // Dials the addresses of a name one after the other, before the peer's other alternatives.
   void Resolved(const Resolver::Answer& answer) {
     const auto entry = connections_.find(answer.asker);
     if (entry == connections_.end() || entry->second->stage != Stage::kDialing) return;
@@ -540,7 +549,7 @@ class Sockets final : public Endpoint {
   }
 
   void Dialed(Connection& connection, const boost::system::error_code& error, bool is_unix) {
-    if (IsOutOfMeans(error)) {  // for every other address, too
+    if (IsOutOfMeans(error)) {  // the next address would fail in the same way
       return Lose(connection, Fail(Code::kResourceExhausted, "{}: no connection: {}",
                                    connection.peer, error.message()));
     }
@@ -580,7 +589,7 @@ class Sockets final : public Endpoint {
     connection.handshake.emplace(std::move(options), connection.is_dialer);
   }
 
-  // Whether both ends of a TCP connection are this machine's.
+  // Returns true if both ends of a TCP connection are on this machine.
   static bool IsWithinThisHost(const Connection& connection) {
     boost::system::error_code error;
     const auto local = AddressOf(connection.socket.local_endpoint(error));
@@ -599,7 +608,7 @@ class Sockets final : public Endpoint {
     if (connection.has_output()) WriteOn(connection);
     if (connection.handshake->failed()) return Lose(connection, *connection.handshake->failed());
     if (outcome == Outcome::kOver) {
-      // A dialer whose proof is wrong is not told more than this.
+      // A dialer with a wrong proof learns nothing more than this.
       return Lose(connection, Fail(Code::kUnavailable,
                                    "{} has closed the connection before it was "
                                    "open",
@@ -614,13 +623,13 @@ class Sockets final : public Endpoint {
     connection.stage = Stage::kSecuring;
     boost::system::error_code ignored;
     std::ignore = connection.socket.native_non_blocking(true, ignored);
-    connection.adds_body_checks = false;  // each record has a check of its own
+    connection.adds_body_checks = false;  // each TLS record has a tag of its own
     connection.tls.emplace(connection.socket.native_handle(), connection.is_dialer,
                            connection.handshake->TlsKey());
   }
 
   void Secure(Connection& connection, LinkHandler* handler) {
-    if (connection.has_output()) WriteOn(connection);  // the end of the handshake before
+    if (connection.has_output()) WriteOn(connection);  // the end of TensorKV's own handshake
     if (connection.has_output()) return;
     Tls::Step step{};
     try {
@@ -633,7 +642,7 @@ class Sockets final : public Endpoint {
     Open(connection, handler);
   }
 
-  // Both sides are known to each other.
+  // Opens the connection: both sides have proved themselves.
   void Open(Connection& connection, LinkHandler* handler) {
     connection.stage = Stage::kOpen;
     connection.deadline = 0;
@@ -650,7 +659,7 @@ class Sockets final : public Endpoint {
       connection.link = handler->Accepted();
       links_[connection.link] = connections_.at(connection.number);
     }
-    // What came behind the handshake is read at once.
+    // Bytes that followed the handshake are read at once.
     ready_->Add({Readiness::Kind::kRead, connection.number, {}});
   }
 
@@ -674,8 +683,8 @@ class Sockets final : public Endpoint {
                                  });
   }
 
-  // An error ends the connection, also one of this machine alone (no memory, a rule of its firewall), and
-  // shows when it is read, where its end can be told.
+  // Writes the waiting output.  Any error ends the connection, even an error of this machine alone
+  // (no memory, a firewall rule).  The connection is shut down here; the next read reports the end.
   void WriteOn(Connection& connection) {
     const uint64_t before = connection.taken();
     const Outcome outcome = connection.Write();
@@ -695,14 +704,14 @@ class Sockets final : public Endpoint {
     try {
       outcome = connection.Read(handler, &scratch_, kReadBytesPerTurn);
     } catch (const Error& error) {
-      // Not one of the codes that say who is at fault: the peer may be dialed again.
+      // This code does not blame the peer: it may be dialed again.
       const Error reason = Fail(Code::kInvalidArgument, "{}: {}", connection.peer, error.what());
       return Lose(connection, reason);
     }
     if (connection.stage != Stage::kOpen) return;
     Promote(connection);
     if (outcome == Outcome::kOver) return End(connection);
-    // Shared memory has been given back, or is to be.
+    // Reading may have brought lent memory back, or records that give it back to the peer.
     if (connection.lending && connection.has_output()) WriteOn(connection);
     CheckOutput(connection);
     if (connection.stage != Stage::kOpen) return;
@@ -710,7 +719,7 @@ class Sockets final : public Endpoint {
     ready_->Add({Readiness::Kind::kRead, connection.number, {}});
   }
 
-  // After a close: what is left to say is said, then the peer's own close is awaited.
+  // Sends the rest after a close, then waits until the peer closes its side.
   void Linger(Connection& connection) {
     if (connection.Write() == Outcome::kBlocked) return AwaitWrite(connection);
     shutdown(connection.socket.native_handle(), SHUT_WR);
@@ -718,7 +727,8 @@ class Sockets final : public Endpoint {
     Drop(connection);
   }
 
-  // Throws away what the peer still says, a part of it in each call: it may go on saying things.
+  // Throws away input and returns true if the peer has closed the connection.  Bounded in each
+  // call, because the peer may keep sending.
   bool IsClosedByPeer(Connection& connection) {
     for (int i = 0; i < 4; ++i) {
       const ssize_t got =
@@ -737,7 +747,8 @@ class Sockets final : public Endpoint {
     if (connection.link != 0) links_.erase(connection.link);
     boost::system::error_code ignored;
     if (connection.has_lent() && !connection.has_ended) {
-      // The peer may be reading what was lent, however long it has been silent.
+      // The peer may still be reading lent memory, even after a long silence: the connection is
+      // kept until the peer closes it.
       shutdown(connection.socket.native_handle(), SHUT_WR);
       std::ignore = connection.socket.cancel(ignored);
       unclosed_.push_back(connections_.at(connection.number));
@@ -747,11 +758,11 @@ class Sockets final : public Endpoint {
       std::ignore = connection.socket.close(ignored);
     }
     connection.stage = Stage::kLingering;
-    connections_.erase(connection.number);  // the last: it may be the last reference
+    connections_.erase(connection.number);  // the last statement: this may be the last reference
   }
 
-  // Of a peer that does not read: the kernel forgets what is still to be sent, too, instead of
-  // trying on for minutes.
+  // Makes the close of a connection to a peer that does not read immediate.  Otherwise the kernel
+  // would retry unsent bytes for minutes.
   static void Abort(Connection& connection) {
     if (connection.is_unix || !connection.has_output()) return;
     const linger at_once{1, 0};
@@ -769,7 +780,7 @@ class Sockets final : public Endpoint {
     Drop(connection);
   }
 
-  // What a connection has been too late with; null: nothing.
+  // Returns the reason why a connection has timed out; null: it has not.
   const char* Lateness(const Connection& connection, int64_t now) const {
     const bool is_stuck = connection.stage == Stage::kOpen && !connection.is_dialer &&
                           connection.blocked_since != 0 &&
@@ -783,7 +794,7 @@ class Sockets final : public Endpoint {
     return "no answer";
   }
 
-  // A peer that does not read holds up what waits for it.
+  // Reports a peer that does not read, because output waits for it.
   void TellStand(Connection& connection, int64_t now) const {
     constexpr int64_t kStepMax = 60'000'000'000;
     if (connection.stage != Stage::kOpen || connection.blocked_since == 0) {
@@ -805,7 +816,7 @@ class Sockets final : public Endpoint {
         Format("still waiting {:.0f} s for {} to read: {}", seconds, Escaped(who), fields.text()));
   }
 
-  // The address that is being dialed gives no sign, and there is another.
+  // Returns true if the address being dialed has not answered in time and there is another.
   static bool IsToTryNext(const Connection& connection, int64_t now) {
     return connection.stage == Stage::kDialing && connection.attempt_deadline != 0 &&
            connection.attempt_deadline <= now && !connection.alternatives.empty();
@@ -896,18 +907,21 @@ class Sockets final : public Endpoint {
   const std::string host_;
   std::string address_;
   std::deque<Acceptor> acceptors_;
-  int64_t accept_quiet_ = 0;        // how long failures to accept are not told after the last one
-  int64_t accept_quiet_until_ = 0;  // when the next one may be told
+  int64_t accept_quiet_ = 0;        // the pause after the last report of a failed accept
+  int64_t accept_quiet_until_ = 0;  // when the next failure may be reported
   uint64_t last_number_ = 0;
   std::map<uint64_t, std::shared_ptr<Connection>> connections_;  // by number
   std::map<uint64_t, std::shared_ptr<Connection>> links_;        // by the user's name
-  std::vector<std::shared_ptr<Connection>> unclosed_;  // by their peers, which have lent memory
-  std::array<ptrdiff_t, 5> counts_{};                  // of connections, by standing
-  std::deque<std::pair<uint64_t, Error>> failed_;      // that the handler is still to be told
-  std::map<uint64_t, TrafficStats> lost_traffic_;      // of those links
-  std::map<std::string, ProcessFile> answered_;        // by address: whose connection is gone
+  // Closed here; their peers may still read lent memory.
+  std::vector<std::shared_ptr<Connection>> unclosed_;
+  std::array<ptrdiff_t, 5> counts_{};              // number of connections of each standing
+  std::deque<std::pair<uint64_t, Error>> failed_;  // lost links not yet reported to the handler
+  std::map<uint64_t, TrafficStats> lost_traffic_;  // of the links in failed_
+  // By address: processes whose connections have ended.
+  std::map<std::string, ProcessFile> answered_;
   std::vector<std::byte> scratch_;
-  std::atomic<bool> has_deadlines_{false};  // somewhere: time is looked at more often
+  // Some connection or acceptor has one: Wait returns more often.
+  std::atomic<bool> has_deadlines_{false};
   int64_t next_check_ = 0;
 };
 
@@ -916,7 +930,7 @@ class Sockets final : public Endpoint {
 std::unique_ptr<Endpoint> OpenSockets(SocketOptions options) {
   try {
     return std::make_unique<Sockets>(std::move(options));
-  } catch (const boost::system::system_error& error) {  // of the reactor, before it listens
+  } catch (const boost::system::system_error& error) {  // from the reactor's creation
     throw Fail(Code::kResourceExhausted, "sockets: {}", error.code().message());
   }
 }

@@ -1,7 +1,8 @@
 // The transport between processes: TCP, and Unix sockets on one host.
 //
-// Bodies are received straight into the memory that the receiver names, and sent from where they
-// lie.  Nothing of a peer is read before it has proved that it belongs to the job (handshake.h).
+// Bodies are received directly into the memory that the receiver names, and sent directly from
+// their memory.  Nothing from a peer is interpreted, apart from the handshake, before the peer has
+// proved that it belongs to the job (handshake.h).
 
 #pragma once
 
@@ -18,21 +19,22 @@
 namespace tkv {
 
 struct SocketOptions : EndpointOptions {
-  // `listen`: "unix" an abstract socket of a fresh name, "tcp:HOST:PORT" (port 0: any that is free;
-  // of a name's addresses the first that can be had).
+  // Forms of `listen`: "unix" is an abstract socket with a fresh name.  "tcp:HOST:PORT" is a TCP
+  // port; port 0 is any free one.  If HOST is a name, its first usable address is taken.
   uint32_t version = kProtocolVersion;
-  bool use_unix = true;  // where a peer can be reached by it
-  // On one host large bodies travel through shared memory (lending.h): from the arena, if there is
-  // one, and from those of others in any case.
+  bool use_unix = true;  // prefer Unix sockets to peers of this host
+  // Send large bodies through shared memory on one host (lending.h).  This process lends from its
+  // arena, if it has one, and reads from those of others in any case.
   bool share_memory = true;
   SocketBudgets budgets;
   LookUp look_up = LookUpBySystem;
 };
 
-//   blocks  until the system has looked up the names to listen at; nothing later blocks
-//   throws  kInvalidArgument  an address that is none, or TCP without a token
+// Opens the endpoint of a process and listens.
+//   blocks  until the system has looked up the names at which to listen; nothing blocks later
+//   throws  kInvalidArgument  malformed address, or TCP without a token
 //           kAlreadyExists    the port is taken
-//           kUnavailable      what the system says
+//           kUnavailable      another error of the system
 std::unique_ptr<Endpoint> OpenSockets(SocketOptions options);
 
 }  // namespace tkv

@@ -15,16 +15,17 @@
 namespace tkv {
 namespace {
 
-// Text of another process, as it may be shown.
+// Returns text of another process with control characters replaced, so that it is safe to show.
 std::string Printable(std::string text) {
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
   return text;
 }
 
-// From the system: a generator of our own would have to be seeded from there, at each start.
+// Fills bytes from the system.  A generator of our own would need a seed from the system at each
+// start.
 void FillRandom(std::span<uint8_t> bytes) {
-  constexpr size_t kOnceMax = 256;  // more needs another call
+  constexpr size_t kOnceMax = 256;  // the limit of getentropy
   for (size_t begin = 0; begin < bytes.size(); begin += kOnceMax) {
     if (getentropy(bytes.data() + begin, std::min(kOnceMax, bytes.size() - begin)) != 0) {
       throw Fail(Code::kInternal, "the system has no random numbers");
@@ -119,7 +120,7 @@ void Handshake::OnText() {
   const std::string text = Printable(bytes);
   const bool speak_alike = peer_.version == options_.version;
   if ((peer_.flags & Greeting::kRefused) != 0) {
-    // Whoever refuses may be too old to say what it is and what to do.
+    // A peer of another version may be too old to name both versions and the remedy.
     failed_ = speak_alike ? Error(static_cast<Code>(peer_.code), text)
                           : Error(Code::kFailedPrecondition, Differs(options_.peer));
     return;
@@ -162,7 +163,8 @@ void Handshake::OnProof() {
   if (CRYPTO_memcmp(proof.data(), expected.data(), kProofBytes) != 0) {
     failed_ = Fail(Code::kUnauthenticated, "{} ({}) has another token than this {}", peer_who_,
                    options_.peer, options_.who);
-    if (!is_dialer_) output_ = std::string(kProofBytes, '\0');  // says no to a dialer that waits
+    // Rejects a dialer, which waits for a proof.
+    if (!is_dialer_) output_ = std::string(kProofBytes, '\0');
     return;
   }
   if (!is_dialer_) output_ += Proof(false);
@@ -182,7 +184,7 @@ void Handshake::Refuse(Code code, const std::string& reason) {
   output_ += text;
 }
 
-// Where one side wants TLS and the other has it off.
+// Returns the reason if one side wants TLS and the other has it off.
 std::optional<std::string> Handshake::WhyNoTls() const {
   const std::string peer = Format("{} ({})", peer_who_, options_.peer);
   const bool peer_can = (peer_.flags & Greeting::kCanTls) != 0;
@@ -193,7 +195,8 @@ std::optional<std::string> Handshake::WhyNoTls() const {
                 is_ours ? options_.who : peer, is_ours ? peer : options_.who);
 }
 
-// What only who knows the token can compute, of this connection and for this purpose alone.
+// Returns a hash that only processes with the token can compute, valid for this connection and this
+// purpose alone.
 std::string Handshake::Keyed(std::string_view purpose) const {
   std::string text(purpose);
   text += is_dialer_ ? sent_greeting_ : peer_greeting_;

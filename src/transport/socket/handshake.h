@@ -1,16 +1,16 @@
-// What two processes say to each other before anything else is read: who they are, which version
-// they speak, and that both know the secret of the job.
+// The handshake of two processes, before anything else is read.  They exchange their names and
+// protocol versions, and prove that both know the secret of the job.
 //
 //   dialer                         acceptor
 //   Greeting(nonce, who)      ->
 //                             <-   Greeting(nonce, who), or a refusal with its reason
-//   Proof                     ->                        only where there is a token
+//   Proof                     ->                        only if there is a token
 //                             <-   Proof
 //
-// Where both can and one of them wants it, TLS follows (tls.h).
+// If both sides can use TLS and one of them wants it, TLS follows (tls.h).
 //
-// A proof is HMAC-SHA256 with the token over the role of who proves and both greetings, so that it
-// is good for this connection and this direction alone (RFC 2104; the exchange is that of mutual
+// A proof is HMAC-SHA256, keyed with the token, over the role of the prover and both greetings.  So
+// a proof is valid only for this connection and this direction (RFC 2104; the exchange is mutual
 // challenge and response, ISO/IEC 9798-4).  The layout of the greeting is the same in all versions.
 
 #pragma once
@@ -47,9 +47,10 @@ struct Greeting {                                 // wire layout of all versions
   uint32_t magic = kMagic;
   uint32_t version = kProtocolVersion;
   uint8_t flags = 0;
-  uint8_t code = 0;                    // kRefused: of the error
-  uint16_t text_bytes = 0;             // who speaks, or why it refuses; follows
-  uint32_t package = PackageNumber();  // of the sender; 0 in version 1
+  uint8_t code = 0;  // kRefused: the code of the error
+  // Bytes of the text that follows: the sender's name, or its reason to refuse.
+  uint16_t text_bytes = 0;
+  uint32_t package = PackageNumber();  // package of the sender; 0 in version 1
   std::array<uint8_t, 16> nonce{};
 };
 static_assert(sizeof(Greeting) == 32);
@@ -59,29 +60,31 @@ inline constexpr size_t kProofBytes = 32;
 struct HandshakeOptions {
   std::string who;  // "worker 2"
   std::string token;
-  bool is_trusted = false;  // the connection needs no token: a Unix socket of the same user, or the
-                            // user has said so
+  // The connection needs no token: a Unix socket of the same user, or the user allows it.
+  bool is_trusted = false;
   uint32_t version = kProtocolVersion;
-  std::string peer;  // where the other side is, for errors
+  std::string peer;  // address of the other side, for errors
   bool can_tls = false, wants_tls = false;
 };
 
-// One side of one connection: bytes in, bytes out.  No sockets.
+// The handshake of one side of a connection: bytes in, bytes out.  Uses no sockets.
 class Handshake {
  public:
   Handshake(HandshakeOptions options, bool is_dialer);
 
-  // What has to be sent now.
+  // Returns the bytes to send now, once.
   std::string TakeOutput() { return std::exchange(output_, {}); }
-  // How many bytes more are needed before it can go on; 0 when it is done.
+  // Returns how many more bytes are needed before the handshake can continue; 0 when it has ended.
   size_t wanted() const;
   void Receive(std::string_view bytes);
   bool done() const { return stage_ == Stage::kDone; }
   const std::string& peer_who() const { return peer_who_; }
-  // When it is done: whether TLS follows, and the key of both sides for it.
+  // Valid after done(): returns true if TLS follows.  TlsKey returns the key that both sides use
+  // for it.
   bool uses_tls() const { return options_.wants_tls || (peer_.flags & Greeting::kWantsTls) != 0; }
   std::string TlsKey() const { return Keyed("tkv tls\n"); }
-  // Why it has failed, for the user of this process.  Output may have to be sent all the same.
+  // Returns the error for this process's user if the handshake has failed.  Output may still have
+  // to be sent, because it tells the peer.
   const std::optional<Error>& failed() const { return failed_; }
 
  private:

@@ -10,11 +10,11 @@
 namespace tkv {
 namespace {
 
-// Bodies that have been copied and are not taken yet.  Few, so that they are still in the cache
-// when they are taken; one may be larger.
+// Limit of bytes copied into the arena and not given back yet.  The limit is small so that the
+// bytes are still in the cache when the peer reads them.  A single body may be larger.
 constexpr size_t kStagedBytesMax = size_t{4} << 20;
 
-constexpr uint64_t kAlignment = 64;  // of what kernels read
+constexpr uint64_t kAlignment = 64;  // of arrays that compute kernels read
 
 std::string ToBytes(const LendRecord& record) {
   return {reinterpret_cast<const char*>(&record), sizeof(record)};
@@ -37,7 +37,7 @@ Lending::Offer Lending::Lend(Frame* frame) {
   }
   Lent lent;
   lent.body = std::move(frame->bodies[0]);
-  // A value that is sent to several at once is lent to each of them by itself.
+  // A value in the arena that is sent to several peers is lent to each of them without a copy.
   const bool is_there = arena_->Contains(lent.body.data);
   if (!is_there) {
     const auto not_lent = [&](Offer offer) {

@@ -78,7 +78,7 @@ class Pair : public ::testing::Test {
     }
     return condition();
   }
-  // Bodies are lent from here on, both ways.
+  // From here on bodies are lent in both directions.
   void Connect() {
     client_.endpoint->Dial(7, server_.endpoint->address());
     ASSERT_TRUE(Until([&] { return !client_.handler.opened.empty(); }));
@@ -140,7 +140,7 @@ TEST_F(Pair, WhatASilentPeerMayStillReadIsNotUsedAgain) {
   server_.endpoint->Close(101);
   const auto begin = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(1500)) {
-    server_.endpoint->Poll(&server_.handler, 16);  // its patience with the client ends here
+    server_.endpoint->Poll(&server_.handler, 16);  // the server's deadline for the client ends here
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   EXPECT_FALSE(value.unique());
@@ -148,7 +148,7 @@ TEST_F(Pair, WhatASilentPeerMayStillReadIsNotUsedAgain) {
   EXPECT_TRUE(Until([&] { return value.unique(); })) << "the client has closed it";
 }
 
-// What is sent as the head of a small frame goes out as it is.
+// Bytes sent as the head of a small frame leave unchanged.
 TEST_F(Pair, AFrameOfSeveralBodiesCannotBeLent) {
   Connect();
   LendRecord record;

@@ -1,5 +1,5 @@
-// Looks host names up on threads of their own, because the system's call may block for as long as
-// it likes and cannot be cancelled.  Nobody waits for such a thread, its owner's end neither.
+// Looks up host names on separate threads, because the system's call may block for any time and
+// cannot be cancelled.  Nothing waits for these threads, not even the resolver's destructor.
 
 #pragma once
 
@@ -13,16 +13,16 @@
 namespace tkv {
 
 struct LookedUp {
-  std::vector<std::string> addresses;  // in digits, the best first
-  std::string error;                   // why there are none
+  std::vector<std::string> addresses;  // numeric, the best first
+  std::string error;                   // the reason why there are none
 };
 using LookUp = std::function<LookedUp(const std::string& host)>;
 
-// Asks the system.
-//   blocks  as long as the system likes
+// Looks up a host with the system's resolver.
+//   blocks  as long as the system takes
 LookedUp LookUpBySystem(const std::string& host);
 
-// Used by one thread.
+// A resolver of host names.  Used by one thread.
 class Resolver {
  public:
   struct Answer {
@@ -30,13 +30,14 @@ class Resolver {
     LookedUp found;
   };
 
-  // `wake` is called on another thread when there is something to take, until the resolver ends.
+  // Calls `wake` on another thread when answers are ready, until the resolver ends.
   Resolver(LookUp look_up, std::function<void()> wake);
   ~Resolver();
   Resolver(const Resolver&) = delete;
   Resolver& operator=(const Resolver&) = delete;
 
-  // One thread for each host: whoever asks while one is at it shares its answer.
+  // Starts a lookup on a thread of its own.  If one for the same host is running, shares its
+  // answer.
   void Ask(uint64_t asker, const std::string& host);
   std::vector<Answer> TakeAnswers();
 

@@ -156,7 +156,7 @@ TEST(Sockets, AnotherVersionIsRefusedInBothDirections) {
   }
 }
 
-// Somebody who is no TensorKV at all.
+// A peer that does not speak TensorKV's protocol.
 class Stranger {
  public:
   explicit Stranger(const std::string& address) : socket_(context_) {
@@ -197,7 +197,7 @@ TEST(Sockets, GarbageAndSilenceEndTheConnectionAndNothingElse) {
   EXPECT_EQ(server.handler.accepted.size(), 1U);
 }
 
-// Passes on what a dialer says, bits of one byte of it changed, and what it is answered.
+// A relay between a dialer and an acceptor that changes bits of one byte from the dialer.
 class Relay {
  public:
   Relay(const std::string& to, size_t changed, char bits = 4)
@@ -214,7 +214,7 @@ class Relay {
   std::string address() const {
     return Format("tcp:127.0.0.1:{}", acceptor_.local_endpoint().port());
   }
-  // What the dialer has said; when both sides have closed.
+  // Returns the dialer's bytes when both sides have closed.
   const std::string& heard() {
     if (thread_.joinable()) thread_.join();
     return heard_;
@@ -294,7 +294,7 @@ SocketOptions WithTls(SocketOptions options, UseTls tls) {
 
 TEST(Sockets, TlsHidesWhatTravelsAndIsCounted) {
   for (const UseTls client_tls : {UseTls::kAlways, UseTls::kBetweenHosts}) {
-    // It is enough that one side wants it.
+    // TLS is used if one side wants it.
     Side server(WithTls(Options("server 0", "secret", {"tcp:127.0.0.1:0"}), UseTls::kAlways));
     std::vector<std::byte> value(200'000, std::byte{'v'}), landed(value.size());
     server.handler.land = {{landed.data(), landed.size(), nullptr}};
@@ -356,13 +356,13 @@ TEST(Sockets, NobodyBetweenCanTakeTlsAway) {
   EXPECT_TRUE(server.handler.accepted.empty());
 }
 
-// With OpenSSL itself on the other side: records are those of TLS 1.3, in both directions.
+// OpenSSL itself is the other side: the records are those of TLS 1.3, in both directions.
 TEST(Tls, IsThatOfOpenSsl) {
   static const std::string key(Tls::kKeyBytes, 'k');
   for (const bool dials : {true, false}) {
     int sockets[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets), 0);
-    Tls ours(sockets[0], dials, key, 2);  // records by one key
+    Tls ours(sockets[0], dials, key, 2);  // records per key
     const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context(SSL_CTX_new(TLS_method()),
                                                                SSL_CTX_free);
     const auto session_of = [](SSL* ssl) {
@@ -404,8 +404,8 @@ TEST(Tls, IsThatOfOpenSsl) {
     ASSERT_TRUE(is_done && SSL_is_init_finished(theirs.get()));
     std::string said, heard;
     for (int i = 0; i < 40'000; ++i) said += static_cast<char>(i % 251);
-    // Ours in pieces of all sizes, theirs in records of 7,000 bytes; each read in odd portions, and
-    // with new keys again and again.
+    // Our side sends pieces of all sizes, OpenSSL records of 7,000 bytes.  Both are read in odd
+    // portions, with frequent key updates.
     std::vector<iovec> pieces;
     for (size_t at = 0; at < said.size();) {
       const size_t part = std::min(said.size() - at, at % 5'000 + 1);
@@ -438,7 +438,7 @@ TEST(Tls, IsThatOfOpenSsl) {
   }
 }
 
-// A connection by TCP within this host.
+// A TCP connection within this host.
 std::array<int, 2> TcpPair() {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -465,7 +465,8 @@ bool ShakeBoth(Tls* dialer, Tls* acceptor) {
   return !dials && !accepts;
 }
 
-// Whatever the bytes are in, what one call takes from the socket is bounded, and nothing is lost.
+// Each call takes a bounded number of bytes from the socket, for any division into records, and no
+// byte is lost.
 TEST(Tls, OneCallTakesNoMoreThanItsShareOfSmallRecords) {
   const auto [there, here] = TcpPair();
   const std::string key(Tls::kKeyBytes, 'k');
@@ -543,14 +544,14 @@ TEST(Tls, IsTheKernelsToSealWhereItHasIt) {
   for (const int one : {there, here}) close(one);
 }
 
-// Wherever a bit is changed, in the handshakes or in a record: nothing is taken for what was sent.
+// If any bit of the handshakes or of a record is changed, the receiver accepts no wrong value.
 TEST(Sockets, AChangedBitOfAConnectionByTlsEndsIt) {
   std::vector<std::byte> value(2000, std::byte{7}), landed(value.size());
   for (size_t at = 0; at < 2400; at += 47) {
     SocketOptions options =
         WithTls(Options("server 0", "secret", {"tcp:127.0.0.1:0"}), UseTls::kAlways);
     options.budgets.handshake_nanoseconds = 200'000'000;
-    options.budgets.hello_nanoseconds = 200'000'000;  // a record that never comes to its end
+    options.budgets.hello_nanoseconds = 200'000'000;  // for a record that never ends
     Side server(options);
     server.handler.land = {{landed.data(), landed.size(), nullptr}};
     const Relay relay(server.endpoint->address(), at);
@@ -584,10 +585,10 @@ TEST(Sockets, AReplayedProofIsNoProof) {
   ASSERT_TRUE(acceptor.done());
   Side nobody(Options("nobody", ""));
   Stranger thief(server.endpoint->address());
-  thief.Say(greeting + proof);  // of another connection
+  thief.Say(greeting + proof);  // the proof of another connection
   EXPECT_TRUE(Until(&server, &nobody, [&] { return thief.is_closed(); }));
   EXPECT_TRUE(server.handler.accepted.empty());
-  // Nor is the acceptor's own proof one of the dialer's.
+  // The acceptor's own proof is not valid as the dialer's either.
   Handshake reflected({"server 0", "secret", false, kProtocolVersion, ""}, false);
   reflected.Receive(greeting.substr(0, sizeof(Greeting)));
   reflected.Receive(greeting.substr(sizeof(Greeting)));
@@ -599,7 +600,8 @@ TEST(Sockets, AReplayedProofIsNoProof) {
 TEST(Sockets, ManyStrangersLeaveRoomForAPeer) {
   SocketOptions options = Options("server 0", "secret", {"tcp:127.0.0.1:0"});
   options.budgets.strangers_max = 8;
-  options.budgets.handshake_nanoseconds = 600'000'000'000;  // it is their number that ends them
+  // So that their number ends them, not their time.
+  options.budgets.handshake_nanoseconds = 600'000'000'000;
   Side server(options);
   Side client(Options("worker 1", "secret"));
   std::vector<std::unique_ptr<Stranger>> crowd;
@@ -623,7 +625,7 @@ TEST(Sockets, WhatWaitsForAPeerThatDoesNotReadIsBounded) {
     SocketOptions options = Options("server 0", "secret", {"tcp:127.0.0.1:0"});
     options.budgets.head_bytes_max = size_t{1} << 20;
     options.budgets.body_bytes_max = size_t{4} << 20;
-    options.budgets.unread_nanoseconds = 600'000'000'000;  // it is the bytes that end it
+    options.budgets.unread_nanoseconds = 600'000'000'000;  // so that the bytes end it, not the time
     Side server(options);
     Side client(Options("worker 1", "secret"));
     client.endpoint->Dial(1, server.endpoint->address());
@@ -647,9 +649,9 @@ TEST(Sockets, WhatWaitsForAPeerThatDoesNotReadIsBounded) {
   }
 }
 
-// ---- nothing that an endpoint does blocks
+// ---- no call of an endpoint blocks
 
-// Whether f ends within a while; where it does not the test program has to be ended.
+// Returns true if f ends within a while.  If it does not, the caller has to end the test program.
 bool EndsSoon(const std::function<void()>& f) {
   std::packaged_task<void()> task(f);
   std::future<void> ended = task.get_future();
@@ -745,7 +747,7 @@ TEST(Sockets, EveryAddressOfANameIsDialed) {
 TEST(Sockets, AnAddressThatGivesNoSignDoesNotKeepFromTheNext) {
   Side server(Options("server 0", "secret", {"tcp:127.0.0.1:0"}));
   const uint16_t port = ParseAddresses(server.endpoint->address()).front().port;
-  // A listener whose queue is full drops what knocks: connect goes on trying.
+  // A listener with a full queue drops connection requests, so connect keeps retrying.
   asio::io_context context;
   asio::ip::tcp::acceptor silent(context);
   silent.open(asio::ip::tcp::v4());
@@ -771,7 +773,7 @@ TEST(Sockets, AnAddressThatGivesNoSignDoesNotKeepFromTheNext) {
 
 TEST(Sockets, OfANameTheFirstAddressThatCanBeHadIsListenedAt) {
   SocketOptions options = Options("server 0", "secret", {"tcp:a.name:0"});
-  options.look_up = Names({"192.0.2.1", "127.0.0.1"});  // the first is of no machine (RFC 5737)
+  options.look_up = Names({"192.0.2.1", "127.0.0.1"});  // no machine has the first (RFC 5737)
   Side server(options);
   EXPECT_EQ(ParseAddresses(server.endpoint->address()).front().host, "127.0.0.1");
   options.look_up = [](const std::string&) { return LookedUp{{}, "no such name"}; };
@@ -783,7 +785,7 @@ TEST(Sockets, OfANameTheFirstAddressThatCanBeHadIsListenedAt) {
   }
 }
 
-// From now on a system call of this process fails so; for a child that is about to end.
+// Makes a system call fail with an error from now on.  Call it in a child that is about to end.
 bool MakeFail(int call, int error) {
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -796,7 +798,7 @@ bool MakeFail(int call, int error) {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-// How often an endpoint wakes in half a second while it cannot accept who knocks.
+// Returns how often an endpoint wakes in half a second while it cannot accept a waiting connection.
 int WakesWhileAcceptFails(int error) {
   Side server(Options("server 0", "", {"unix"}));
   Side client(Options("worker 1", ""));
@@ -823,7 +825,7 @@ TEST(Sockets, WhereTheSystemCannotAcceptTheEndpointSleeps) {
   }
 }
 
-// Whether a connection that this system cannot write to is told to be lost.
+// Returns true if the endpoint reports the loss of a connection to which this system cannot write.
 int IsToldWhereWritesFail(const char* where, int error) {
   Side server(Options("server 0", "secret", {where}));
   Side client(Options("worker 1", "secret"));
@@ -859,7 +861,7 @@ TEST(Sockets, AConnectionThatIsCutIsTold) {
   EXPECT_EQ(server.handler.closed[0].second.code(), Code::kUnavailable);
 }
 
-// A process that serves at a Unix socket until it is killed, and where.
+// A process that serves at a Unix socket until it is killed, and its address.
 std::pair<pid_t, std::string> ServingChild() {
   int pipes[2];
   if (pipe(pipes) != 0) return {-1, ""};
@@ -892,7 +894,7 @@ TEST(Sockets, AProcessThatEndsAfterItsConnectionIsKnownToHaveWhenItIsDialedAgain
   client.endpoint->Close(1);  // because it is silent
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  for (const Code expected : {Code::kAborted, Code::kUnavailable}) {  // which is told once
+  for (const Code expected : {Code::kAborted, Code::kUnavailable}) {  // the end is reported once
     client.handler.closed.clear();
     client.endpoint->Dial(2, address);
     ASSERT_TRUE(Until(&client, &nobody, [&] { return client.handler.closed.size() == 1; }));

@@ -24,18 +24,19 @@ namespace {
 constexpr const char* kIdentity = "tkv";
 constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
 constexpr std::array<unsigned char, 2> kCipherId = {0x13, 0x01};
-constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;  // of what is sent in one
+constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;  // plain bytes in one record
 constexpr size_t kHeaderBytes = SSL3_RT_HEADER_LENGTH, kTagBytes = EVP_GCM_TLS_TAG_LEN;
-constexpr size_t kAddedBytes = 1 + kTagBytes;  // to what is encrypted: its type, and its check
+constexpr size_t kAddedBytes = 1 + kTagBytes;  // added to the plain bytes: the type and the tag
 // "From the next record on I use the next key; you need not" (RFC 8446, 4.6.3).
 constexpr std::array<unsigned char, 5> kKeyUpdate = {24, 0, 0, 1, 0};
 constexpr size_t kCipherKeyBytes = 16, kNonceBytes = 12;
-constexpr size_t kSealedPerTurn = 16 * kRecordBytes;  // before the socket is asked to take some
+constexpr size_t kSealedPerTurn = 16 * kRecordBytes;  // before the socket has to take some
 constexpr size_t kReceivedPerTurn = size_t{1} << 20;
 constexpr size_t kReceivedAtOnce = size_t{256} << 10;
 
-// No file of the machine's decides how things are computed, and none is read at each start.  What a
-// thread still uses while the process ends is not taken down.
+// Reads no configuration file, so that no file of the machine changes how things are computed.
+// OpenSSL's state is not destroyed at exit, because a thread may still use it while the process
+// ends.
 void StartOpenSsl() {
   OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, nullptr);
 }
@@ -47,7 +48,8 @@ std::string LastError() {
   return reason != nullptr ? reason : "the connection has ended";
 }
 
-// The key as OpenSSL wants one that is no ticket of an earlier connection.
+// Returns the key in the form of an external pre-shared key, not of a ticket from an earlier
+// connection.
 SSL_SESSION* SessionOf(SSL* ssl, const std::string& key) {
   const SSL_CIPHER* const cipher = SSL_CIPHER_find(ssl, kCipherId.data());
   SSL_SESSION* const session = SSL_SESSION_new();
@@ -62,10 +64,10 @@ SSL_SESSION* SessionOf(SSL* ssl, const std::string& key) {
   return session;
 }
 
-// What is known of a connection while it is made.
+// The secrets of a connection during its TLS handshake.
 struct Secrets {
-  std::string key;                 // of both sides, from the start
-  std::string dialers, acceptors;  // of what they send
+  std::string key;                 // the pre-shared key of both sides
+  std::string dialers, acceptors;  // secrets of the traffic that each side sends
 };
 
 Secrets* SecretsOf(const SSL* ssl) { return static_cast<Secrets*>(SSL_get_app_data(ssl)); }
@@ -85,10 +87,11 @@ int FindKey(SSL* ssl, const unsigned char* id, size_t id_bytes, SSL_SESSION** se
   return 1;
 }
 
-// The secrets of both directions, as OpenSSL writes them for tools that look at what travels.
+// Stores the traffic secret of one direction.  OpenSSL reports it in the format of its key log,
+// which is meant for network analyzers.
 void NoteSecret(const SSL* ssl, const char* line);
 
-// What all connections share; lives as long as the process.
+// Returns the OpenSSL context that all connections share; it lives as long as the process.
 SSL_CTX* Shared() {
   static SSL_CTX* const shared = [] {
     StartOpenSsl();
@@ -100,9 +103,9 @@ SSL_CTX* Shared() {
     SSL_CTX_set_psk_use_session_callback(made, UseKey);
     SSL_CTX_set_psk_find_session_callback(made, FindKey);
     SSL_CTX_set_session_cache_mode(made, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_num_tickets(made, 0);  // nothing comes after the handshake that is not data
+    SSL_CTX_set_num_tickets(made, 0);  // after the handshake only data follows
     SSL_CTX_set_options(made, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF);
-#if OPENSSL_VERSION_NUMBER < 0x30200000L  // later ones would have the kernel open records, too
+#if OPENSSL_VERSION_NUMBER < 0x30200000L  // later versions would let the kernel decrypt, too
     SSL_CTX_set_options(made, SSL_OP_ENABLE_KTLS);
 #endif
     SSL_CTX_set_keylog_callback(made, NoteSecret);
@@ -136,7 +139,8 @@ struct Tls::Making {
   SSL* ssl = nullptr;
 };
 
-// Encrypts or decrypts the records of one direction, in their order (RFC 8446, 5.2 and 5.3).
+// A key that encrypts or decrypts the records of one direction, in their order (RFC 8446, 5.2 and
+// 5.3).
 class Tls::Key {
  public:
   Key(std::string secret, bool seals)
@@ -149,13 +153,13 @@ class Tls::Key {
   Key(const Key&) = delete;
   Key& operator=(const Key&) = delete;
 
-  uint64_t number() const { return number_; }  // of records by this key
-  // The next key, with which the next record begins (RFC 8446, 7.2).
+  uint64_t number() const { return number_; }  // records so far by this key
+  // Replaces the key by its successor, which the next record uses (RFC 8446, 7.2).
   bool Renew() {
     secret_ = Expand("traffic upd", secret_.size());
     return Start();
   }
-  // A record is a Begin, what is in it with the type behind it, and an End.
+  // Begins a record.  The caller then adds the content and the type behind it, and calls End.
   bool Begin(const std::byte* header) {
     std::array<unsigned char, kNonceBytes> nonce = nonce_;
     for (size_t i = 0; i < sizeof(number_); ++i) {
@@ -172,7 +176,7 @@ class Tls::Key {
     return EVP_CipherUpdate(context_, static_cast<unsigned char*>(to), &bytes,
                             static_cast<const unsigned char*>(from), static_cast<int>(count)) == 1;
   }
-  // Writes the record's check, or compares it.
+  // Ends a record: writes the tag, or compares it.  Returns false if the tag is wrong.
   bool End(std::byte* tag) {
     const auto control = [&](int what) {
       return EVP_CIPHER_CTX_ctrl(context_, what, static_cast<int>(kTagBytes), tag) == 1;
@@ -193,7 +197,7 @@ class Tls::Key {
                              reinterpret_cast<const unsigned char*>(key.data()), nullptr,
                              seals_ ? 1 : 0) == 1;
   }
-  // HKDF-Expand-Label of an empty context (RFC 8446, 7.1), of no more than a hash is long.
+  // Returns HKDF-Expand-Label with an empty context (RFC 8446, 7.1); `bytes` is at most one hash.
   std::string Expand(const std::string& label, size_t bytes) const {
     std::string info;
     info += static_cast<char>(bytes >> 8);
@@ -209,7 +213,7 @@ class Tls::Key {
   EVP_CIPHER_CTX* const context_;
   const bool seals_;
   std::array<unsigned char, kNonceBytes> nonce_{};
-  uint64_t number_ = 0;  // of the record
+  uint64_t number_ = 0;  // of the next record
 };
 
 Tls::Tls(int socket, bool is_dialer, std::string key, uint64_t records_max)
@@ -232,7 +236,7 @@ Tls::~Tls() = default;
 
 Tls::Step Tls::Shake() {
   SSL* const ssl = making_->ssl;
-  const WithoutWriteSignals guard;  // OpenSSL's own writes do not say MSG_NOSIGNAL
+  const WithoutWriteSignals guard;  // OpenSSL's writes do not set MSG_NOSIGNAL
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl);
   if (result != 1) {
@@ -241,7 +245,7 @@ Tls::Step Tls::Shake() {
     if (error == SSL_ERROR_WANT_WRITE) return Step::kWrites;
     throw Fail(Code::kUnavailable, "TLS: {}", LastError());
   }
-  // Without reading ahead: what has come behind the handshake is in the socket.
+  // OpenSSL does not read ahead: bytes that follow the handshake are still in the socket.
   const auto& [key, dialers, acceptors] = making_->secrets;
   const bool is_known = SSL_session_reused(ssl) == 1 && !dialers.empty() && !acceptors.empty() &&
                         SSL_get_current_cipher(ssl) == SSL_CIPHER_find(ssl, kCipherId.data());
@@ -289,7 +293,7 @@ ssize_t Tls::Send(const std::vector<iovec>& pieces) {
       end(SSL3_RT_HANDSHAKE);
       is_good &= seals_->Renew();
     }
-    size_t rest = std::min(left, kRecordBytes);  // of the record
+    size_t rest = std::min(left, kRecordBytes);  // left of the record
     begin(rest);
     left -= rest;
     while (rest > 0) {
@@ -304,7 +308,7 @@ ssize_t Tls::Send(const std::vector<iovec>& pieces) {
     }
     end(SSL3_RT_APPLICATION_DATA);
   }
-  if (!is_good) {  // the peer cannot make sense of what would follow
+  if (!is_good) {  // the peer could not decrypt anything after this
     shutdown(socket_, SHUT_RDWR);
     errno = EPIPE;
     return -1;
@@ -322,13 +326,13 @@ ssize_t Tls::Flush() {
     sent_ += static_cast<size_t>(sent);
     flushed += static_cast<size_t>(sent);
   }
-  sealed_.reset();  // who is idle has none
+  sealed_.reset();  // an idle connection keeps no buffer
   sealed_bytes_ = sent_ = 0;
   return static_cast<ssize_t>(flushed);
 }
 
-// A record: into the pieces from one place on, which moves; how much went there.  What there is no
-// room for is kept.
+// Decrypts a record into the pieces, from `piece` and `offset` on, which advance.  Keeps the bytes
+// that do not fit.  Returns how many bytes went into the pieces.
 size_t Tls::Open(const std::byte* record, size_t bytes, const std::vector<iovec>& pieces,
                  size_t* piece, size_t* offset) {
   const size_t whole = bytes - kHeaderBytes - kAddedBytes;
@@ -339,7 +343,7 @@ size_t Tls::Open(const std::byte* record, size_t bytes, const std::vector<iovec>
     if (count > 0) is_good &= opens_->Add(to, from, count);
     from += count;
   };
-  // What may be no data does not go where data goes.
+  // A record that may be a key update is not written into the caller's memory.
   const bool may_be_key_update = left == kKeyUpdate.size();
   while (left > 0 && *piece < pieces.size() && !may_be_key_update) {
     const iovec& to = pieces[*piece];
@@ -360,7 +364,8 @@ size_t Tls::Open(const std::byte* record, size_t bytes, const std::vector<iovec>
   std::memcpy(tag, from, kTagBytes);
   is_good = is_good && opens_->End(tag);
   if (is_good && type == SSL3_RT_APPLICATION_DATA) return whole - left;
-  // A key that has hardly been used needs no other one: each costs as much as hundreds of records.
+  // A key update is accepted only for a key that has been used a lot, because each update costs as
+  // much as hundreds of records.
   const bool is_key_update = is_good && type == SSL3_RT_HANDSHAKE && may_be_key_update &&
                              opens_->number() >= records_max_ / 2 &&
                              std::memcmp(opened_.data(), kKeyUpdate.data(), kKeyUpdate.size()) == 0;
@@ -374,7 +379,7 @@ ssize_t Tls::Receive(const std::vector<iovec>& pieces) {
   constexpr size_t kWholeRecord = kHeaderBytes + kRecordBytes + kAddedBytes;
   size_t room = 0;
   for (const iovec& one : pieces) room += one.iov_len;
-  // No more than there is room for, but for a record: little is kept for the next call.
+  // Read at most the room and one record, so that little has to be kept for the next call.
   const size_t capacity = received_.size() + std::min(kReceivedAtOnce, room + kWholeRecord);
   const auto buffer = std::make_unique_for_overwrite<std::byte[]>(capacity);
   size_t piece = 0, offset = 0, total = 0, taken = 0, begin = 0, end = received_.size();
@@ -402,7 +407,7 @@ ssize_t Tls::Receive(const std::vector<iovec>& pieces) {
       }
       continue;
     }
-    size_t bytes = kHeaderBytes;  // of the record
+    size_t bytes = kHeaderBytes;  // of the record, as far as known
     if (end - begin >= kHeaderBytes) {
       const std::byte* const record = buffer.get() + begin;
       bytes += static_cast<size_t>(record[3]) << 8 | static_cast<size_t>(record[4]);
@@ -417,7 +422,7 @@ ssize_t Tls::Receive(const std::vector<iovec>& pieces) {
       begin += bytes;
       continue;
     }
-    if (taken >= kReceivedPerTurn) {  // of the socket: records may be small, or no data
+    if (taken >= kReceivedPerTurn) {  // read from the socket: records may be small, or no data
       has_input_ = true;
       const ssize_t got = keep();
       errno = EAGAIN;
@@ -437,7 +442,7 @@ ssize_t Tls::Receive(const std::vector<iovec>& pieces) {
     errno = error;
     if (total == 0) return got;
     const bool is_empty = got < 0 && (error == EAGAIN || error == EWOULDBLOCK || error == EINTR);
-    has_input_ = !is_empty;  // the end, which the next call tells
+    has_input_ = !is_empty;  // the next call reports the end or the error
     return static_cast<ssize_t>(total);
   }
   has_input_ = true;

@@ -1,10 +1,10 @@
 // TLS 1.3 on a connection whose sides have proved that they know the secret of the job (RFC 8446).
 //
-// There are no certificates: the key of the connection is derived from the secret and from what both
-// sides have said in the handshake before (handshake.h), and is used with an exchange of fresh keys
-// (psk_dhe_ke), so that who learns the secret later cannot read what has been said.  OpenSSL makes
-// the connection.  Records are made here, from where values lie and into where they land, with
-// OpenSSL's AES-GCM, or by the kernel where it can.
+// There are no certificates.  The key of the connection is derived from the secret and from both
+// sides' greetings (handshake.h).  TLS combines it with an exchange of fresh keys (psk_dhe_ke).  So
+// somebody who learns the secret later cannot decrypt recorded traffic.  OpenSSL makes the
+// connection.  Afterwards this code reads and writes the records, directly from and into the memory
+// of the values, with OpenSSL's AES-GCM.  If the kernel can encrypt, the kernel writes the records.
 
 #pragma once
 
@@ -25,32 +25,36 @@ class Tls {
 
   enum class Step : uint8_t { kDone, kReads, kWrites };
 
-  // What one key of AES-GCM is good for, with a margin (RFC 8446, 5.5); then comes the next one.
+  // The most records that one AES-GCM key may encrypt, with a margin (RFC 8446, 5.5); then the key
+  // is renewed.
   static constexpr uint64_t kRecordsMax = uint64_t{1} << 24;
 
-  // The socket never blocks, and lives longer.
+  // Starts TLS on a non-blocking socket, which has to outlive this object.
   //   throws  kInternal  OpenSSL does not start
   Tls(int socket, bool is_dialer, std::string key, uint64_t records_max = kRecordsMax);
   ~Tls();
   Tls(const Tls&) = delete;
   Tls& operator=(const Tls&) = delete;
 
-  // Goes on until it is done, or the socket has to be readable or writable first.
-  //   throws  kUnavailable  why it cannot be done
+  // Continues the TLS handshake.  kReads, kWrites: call it again when the socket is readable or
+  // writable.
+  //   throws  kUnavailable  the reason of the failure
   Step Shake();
-  // Whether the kernel encrypts: then what is to be sent is given to the socket as it is.
+  // Returns true if the kernel encrypts: output is then written to the socket as it is.
   bool kernel_seals() const { return kernel_seals_; }
 
-  // As sendmsg, where nothing waits here: how many of the bytes have been encrypted, which wait here
-  // now; their memory is not referred to any more.
+  // Like sendmsg; call it only if has_output() is false.  Encrypts and returns how many of the
+  // bytes it has encrypted.  They wait here for Flush; their memory is not used any more.
   ssize_t Send(const std::vector<iovec>& pieces);
-  // What waits here, as send.
+  // Returns true if encrypted bytes wait here.  Flush sends them, like send.
   bool has_output() const { return sent_ < sealed_bytes_; }
   ssize_t Flush();
-  // As recvmsg, into memory that nobody looks at before it returns.
-  //   throws  kDataLoss  what has come is not what was sent
+  // Like recvmsg.  Nobody may read the memory before this returns, because it may hold unverified
+  // bytes.
+  //   throws  kDataLoss  the received bytes differ from those sent
   ssize_t Receive(const std::vector<iovec>& pieces);
-  // Whether the last Receive has left bytes here: the socket may not tell of any more.
+  // Returns true if the last Receive has left bytes here.  The socket may not report them as
+  // readable.
   bool has_input() const { return has_input_; }
 
  private:
@@ -62,18 +66,20 @@ class Tls {
 
   const int socket_;
   const uint64_t records_max_;
-  std::unique_ptr<Making> making_;  // until it is made
+  std::unique_ptr<Making> making_;  // until the TLS handshake is done
   std::unique_ptr<Key> seals_, opens_;
   bool kernel_seals_ = false;
-  std::unique_ptr<std::byte[]> sealed_;  // records on their way out
-  size_t sealed_bytes_ = 0, sent_ = 0;   // of them
-  std::vector<std::byte> received_;      // the beginning of what is still to be opened
-  std::vector<std::byte> opened_;        // the end of a record for which there was no room
+  std::unique_ptr<std::byte[]> sealed_;  // encrypted records that wait for the socket
+  // Bytes of sealed_ that exist, and that the socket has taken.
+  size_t sealed_bytes_ = 0, sent_ = 0;
+  std::vector<std::byte> received_;  // the beginning of a record that has not arrived completely
+  // The decrypted end of a record that did not fit into the caller's memory.
+  std::vector<std::byte> opened_;
   size_t opened_begin_ = 0;
   bool has_input_ = false;
 };
 
-// Of these bytes with a secret: HMAC-SHA256.
+// Returns HMAC-SHA256 of these bytes, keyed with a secret.
 std::string KeyedHash(const std::string& secret, const std::string& bytes);
 
 }  // namespace tkv

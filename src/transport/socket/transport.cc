@@ -15,7 +15,7 @@
 namespace tkv {
 namespace {
 
-// The IPv4 address in the first network that is up; the loopback's where there is none.
+// Returns the IPv4 address in the first network that is up; the loopback address if there is none.
 std::string AddressInANetwork() {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return "127.0.0.1";
@@ -30,11 +30,12 @@ std::string AddressInANetwork() {
   return "127.0.0.1";
 }
 
-// The address of this machine that faces the others, as far as it can know: that of its default
-// route.  The nodes of a cluster often have none, and know their own network alone.
+// Returns the address of this machine that other machines are likely to reach: that of its default
+// route.  The nodes of a cluster often have no default route; then the address in their own
+// network.
 std::string OwnAddress() {
   try {
-    return LocalAddressTowards("192.0.2.1");  // of no machine; nothing is sent (RFC 5737)
+    return LocalAddressTowards("192.0.2.1");  // no machine has it; nothing is sent (RFC 5737)
   } catch (const Error&) {
     return AddressInANetwork();
   }
@@ -60,7 +61,7 @@ std::vector<std::string> SocketTransport::ListenAt(const ListenPlace& place) con
     if (address.kind == PeerAddress::Kind::kUnix) {
       if (uses_unix_ && place.is_head) listen.push_back("unix:" + address.name);
     } else if (place.is_head) {
-      // A head that has a Unix socket as well may do without TCP.
+      // A head that also has a Unix socket may omit TCP.
       if (place.may_leave_host || listen.empty()) listen.push_back(ToString(address));
     } else if (place.may_leave_host) {
       listen.push_back(

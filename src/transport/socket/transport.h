@@ -15,7 +15,8 @@ class SocketTransport final : public Transport {
 
   std::string_view name() const override { return name_; }
   bool CanReach(const std::string& addresses) const override;
-  // A Unix socket, and TCP at the address that faces the head where the job may leave its host.
+  // Returns a Unix socket, and TCP at the local address that faces the head if the job may leave
+  // its host.
   std::vector<std::string> ListenAt(const ListenPlace& place) const override;
   std::string HeadAddress(const std::string& job) const override;
   bool shares_memory() const override { return shares_memory_; }
