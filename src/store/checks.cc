@@ -193,7 +193,7 @@ void CheckNewKeys(std::string_view verb, std::span<const KeyView> keys,
 
 namespace {
 
-// (n, ...): n rows of that shape.
+// Returns (n, ...): the shape of n rows.
 Shape ShapeOfRows(int64_t count, const Shape& row_shape) {
   std::vector<int64_t> dims{count};
   dims.insert(dims.end(), row_shape.begin(), row_shape.end());
@@ -258,7 +258,7 @@ void CheckRowsOut(std::string_view verb, const RowsPullItem& item, const RowGeom
 
 void CheckIds(std::string_view verb, const KeyView& key, std::span<const int64_t> ids,
               uint64_t row_count) {
-  // Negative ones are large numbers here.
+  // As unsigned numbers negative ids are large.
   const auto wrong = std::find_if(
       ids.begin(), ids.end(), [&](int64_t id) { return static_cast<uint64_t>(id) >= row_count; });
   if (wrong == ids.end()) return;

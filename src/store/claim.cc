@@ -9,8 +9,8 @@
 namespace tkv {
 namespace {
 
-// A call of very many keys waits for memory at each of them: the arrays of the keys that come next
-// are on their way meanwhile.
+// Prefetches the arrays of later keys: a call with very many keys otherwise waits for memory at
+// each of them.
 constexpr size_t kAhead = 8;
 
 template <typename Item, typename Arrays>
@@ -21,7 +21,7 @@ void Prefetch(std::span<const Item> items, size_t i, Arrays Item::* arrays) {
   __builtin_prefetch(array + 64);
 }
 
-// The number of a key among those of the call, each looked up as often as it stands there.
+// Returns the group of a key in the call.  Each key is looked up as often as it appears.
 size_t GroupOf(std::string_view verb, const KeyView& key, Claim* claim) {
   Shared* const shared = claim->shared;
   Entry& entry = shared->keys.Get(verb, key);
@@ -35,7 +35,7 @@ size_t GroupOf(std::string_view verb, const KeyView& key, Claim* claim) {
   return entry.group;
 }
 
-// A key that is kept by rows as an array: all of its rows.
+// Returns the shape of a key kept by rows as an array of all its rows.
 Shape DenseShape(std::string_view verb, const Entry& entry) {
   constexpr uint64_t kBytesMax = uint64_t{1} << 30;
   const RowsKey& rows = *entry.rows;
@@ -57,7 +57,7 @@ RowGeometry GeometryOf(std::string_view verb, const Entry& entry) {
   return RowsOfArray(verb, entry.key.view(), entry.value.shape(), entry.dtype());
 }
 
-// Which keys the call uses, each looked at once.
+// Finds the keys of a call, checks the items, and records the group of each item.
 void FindAndCheck(std::string_view verb, std::span<const PushItem> items,
                   std::span<const PullItem> outs, Claim* claim) {
   claim->entries.reserve(std::max(items.size(), outs.size()));
@@ -118,8 +118,8 @@ void FindAndCheckRows(std::string_view verb, std::span<const RowsPullItem> outs,
   }
 }
 
-// A key brings rows or whole values, not both.
-//   row_keys  so many keys, the first ones, bring rows
+// Throws if a key has both rows and whole values in the call.
+//   row_keys  number of the first keys, which have rows
 void CheckNoneIsBoth(std::string_view verb, size_t rows, size_t row_keys, const Claim& claim) {
   for (size_t i = rows; i < claim.push_groups.size(); ++i) {
     if (claim.push_groups[i] >= row_keys) continue;
@@ -128,7 +128,7 @@ void CheckNoneIsBoth(std::string_view verb, size_t rows, size_t row_keys, const 
   }
 }
 
-// Counts what pushes of whole values bring; `groups` are theirs.
+// Counts the arrays of pushes of whole values; `groups` are the groups of the items.
 void CountPushed(std::span<const PushItem> items, std::span<const size_t> groups,
                  const Claim& claim) {
   for (size_t i = 0; i < items.size(); ++i) {
@@ -139,7 +139,7 @@ void CountPushed(std::span<const PushItem> items, std::span<const size_t> groups
   }
 }
 
-// Waits until the keys of the call are free, as an owner of their entries.
+// Waits until the keys of the call are free, and shares the ownership of their entries meanwhile.
 void WaitForKeys(std::string_view verb, const StoreOptions& options, const Claim& claim,
                  std::unique_lock<std::mutex>* lock) {
   Shared* const shared = claim.shared;

@@ -1,4 +1,4 @@
-// Who uses which key: a call claims its keys, to read or to write, before it touches values.
+// Claims: a call claims its keys, to read or to write, before it touches their values.
 
 #pragma once
 
@@ -23,17 +23,19 @@
 
 namespace tkv {
 
-// What a push does to a key: one of three.  Immutable but for the cache of compiled code.
+// The effect of a push on a key: a function, an optimizer, or neither, which assigns.  Immutable
+// except for the cache of compiled code.
 struct Updater {
   UpdateFunction function;
   UpdateEnd end;
-  UpdaterStates states;            // of the function; empty: nobody knows them
-  SumType sums = SumType::kOfKey;  // of the function
+  UpdaterStates states;            // of the function; empty: the store does not know them
+  SumType sums = SumType::kOfKey;  // type of the sums that the function gets
   std::shared_ptr<const Optimizer> optimizer;
-  // The first one of a row of equal optimizers, whose states `optimizer` goes on with; null: itself.
+  // The first of a chain of equal optimizers; `optimizer` continues with its states.  Null:
+  // `optimizer` itself.
   std::shared_ptr<const Optimizer> first_optimizer;
 
-  // The optimizer that keys name as that of their states.
+  // Returns the optimizer that keys record as the owner of their states.
   const std::shared_ptr<const Optimizer>& StateOf() const {
     return first_optimizer != nullptr ? first_optimizer : optimizer;
   }
@@ -46,41 +48,42 @@ struct Updater {
   CompiledUpdates compiled;
 };
 
-// Who updates a key; null where values are assigned.
+// Returns the optimizer that updates a key; null if values are assigned.
 inline const std::shared_ptr<const Optimizer>& OptimizerOf(const Entry& entry,
                                                            const Updater& updater) {
   return entry.by_rows() && entry.rows->own ? entry.rows->own->optimizer : updater.optimizer;
 }
 
-// Returns the optimizer whose states a key goes on with; null if values are assigned.
+// Returns the optimizer whose states a key continues with; null if values are assigned.
 inline const std::shared_ptr<const Optimizer>& StateOf(const Entry& entry, const Updater& updater) {
   return entry.by_rows() && entry.rows->own ? entry.rows->own->StateOf() : updater.StateOf();
 }
 
-// What threads share; kept apart because a child of fork() must never touch it, not even to destroy
-// it.
+// The part of a store that threads share.  Separate from the store, because a child of fork() must
+// never touch it, not even to destroy it.
 struct Shared {
   std::mutex mutex;
   std::condition_variable released;
   int waiting = 0;
   uint64_t calls = 0;
-  int closing = 0;  // calls of Close that wait for the operations under way
+  int closing = 0;  // calls of Close that wait for operations under way
   bool closed = false;
   KeyTable keys;
-  KeyStats deleted{Key(KeyView(0))};  // the sums of keys that are no more
+  KeyStats deleted{Key(KeyView(0))};  // sums over deleted keys
   WaitCounts waits;
   std::shared_ptr<Updater> updater = std::make_shared<Updater>();
 
-  // Whether this thread is inside an updater of the store.
+  // Returns true if this thread is running an updater of the store.
   bool IsUpdating() const;
-  // Operations under way end before the store closes, with what their updaters do; others are
-  // refused from the moment on at which Close begins.
+  // Returns true if new operations are refused: from the moment when Close begins.  Operations
+  // under way finish first, so their updaters may still use the store.
   bool Refuses() const { return closed || (closing > 0 && !IsUpdating()); }
   //   throws  kFailedPrecondition  the store is closed
   void CheckOpen(std::string_view verb) const;
 };
 
-// The keys that a call uses, in the order of first appearance, and which item has which.
+// The keys that a call uses, in the order of first appearance, and the group of each item.  A group
+// is the index of a key in `entries`.  The destructor releases the keys.
 struct Claim {
   enum class Mode : uint8_t { kRead, kWrite };
 
@@ -88,14 +91,14 @@ struct Claim {
   Mode mode = Mode::kRead;
   std::shared_ptr<Updater> updater;
   SmallVector<Entry*> entries;
-  SmallVector<size_t> push_groups;  // of each push item
-  SmallVector<size_t> pull_groups;  // of each pull item
-  size_t pushed_keys = 0;    // of the entries, the first ones, when their push has ended well
-  size_t pushed_bytes = 0;   // of all values of the call
-  size_t pulled_bytes = 0;   // of all outputs
-  size_t largest_bytes = 0;  // of one key
-  bool has_rows = false;     // a key of the call is kept by rows
-  bool has_gpus = false;     // a value of the call is at home on a GPU
+  SmallVector<size_t> push_groups;  // group of each push item
+  SmallVector<size_t> pull_groups;  // group of each pull item
+  size_t pushed_keys = 0;           // number of the first entries whose push has ended well
+  size_t pushed_bytes = 0;          // bytes of all values of the call
+  size_t pulled_bytes = 0;          // bytes of all outputs
+  size_t largest_bytes = 0;         // bytes of the largest key
+  bool has_rows = false;            // a key of the call is kept by rows
+  bool has_gpus = false;            // a value of the call has its home on a GPU
   bool is_held = false;
 
   Claim() = default;
@@ -116,19 +119,22 @@ struct Claim {
   }
 };
 
-// Claims the keys of a call, to write where it pushes.  `lock` is that of `shared`.
-//   blocks  while another thread uses one of them, at most the patience; the call owns the entries
-//           that it waits for, so that others may delete them and close the store meanwhile
+// Claims the keys of a call: to write if the call pushes, else to read.  `lock` is the lock of
+// `shared`.
+//   blocks  while another thread uses one of the keys, at most the timeout (`patience`).  The call
+//           shares the ownership of the entries for which it waits, so that other threads may
+//           delete them and close the store meanwhile.
 //   throws  kNotFound, kInvalidArgument, kDeadlineExceeded, kFailedPrecondition
 void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
                std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,
                std::unique_lock<std::mutex> lock, Claim* claim);
 
-// The same for calls that bring rows, and whole values of other keys, which follow them.
+// Claims the keys of a call that pushes rows.  `whole` are the call's keys with whole values; they
+// follow the rows.
 void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
                std::span<const PushItem> whole, Shared* shared, const StoreOptions& options,
                std::unique_lock<std::mutex> lock, Claim* claim);
-// The same for calls that ask for rows.
+// Claims the keys of a call that pulls rows.
 void ClaimRows(std::string_view verb, std::span<const RowsPullItem> outs, Shared* shared,
                const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim);
 
@@ -149,14 +155,14 @@ void ClaimKey(std::string_view verb, const KeyView& key, Claim::Mode mode, Share
 void ClaimAllKeys(std::string_view verb, Claim::Mode mode, Shared* shared,
                   const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim);
 
-// Waits, with the lock of `shared`, until `free()`.
-//   throws  kDeadlineExceeded, and what the user's interrupt throws
+// Waits until `free()` returns true, which is called with the lock of `shared`.
+//   throws  kDeadlineExceeded, and the errors of the user's interrupt
 template <typename Free>
 void WaitForKeys(Shared* shared, const StoreOptions& options, std::string_view verb,
                  std::unique_lock<std::mutex>* lock, Free free) {
   if (free()) return;
   using Clock = std::chrono::steady_clock;
-  struct Waiting {  // with the lock
+  struct Waiting {  // created and destroyed with the lock
     explicit Waiting(Shared* s) : shared(s) { ++shared->waiting; }
     ~Waiting() {
       --shared->waiting;
@@ -167,7 +173,7 @@ void WaitForKeys(Shared* shared, const StoreOptions& options, std::string_view v
     const Clock::time_point begin = Clock::now();
   };
   const Waiting waiting(shared);
-  // The interrupt runs without the lock: a signal's handler may use the store.
+  // The interrupt runs without the lock, because a signal's handler may use the store.
   if (!WaitUntil(lock, &shared->released, DeadlineAfter(options.patience), options.interrupt,
                  free)) {
     throw Fail(Code::kDeadlineExceeded, "{}: another thread has used a key of this call for {} ms",

@@ -6,14 +6,15 @@
 namespace tkv {
 namespace {
 
-// The GPU where the jobs of a key run; null: they run on the host.
+// Returns the GPU on which the jobs of a key run; null if they run on the host.
 Device* HomeOf(const Claim& claim, size_t group) {
   const Entry& entry = *claim.entries[group];
   if (!claim.has_gpus || !IsOnGpu(entry)) return nullptr;
   return &Device::Get(entry.value.storage()->memory().index);
 }
 
-// Memory with the elements of a value one behind the other: of the host, or that a GPU reaches.
+// Returns the contiguous elements of a value: PackedOnHost in host memory, PackedFor in memory that
+// the GPU reaches.
 const void* PackedOnHost(const NDArray& value, std::chrono::nanoseconds patience,
                          Sources* sources) {
   if (IsOfDevice(value)) return sources->packed.emplace_back(value.WithContext({})).HostData();
@@ -32,10 +33,10 @@ const void* PackedFor(Device* home, const NDArray& value, size_t group, Sources*
   return there.data();
 }
 
-// The same to write an output to.
+// Returns contiguous memory for an output, like PackedOnHost and PackedFor.
 void* PlaceOnHost(const NDArray& out, const Entry& entry, std::chrono::nanoseconds patience,
                   Outputs* outputs) {
-  const bool is_of_device = IsOfDevice(out);  // whose streams wait for its memory
+  const bool is_of_device = IsOfDevice(out);  // the device's streams wait for its memory
   if (!is_of_device) out.storage()->WaitWritable(patience);
   if (!is_of_device && out.contiguous()) return out.HostData();
   const size_t number = outputs->outputs.size();
@@ -69,7 +70,8 @@ Sources Gather(std::string_view verb, std::span<const PushItem> items, const Cla
   sources.ends.assign(claim.entries.size(), 0);
   for (size_t i = 0; i < items.size(); ++i) sources.ends[groups[i]] += items[i].values.size();
   size_t total = 0;
-  for (size_t& end : sources.ends) {  // first the begin of each group; filling moves it to the end
+  // Begins of the groups; the loop below moves each to the group's end.
+  for (size_t& end : sources.ends) {
     const size_t count = end;
     end = total;
     total += count;

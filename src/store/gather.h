@@ -1,4 +1,4 @@
-// The arrays of a call as runs of memory that jobs can work on.
+// The arrays of a call as contiguous memory for jobs.
 
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace tkv {
 
-// Memory that jobs on a GPU use, and of which item or group.
+// Memory that jobs on a GPU use, and the index of its item or group.
 struct Lent {
   size_t of;
   std::shared_ptr<Storage> storage;
@@ -26,17 +26,17 @@ struct Lent {
 
 // The values of a call, packed and grouped by key.
 struct Sources {
-  std::vector<NDArray> packed;           // copies of strided values and of those on devices
-  std::vector<Lent> lent;                // of groups whose values are at home on GPUs
-  SmallVector<const void*, 8> pointers;  // all groups one behind the other
-  SmallVector<size_t> ends;              // of group g in `pointers`
-  std::vector<NDArray> bases;            // of groups whose values are summed already, in f32
+  std::vector<NDArray> packed;           // copies of strided values and of values on devices
+  std::vector<Lent> lent;                // memory of groups whose home is a GPU
+  SmallVector<const void*, 8> pointers;  // all groups one after the other
+  SmallVector<size_t> ends;              // end of group g in `pointers`
+  std::vector<NDArray> bases;  // sums of groups that are summed already, in the compute type
 
   std::span<const void* const> of(size_t group) const {
     const size_t begin = group == 0 ? 0 : ends[group - 1];
     return {pointers.data() + begin, ends[group] - begin};
   }
-  // Makes them what a job sums.
+  // Sets the group's values as the input of a job.
   void GiveTo(size_t group, TileJob* job) const {
     if (!bases.empty() && bases[group]) {
       job->base = bases[group].data();
@@ -46,21 +46,22 @@ struct Sources {
   }
 };
 
-// The outputs of a call, one list per item; strided ones, and those that lie where jobs of their key
-// do not reach them, are written through a packed stand-in.
+// The outputs of a call, one list for each item.  Strided outputs, and outputs that jobs of their
+// key cannot reach, are written through a packed stand-in.
 struct Outputs {
   struct StandIn {
-    NDArray packed;  // null: the output, which has no data then, is copied from the value itself
-    const Entry* entry;  // its key
+    // Null: the value is copied to the output directly, and the job has no memory for it.
+    NDArray packed;
+    const Entry* entry;  // the key
     const NDArray* out;
-    size_t output;  // number in `outputs`
+    size_t output;  // index in `outputs`
 
     void Scatter(std::string_view verb) const {
       NamingKey(verb, entry->key.view(), [&] { out->CopyFrom(packed ? packed : entry->value); });
     }
   };
-  std::vector<Lent> lent;          // of items whose values are at home on GPUs
-  std::vector<StandIn> stand_ins;  // in the order of their outputs
+  std::vector<Lent> lent;          // memory of items whose values have their home on a GPU
+  std::vector<StandIn> stand_ins;  // in the order of the outputs
   SmallVector<TileJob::Output, 8> outputs;
   SmallVector<size_t> ends;
 
@@ -68,7 +69,7 @@ struct Outputs {
   std::span<const TileJob::Output> of(size_t item) const {
     return {outputs.data() + begin_of(item), ends[item] - begin_of(item)};
   }
-  //   throws  what copies to and from GPUs throw
+  //   throws  the errors of copies to and from GPUs
   void Scatter(std::string_view verb) const {
     for (const StandIn& one : stand_ins) one.Scatter(verb);
   }
@@ -79,14 +80,16 @@ struct Outputs {
   }
 };
 
-//   items   of the pushes of the claim, whose keys have been moved to where they are summed
-//   before  pushes of the claim that are not among the items
-//   blocks  until the values can be read, at most the patience
-//   throws  kDeadlineExceeded, and what copies to and from GPUs throw
+// Returns the values of pushes.
+//   items   pushes of the claim; their keys have been moved to where they are summed
+//   before  number of pushes of the claim before these items
+//   blocks  until the values can be read, at most the timeout
+//   throws  kDeadlineExceeded, and the errors of copies to and from GPUs
 Sources Gather(std::string_view verb, std::span<const PushItem> items, const Claim& claim,
                std::chrono::nanoseconds patience, size_t before = 0);
-//   items   of the pulls of the claim
-//   blocks  until the outputs can be written, at most the patience
+// Returns the outputs of pulls.
+//   items   pulls of the claim
+//   blocks  until the outputs can be written, at most the timeout
 Outputs Gather(std::string_view verb, std::span<const PullItem> items, const Claim& claim,
                std::chrono::nanoseconds patience);
 

@@ -1,4 +1,4 @@
-// What calls of a store do where values are at home on GPUs.
+// Operations of a store on values whose home is a GPU.
 
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace tkv {
 
-// What writes the value of a key to outputs.
+// Returns a job that writes the value of a key to outputs.
 inline TileJob PullJob(const Entry& entry, std::span<const TileJob::Output> outputs) {
   TileJob job;
   job.dtype = entry.dtype();
@@ -24,23 +24,23 @@ inline TileJob PullJob(const Entry& entry, std::span<const TileJob::Output> outp
   return job;
 }
 
-// Names the arrays that the pull of an item uses on a GPU.
+// Declares the arrays that the pull of an item uses on a GPU.
 void EnterPull(const Entry& entry, const Outputs& outputs, size_t item, GpuBatch* batch);
 
-// The pulls of a call whose keys are dense, some on GPUs, and whose outputs do not overlap: what is to be
-// done on GPUs, prepared.
+// Prepares the GPU part of a call's pulls.  The keys are dense, some are on GPUs, and the outputs
+// do not overlap.
 //   throws  as GpuBatches::Prepare
 GpuBatches PullBatches(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
                        const Outputs& outputs);
-// Runs them, and those of the host.
-//   gpus    as PullBatches makes them
-//   blocks  at most the patience
+// Runs the pulls on GPUs and on the host.
+//   gpus    the result of PullBatches
+//   blocks  at most the timeout
 //   throws  as GpuBatches::Enter and Run
 void RunPulls(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
               const Outputs& outputs, const StoreOptions& options, GpuBatches* gpus);
 
-// Runs one job where the value of its key is.
-//   enter(batch)  names the arrays that it uses on a GPU
+// Runs one job on the device that has its key's value.
+//   enter(batch)  declares the arrays that the job uses on a GPU
 template <typename Enter>
 void RunAtHome(std::string_view verb, const Entry& entry, const TileJob& job, int threads,
                Enter enter) {
@@ -55,7 +55,7 @@ void RunAtHome(std::string_view verb, const Entry& entry, const TileJob& job, in
   gpus.Run();
 }
 
-// The state of a value on a GPU before its first update; scalars are the host's.
+// Returns the state of a value on a GPU before its first update; scalar states are on the host.
 UpdateState<NDArray> StateOnGpu(const NDArray& value, const Optimizer& optimizer);
 
 }  // namespace tkv

@@ -12,21 +12,21 @@
 namespace tkv {
 namespace {
 
-// What a key had before it was moved.
+// The arrays of a key before it was moved.
 struct Before {
   Entry* entry;
   NDArray value, master;
   std::vector<NDArray> states;
 };
 
-// Scalar states stay on the host, where they are computed.
+// Moves a key's arrays.  Scalar states stay on the host, where they are computed.
 Before Move(Entry* entry, Context where, Shared* shared) {
   NDArray value = entry->value.WithContext(where);
   NDArray master = entry->master ? entry->master.WithContext(where) : NDArray();
   std::vector<NDArray> states = entry->states;
   const size_t arrays = states.empty() ? 0 : entry->state_of->program().states().size();
   for (size_t i = 0; i < arrays; ++i) states[i] = states[i].WithContext(where);
-  // Other calls look at the shape of a value before they wait for its key.
+  // Other calls read the shape of a value before they wait for its key.
   std::lock_guard lock(shared->mutex);
   std::swap(entry->value, value);
   std::swap(entry->master, master);
@@ -43,7 +43,7 @@ void MoveBack(std::span<Before> moved, Shared* shared) noexcept {
   }
 }
 
-// A value that was loaded again after its GPU was lost.
+// Returns true if the key's GPU was lost and its value was loaded again.
 bool IsHomeless(const Entry& entry) {
   return entry.home && !IsOnGpu(entry) && !Device::Get(*entry.home).is_usable();
 }
@@ -90,7 +90,8 @@ void Homes::MovePushed(std::string_view verb, std::span<const PushItem> items,
     }
   }
   if (!wishes.empty()) Choose(wishes, claim);
-  // Where one could not go home all are where they were, and what has got no value home has no home.
+  // On failure moves every key back.  A key that has chosen a home but whose value is not there
+  // loses the home.
   struct Undo {
     ~Undo() {
       if (!is_done) MoveBack(moved, claim.shared);

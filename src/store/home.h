@@ -1,5 +1,5 @@
-// Where the values of keys are at home: on the host, or, in stores of the kind device, on the GPU that
-// sums and updates what is pushed to them.
+// The homes of keys' values: the host, or, in stores of the kind device, the GPU that sums and
+// updates the pushed values.
 
 #pragma once
 
@@ -18,30 +18,32 @@ namespace tkv {
 
 inline bool IsOnGpu(const Entry& entry) { return !entry.by_rows() && IsOfDevice(entry.value); }
 
-// Thread-safe.
+// The homes of a store's keys, balanced over the GPUs.  Thread-safe.
 class Homes final {
  public:
-  // Moves values that a call pushes, claimed to write, to where it sums and updates them, and says in the
-  // claim whether a value of it is on a GPU.  A key is at
-  // home on a GPU from the first call on that pushes values of GPUs to it: of keys that get a home in one
-  // call the largest first, each on that GPU of its values where the fewest bytes are.
-  //   stays   whether the call needs the value of that key of the claim on the host
+  // Moves each key that a call pushes to the device that sums and updates it.  The claim has the
+  // keys to write; its `has_gpus` becomes true if a value is on a GPU.
+  //
+  // A key gets a home on the first call that pushes values on GPUs to it.  The largest keys of a
+  // call choose first.  Each chooses, among the GPUs of its values, the one with the fewest bytes
+  // of keys so far.
+  //   stays   returns true if the call needs the value of that group on the host
   //   throws  kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded; nothing has moved
   void Place(std::string_view verb, std::span<const PushItem> items,
              const std::function<bool(size_t group)>& stays, Claim* claim);
-  // Whether a call with these pushes may have to do with GPUs: they bring values of one, or a key has had
-  // a home on one.
+  // Returns true if a call with these pushes may involve GPUs: a pushed value is on one, or some
+  // key has ever had a home on one.
   bool Concern(std::span<const PushItem> items) const {
     return any_.load(std::memory_order_relaxed) || std::ranges::any_of(items, BringsGpus);
   }
   // Moves all values of a call to the host.
-  //   throws  as Place; some may have moved, and are the same
+  //   throws  as Place; some values may have moved, unchanged
   void PlaceOnHost(std::string_view verb, Claim* claim);
-  // The key is gone.
+  // Subtracts a deleted key from its GPU's bytes.
   void Forget(const Entry& entry);
 
  private:
-  using Wishes = std::map<size_t, std::vector<int32_t>>;  // by group: the GPUs of the values
+  using Wishes = std::map<size_t, std::vector<int32_t>>;  // by group: GPUs of the pushed values
 
   static bool BringsGpus(const PushItem& item) {
     return std::ranges::any_of(item.values, [](const NDArray* v) { return IsOfDevice(*v); });
@@ -52,7 +54,7 @@ class Homes final {
   void Unset(Entry* entry);
 
   std::mutex mutex_;
-  std::map<int32_t, size_t> bytes_;  // of the keys at home on each GPU
+  std::map<int32_t, size_t> bytes_;  // bytes of the keys with their home on each GPU
   std::atomic<bool> any_ = false;    // some key has, or has had, a home
 };
 

@@ -1,4 +1,4 @@
-// Tables of keys that are looked up by what names them, without a copy.
+// Hash and equality of keys, for tables that are searched with a KeyView without a copy.
 
 #pragma once
 

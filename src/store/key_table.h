@@ -23,19 +23,21 @@ struct Entry;
 struct Updater;
 using Entries = std::list<std::shared_ptr<Entry>>;
 
-// What a key that is kept by rows has instead of a value.
+// The content of a key kept by rows; it replaces the value.
 struct RowsKey {
   const Shape row_shape;
   const uint64_t row_count;  // ids are below it
   RowTable table;
-  std::vector<double> scalars;        // scalar states of the optimizer that last updated the key
-  std::shared_ptr<Updater> own = {};  // with the key's own optimizer; null: the store's
-  // Of the table: other calls ask for them before they wait for the key, while the table is replaced.
+  std::vector<double> scalars;  // scalar states of the optimizer that last updated the key
+  // Has the key's own optimizer; null: the store's updater is used.
+  std::shared_ptr<Updater> own = {};
+  // Copies of the table's properties: other calls read them before they wait for the key, while the
+  // table may be replaced.
   const DType dtype = table.dtype();
   const size_t row_bytes = table.row_bytes();
 };
 
-// Owned by the table; a call that waits for a key shares the ownership.
+// A key of the store.  Owned by the table; a call that waits for a key shares the ownership.
 struct Entry : std::enable_shared_from_this<Entry> {
   Entry(const KeyView& name, NDArray initial)
       : value(std::move(initial)), bytes(value.bytes()), key(name) {}
@@ -45,32 +47,32 @@ struct Entry : std::enable_shared_from_this<Entry> {
   bool by_rows() const { return rows != nullptr; }
   DType dtype() const { return by_rows() ? rows->dtype : value.dtype(); }
 
-  // Who uses the key, and what calls have done with it; guarded by the store's mutex.
+  // The use of the key and the counts of calls; protected by the store's mutex.
   int readers = 0;
-  bool is_deleted = false;  // seen by calls that waited for the key when it was deleted
+  bool is_deleted = false;  // tells calls that were waiting for the key
   bool is_written = false;
   std::thread::id writer;
   uint64_t call = 0;           // number of the call that looked this entry up last
   size_t group = 0;            // index of this key in the entries of that call
-  Entries::iterator place;     // in the table
-  uint64_t rounds = 0;         // calls that have pushed the key and ended well
-  uint64_t pushed_arrays = 0;  // of the user's, each as large as the value
+  Entries::iterator place;     // position in the table
+  uint64_t rounds = 0;         // calls that pushed the key and ended well
+  uint64_t pushed_arrays = 0;  // user arrays, each as large as the value
   uint64_t pulled_arrays = 0;
-  UserBytes of_rows;  // the arrays of the user's that are no such values
+  UserBytes of_rows;  // bytes of user arrays that are not whole values
 
-  NDArray value;  // never handed out: reads copy; none where the key is kept by rows
+  NDArray value;                  // never handed out: reads copy; empty if the key is kept by rows
   std::unique_ptr<RowsKey> rows;  // null: the key has a value
-  const size_t bytes;             // of the value, whichever it is
+  const size_t bytes;             // bytes of the value; the same for every later value
   const Key key;
-  std::optional<int32_t>
-      home;  // the GPU that sums and updates the key where its call can do it there
+  std::optional<int32_t> home;  // the GPU that sums and updates the key if its call can run there
 
-  // State of the optimizer that last updated this key; another optimizer starts afresh.
+  // State of the optimizer that last updated this key; another optimizer starts with fresh states.
   std::shared_ptr<const Optimizer> state_of;
   std::vector<NDArray> states;
   NDArray master;
-  uint64_t updates = 0;  // by this optimizer
-  // What each value of a push, by its place in the list, has left to send where they are compressed.
+  uint64_t updates = 0;  // updates by this optimizer
+  // Compression residuals (gradients not sent yet), one for each position in a push's list of
+  // values.
   std::vector<std::vector<float>> residuals;
 
   KeyStats Stats() const {

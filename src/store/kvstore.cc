@@ -16,7 +16,7 @@ SmallVector<const NDArray*> Pointers(std::span<const NDArray> arrays) {
   return pointers;
 }
 
-// MXNet's numbers: sums of groups, and from 8 on a server and a worker for each rank in turn.
+// MXNet's node numbers: below 8 a sum of groups; from 8 on, server and worker of each rank in turn.
 constexpr int kHeadGroup = 1;
 constexpr int kServerGroup = 2;
 constexpr int kWorkerGroup = 4;
@@ -45,7 +45,7 @@ bool IsDead(const StoreStats& stats, int node) {
   return states[rank] == kDead;
 }
 
-// In one process everything is done at once.
+// An operation that has ended already: a store of one process does everything immediately.
 class Done final : public PendingCall {
  public:
   explicit Done(std::string saved_path) : saved_path_(std::move(saved_path)) {}

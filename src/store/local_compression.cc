@@ -10,11 +10,11 @@
 namespace tkv {
 namespace {
 
-// Elements that are compressed by themselves: what a chunk is to a distributed store.
+// Elements that are compressed together, like a chunk in a distributed store.
 constexpr size_t kBlock = size_t{256} << 10;
 constexpr size_t kTile = 2 * kEncodedElements;
 
-// One value of one key: what it brings, and what it owes before and after.
+// A value of a key: its gradients and its residuals before and after the push.
 struct Value {
   codec::Gradients gradients;
   const std::vector<float>* before;
@@ -51,7 +51,7 @@ size_t AddLargest(size_t most, const Value& value, size_t begin, size_t end, flo
   return lost;
 }
 
-// A value as it is, with all that it owes.
+// Adds a value uncompressed, with all of its residuals.
 void AddAll(const Value& value, size_t begin, size_t end, bool is_first, float* sum) {
   const DType dtype = value.gradients.dtype;
   float wide[kTile];
@@ -66,7 +66,8 @@ void AddAll(const Value& value, size_t begin, size_t end, bool is_first, float* 
   }
 }
 
-// What arrives of all values, of the elements [begin, end), and what they owe then.
+// Sums the decompressed elements [begin, end) of all values and stores the new residuals.  Returns
+// how many elements were not finite.
 size_t SumBlock(const codec::Compressor& compressor, std::span<const Value> values, size_t begin,
                 size_t end, float* sum) {
   size_t lost = 0;
@@ -131,7 +132,7 @@ LocalCompression::Owed LocalCompression::Apply(std::string_view verb,
                         is_owed ? &entry.residuals[i] : nullptr,
                         after[i].data()});
     }
-    // A push of fewer values than one before leaves what the others owe.
+    // If an earlier push had more values, the residuals of the others stay.
     for (size_t i = arrays.size(); i < after.size(); ++i) after[i] = entry.residuals[i];
     const NDArray base = NDArray::Empty(entry.value.shape(), DType::kF32);
     auto* const sum = static_cast<float*>(base.data());
@@ -143,7 +144,7 @@ LocalCompression::Owed LocalCompression::Apply(std::string_view verb,
       }
     });
     owed.lost += lost;
-    if (is_dense) {  // nothing is left of the values that are here
+    if (is_dense) {  // the values of this push leave no residuals
       for (size_t i = 0; i < arrays.size(); ++i) after[i] = std::vector<float>();
       const auto is_empty = [](const std::vector<float>& rest) { return rest.empty(); };
       if (std::all_of(after.begin(), after.end(), is_empty)) after.clear();

@@ -1,5 +1,6 @@
-// Gradient compression of a store of one process that stands for several devices: each value of a
-// push is compressed by itself, as if it had to travel, and the store sums what would arrive.
+// Gradient compression of a store of one process whose values stand for several devices.  Each
+// value of a push is compressed separately, as if it had to be sent.  The store sums the
+// decompressed values.
 
 #pragma once
 
@@ -17,21 +18,23 @@ namespace tkv {
 
 class LocalCompression {
  public:
-  // What values still owe when a call has ended well; nothing changes before Keep.
+  // The residuals of values after a call.  They take effect only when Keep is called, after the
+  // call has ended well.
   struct Owed {
     std::vector<std::pair<Entry*, std::vector<std::vector<float>>>> residuals;
-    size_t lost = 0;  // elements that were not finite
+    size_t lost = 0;  // number of elements that were not finite
     void Keep() &&;
   };
 
   //   throws  kInvalidArgument
   void Set(const Compression& compression, const std::string& keys);
-  // How the values of each key of a call are compressed, or have been so that they owe something; null: as
-  // they are.  Decided once for the call, whatever is set meanwhile; empty: none is.
+  // The compression of each key of a call.  A key without compression that has residuals is in it
+  // too, with the dense encoding.  Null: the key's values are summed unchanged.  Empty: no key is
+  // compressed.  Decided once for a call, so that later settings do not affect it.
   using Plan = std::vector<std::optional<codec::Compressor>>;
   Plan PlanOf(std::span<Entry* const> entries) const { return any_ ? Planned(entries) : Plan(); }
-  // Gives the groups whose keys are compressed a base: the sum of what arrives of their values.
-  //   entries  those of the groups, and of the plan
+  // Sets the base of each compressed group: the sum of its decompressed values.
+  //   entries  the entries of the groups, and of the plan
   //   throws   kInvalidArgument  a dtype that cannot be compressed
   static Owed Apply(std::string_view verb, std::span<Entry* const> entries, const Plan& plan,
                     Sources* sources, int threads);
@@ -40,7 +43,7 @@ class LocalCompression {
   Plan Planned(std::span<Entry* const> entries) const;
 
   codec::Compressions compressions_;
-  std::atomic<bool> any_ = false;  // some key has, or has had, a compression
+  std::atomic<bool> any_ = false;  // a compression has been set
 };
 
 }  // namespace tkv

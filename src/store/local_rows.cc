@@ -15,7 +15,8 @@
 namespace tkv {
 namespace {
 
-// The array as one run of memory; a copy of a strided one is kept.
+// Returns the array's elements in contiguous memory.  A strided array is copied; `kept` owns the
+// copy.
 const void* Take(const NDArray& array, std::chrono::nanoseconds patience,
                  std::vector<NDArray>* kept) {
   array.storage()->WaitReadable(patience);
@@ -98,7 +99,7 @@ RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, cons
   RowSums sums(claim.entries.size());
   for (size_t g = 0; g < groups; ++g) {
     const Entry& entry = *claim.entries[g];
-    // Rows of a value are updated in runs, which lie together.
+    // Rows of a dense value are sorted by id, because adjacent rows are updated together.
     sums[g] = NamingKey(verb, entry.key.view(), [&] {
       return SparseSum::Of(lists[g], RowCount(entry), entry.dtype(), RowElements(entry),
                            entry.by_rows() ? RowOrder::kMix : RowOrder::kId,
@@ -131,7 +132,7 @@ NDArray SpreadOut(const Entry& entry, const SparseSum& rows) {
   return all;
 }
 
-// -----------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // push
 
 RowsPush::RowsPush(Entry* entry, SparseSum sum, const std::shared_ptr<const Optimizer>& optimizer,
@@ -215,7 +216,8 @@ void AddRowJobs(const TileJob& whole, const Entry& entry, const SparseSum& rows,
     const size_t arrays = whole.update->program.states().size();
     auto& moved = states->emplace_back(std::make_unique<void*[]>(whole.states.size() + 1));
     for (size_t s = 0; s < whole.states.size(); ++s) {
-      const size_t offset = s < arrays ? begin * ItemSize(compute) : 0;  // scalars stay
+      // Scalar states have no rows.
+      const size_t offset = s < arrays ? begin * ItemSize(compute) : 0;
       moved[s] = static_cast<std::byte*>(whole.states[s]) + offset;
     }
     job.states = {moved.get(), whole.states.size()};
@@ -223,7 +225,7 @@ void AddRowJobs(const TileJob& whole, const Entry& entry, const SparseSum& rows,
   }
 }
 
-// -----------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // pull
 
 void ReadRows(const RowTable& table, const int64_t* ids, size_t count, void* out, DType out_dtype,

@@ -1,4 +1,4 @@
-// Keys of a local store that are kept by rows, and rows for those that are not.
+// Keys of a local store that are kept by rows, and pushes of rows to keys with a value.
 
 #pragma once
 
@@ -16,37 +16,39 @@
 
 namespace tkv {
 
-//   blocks  until its rows can be read, at most the patience
+// Returns a new key kept by rows.
+//   blocks  until the item's rows can be read, at most the timeout
 //   throws  kInvalidArgument, kOutOfRange, kResourceExhausted
 std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nanoseconds patience,
                                      const std::shared_ptr<RowDisk>& disk);
 
-// The arrays of rows as they lie, or copies that are kept where they are strided.
-//   blocks  until they can be read, at most the patience
-//   throws  kOutOfRange, naming the id
+// Returns the ids and values of rows in contiguous memory.  Strided arrays are copied; `kept` owns
+// the copies.
+//   blocks  until the arrays can be read, at most the timeout
+//   throws  kOutOfRange; the message names the id
 RowList TakeRows(std::string_view verb, const KeyView& key, const Rows& rows, uint64_t row_count,
                  std::chrono::nanoseconds patience, std::vector<NDArray>* kept);
 
-// What a call brings for each of its keys as rows; none: as arrays, or nothing.
+// The summed rows of each key of a call; none: the key gets arrays or nothing.
 using RowSums = std::vector<std::optional<SparseSum>>;
 
-// The rows of a call, those of a key that stands twice as one list, for each of its keys; none for those
-// that follow the keys of the items.  May borrow the arrays of the items and of `kept`.
-//   blocks  until they can be read, at most the patience
-//   throws  kOutOfRange (naming the id), kInvalidArgument (rows that cannot be summed)
+// Returns the summed rows of each key of a call.  Several items of a key are summed together.  Keys
+// after those of the items have none.  The sums may borrow memory of the items and of `kept`.
+//   blocks  until the arrays can be read, at most the timeout
+//   throws  kOutOfRange (the message names the id), kInvalidArgument (rows that cannot be summed)
 RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, const Claim& claim,
                 std::chrono::nanoseconds patience, std::vector<NDArray>* kept);
-// Arrays of all rows of a key that is kept by rows.
+// Returns the sum of arrays that have all rows of a key kept by rows.
 SparseSum SumArrays(const Entry& entry, std::span<const void* const> arrays);
-// Rows of a key that has a value, zero elsewhere; of the compute type.
+// Returns rows as an array of the shape of the key's value, zero elsewhere, of the compute type.
 NDArray SpreadOut(const Entry& entry, const SparseSum& rows);
 
-// A push to a key that is kept by rows.  All that may fail is done when it is made, and taken back where it
-// is not run.
+// A push to a key kept by rows.  The constructor does everything that may fail.  The destructor
+// undoes it if Run was not called.
 class RowsPush {
  public:
   //   optimizer  null: rows are assigned
-  //   throws     kInvalidArgument (a type or a program that cannot), kResourceExhausted
+  //   throws     kInvalidArgument (unsuitable dtype or program), kResourceExhausted
   RowsPush(Entry* entry, SparseSum sum, const std::shared_ptr<const Optimizer>& optimizer,
            Updater* updater);
   RowsPush(RowsPush&&) = delete;
@@ -61,25 +63,28 @@ class RowsPush {
   Entry* const entry_;
   const SparseSum sum_;
   const std::shared_ptr<const Optimizer> optimizer_;
-  const std::shared_ptr<const Optimizer> state_of_;  // as of an Updater
-  std::optional<RowTable> fresh_;  // the table for an optimizer that is new to it; shares pages
+  const std::shared_ptr<const Optimizer> state_of_;  // owner of the states, as in Updater
+  // A copy of the table with fresh states, if the optimizer is another than before; shares pages.
+  std::optional<RowTable> fresh_;
   std::optional<RowUpdate> update_;
-  std::vector<double> scalars_;  // after it; then those before it
+  std::vector<double> scalars_;  // scalar states after the push; after Run, those before it
   RowPlaces places_;
   bool is_reserved_ = false;
   bool has_run_ = false;
 };
 
-// Jobs that update the rows of a key which has a value, as `whole` does all of it.
-//   states  what the jobs point to; both vectors keep what they have
+// Adds jobs that update some rows of a key with a value, in the same way as `whole` updates all of
+// it.
+//   states  the memory to which the jobs point; both vectors keep their elements
 void AddRowJobs(const TileJob& whole, const Entry& entry, const SparseSum& rows,
                 std::vector<std::unique_ptr<void*[]>>* states, std::vector<TileJob>* jobs);
 
-// Copies rows to `out`, converting between floats.
+// Copies rows to `out` and converts between float types.
 //   ids  null: rows 0 to count - 1
 void ReadRows(const RowTable& table, const int64_t* ids, size_t count, void* out, DType out_dtype,
               int threads);
-//   blocks  until the ids can be read and the outputs written, at most the patience
+// Writes rows to the outputs of pulls.
+//   blocks  until the ids can be read and the outputs written, at most the timeout
 //   throws  kOutOfRange, before anything is written
 void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsPullItem> items,
                 std::chrono::nanoseconds patience, int threads);

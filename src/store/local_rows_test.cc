@@ -1,4 +1,4 @@
-// Keys of a local store that are kept by rows, against std::map and against keys that are not.
+// Keys of a local store that are kept by rows, compared with std::map and with dense keys.
 
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ NDArray PullRows(KVStore& store, KeyView key, const std::vector<int64_t>& ids, c
   return out;
 }
 
-// Whole numbers, which every type adds exactly.
+// Returns random rows with whole numbers, which every dtype adds exactly.
 Rows Draw(Random* random, size_t count, int64_t ids, int64_t width, DType dtype) {
   std::vector<int64_t> drawn;
   std::vector<float> values;
@@ -127,7 +127,8 @@ TEST(LocalRows, AreAsStdMapIsUnderRandomPrograms) {
   }
 }
 
-// Zeros stay zeros by a sum of zero, so that a key of all rows shows what one of the pushed ones does.
+// Compares a key by rows with a dense key.  A zero that gets a sum of zero stays zero, so updating
+// all rows has the same result as updating the pushed ones.
 void CompareKinds(const char* optimizer, DType dtype, bool lazy, bool multi_precision,
                   uint64_t seed) {
   SCOPED_TRACE(testing::Message() << optimizer << " " << Name(dtype) << (lazy ? " lazy" : "")
@@ -339,7 +340,7 @@ TEST(LocalRows, SnapshotsHaveRowsAndStates) {
       for (const bool lazy : {true, false}) {
         if (!lazy && std::string_view(optimizer) != "momentum") continue;
         const bool is_wide = std::string_view(optimizer) == "adam" && dtype == DType::kF32;
-        const int64_t width = is_wide ? 700 : 30;  // several blocks, or one
+        const int64_t width = is_wide ? 700 : 30;  // several blocks or one
         const auto make = [&] {
           auto store = KVStore::Create("local");
           InitRows(*store, "e", {width}, kIds, dtype, {RowInitializer::Kind::kUniform, -1, 1, 7});
@@ -502,7 +503,8 @@ TEST(LocalRows, WhatIsRefusedIsNotCounted) {
   EXPECT_EQ(stats.of(Verb::kPush).failed, 4U);
 }
 
-// Momentum has other states than Adam, so that each takes a new table; the thread sanitizer looks.
+// Momentum has other states than Adam, so each change makes a new table.  The thread sanitizer
+// finds races.
 TEST(LocalRows, CallsLookAtAKeyWhileItsTableIsReplaced) {
   const auto store = KVStore::Create("local");
   InitRows(*store, "e", {4}, 100);
@@ -524,7 +526,7 @@ TEST(LocalRows, CallsLookAtAKeyWhileItsTableIsReplaced) {
   EXPECT_EQ(store->Round("e"), 100U);
 }
 
-// Of Nadam, which has a scalar state.
+// The optimizer is Nadam, because it has a scalar state.
 TEST(LocalRows, APushThatMemoryIsLackingForChangesNothing) {
   const auto make = [] {
     StoreOptions options;

@@ -12,14 +12,14 @@
 namespace tkv {
 namespace {
 
-// Throws if the updater is a function whose states are its own.
+// Throws if the updater is a function that keeps its states itself.
 void CheckKnowsStates(const Updater& updater) {
   if (!updater.function || updater.states.take) return;
   throw Fail(Code::kFailedPrecondition,
              "the updater is a function, whose states the store does not know");
 }
 
-// Errors of f, which the verb will name, begin with the key.
+// Runs f and adds the key to its errors.  The caller adds the verb.
 template <typename F>
 NDArray Naming(const Entry& entry, F f) {
   try {
@@ -29,7 +29,7 @@ NDArray Naming(const Entry& entry, F f) {
   }
 }
 
-// Parts of claimed keys, as they lie in memory.
+// A source of the parts of claimed keys, read from their memory.
 class EntryParts final : public PartSource {
  public:
   EntryParts(const Claim& claim, NDArray of_updater)
@@ -58,8 +58,8 @@ class EntryParts final : public PartSource {
   }
 
   const Claim& claim_;
-  const NDArray of_updater_;  // its states, where it is a function
-  NDArray copy_;              // of what is on a GPU
+  const NDArray of_updater_;  // states of the updater, if it is a function
+  NDArray copy_;              // copy of an array on a GPU
   TableParts table_;
 };
 
@@ -144,7 +144,7 @@ void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim) {
     std::optional<RowTable> table;
     std::vector<double> scalars;
   };
-  std::vector<Loaded> loaded(keys.size());  // all of it, before anything changes
+  std::vector<Loaded> loaded(keys.size());  // everything is read before anything changes
   for (size_t i = 0; i < keys.size(); ++i) {
     const SavedKey& saved = reader.keys()[matches[i]];
     if (saved.by_rows) {
@@ -166,7 +166,8 @@ void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim) {
       return array;
     };
     const DType compute = ComputeType(value.dtype());
-    // A new value waits on the host for its next push; states go where the value stays.
+    // A loaded value stays on the host until the next push moves it.  If only states are loaded,
+    // they go where the value is.
     const bool stays_on_gpu = parts == Parts::kStates && IsOfDevice(value);
     const auto read_state = [&](uint64_t part) {
       NDArray state = read(part, value.shape(), compute);
@@ -200,14 +201,14 @@ void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim) {
     updater.states.put(of_updater ? std::optional(states) : std::nullopt);
   }
   {
-    // Other calls look at the shape of a value before they wait for its key.  The old values go
-    // with `loaded`, when the lock is free.
+    // Other calls read the shape of a value before they wait for its key.  The old values are freed
+    // with `loaded`, after the lock is released.
     std::lock_guard lock(claim->shared->mutex);
     for (size_t i = 0; i < keys.size(); ++i) {
       Entry& entry = *claim->entries[i];
       if (parts == Parts::kAll) {
         std::swap(entry.value, loaded[i].value);
-        entry.residuals.clear();  // of pushes that have come after the snapshot
+        entry.residuals.clear();  // they belong to pushes after the snapshot
       }
       if (entry.by_rows()) {
         std::swap(entry.rows->table, *loaded[i].table);

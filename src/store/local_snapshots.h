@@ -9,13 +9,13 @@
 
 namespace tkv {
 
-// Writes the keys, claimed to read, and returns the folder or file.
+// Writes a snapshot of the keys, which are claimed to read.  Returns the folder or file.
 //   throws  as WriteSnapshot; kFailedPrecondition  there are no states to save
 std::string SaveKeys(const Claim& claim, const std::string& path, Parts parts,
                      const StoreOptions& options);
 
-// Puts what the snapshot has of the keys, claimed to write, in the place of what they are.
-//   throws  what MatchKeys and the reader throw; then nothing has changed
+// Replaces the keys' content by that of the snapshot.  The keys are claimed to write.
+//   throws  the errors of MatchKeys and of the reader; then nothing has changed
 void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim);
 
 }  // namespace tkv

@@ -35,7 +35,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Calls that move fewer bytes run in order, so that arrays which share memory need no look.
+// A call that moves fewer bytes runs its jobs in order, so that arrays which share memory need no
+// check.
 constexpr size_t kSmallCallBytes = size_t{256} << 10;
 
 class LocalStore final : public KVStore, public SavesUpdaterStates {
@@ -51,7 +52,8 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
   }
 
   ~LocalStore() override {
-    // A lock that another thread of the parent held stays locked in the child for ever.
+    // In a child of fork(), leak the shared part: a lock that another thread of the parent held
+    // stays locked for ever.
     if (ForkGeneration() != birth_) {
       [[maybe_unused]] Shared* const leaked = shared_.release();
     }
@@ -159,7 +161,7 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
   void Close() override;
 
  private:
-  // Calls of a verb are counted, and those that throw.
+  // Counts a call of a verb, and its failure if f throws.
   template <typename F>
   void Counted(Verb verb, F f) {
     verbs_.Called(verb);
@@ -171,7 +173,7 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
     Counted(verb, [&] { result = f(); });
     return *std::move(result);
   }
-  // Run counts the calls themselves, with the lock that it takes.
+  // Counts only failures.  Run counts the call itself, under the lock that it takes anyway.
   template <typename F>
   void FailureCounted(Verb verb, F f) {
     try {
@@ -181,7 +183,7 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
       throw;
     }
   }
-  // The lock of a store that is open and of this process.
+  // Returns the lock.  Throws if the store is closed or was created before fork().
   std::unique_lock<std::mutex> Lock(std::string_view verb) const {
     if (ForkGeneration() != birth_) {
       throw Fail(
@@ -229,20 +231,21 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
 
   const std::string type_;
   const StoreOptions options_;
-  std::shared_ptr<RowDisk> disk_;  // for rows of keys whose memory is bounded; null: there are none
+  // For rows of keys with bounded memory; null: no folder was given.
+  std::shared_ptr<RowDisk> disk_;
   const unsigned birth_;
   const Clock::time_point begin_ = Clock::now();
   VerbCounts verbs_;
   LocalTrace trace_;
   LocalCompression compression_;
-  const bool has_homes_;  // of keys, on GPUs
+  const bool has_homes_;  // keys may have their home on a GPU
   const bool needs_gpus_;
   Homes homes_;
   std::atomic<bool> has_warned_of_lost_ = false;
   std::unique_ptr<Shared> shared_;
 };
 
-// ----------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // init
 
 void LocalStore::CheckNew(std::string_view verb, std::span<const InitItem> items) const {
@@ -269,7 +272,8 @@ void LocalStore::InitAs(std::string_view verb, std::span<const InitItem> items) 
     const auto lock = Lock(verb);
     CheckNew(verb, items);
   }
-  // Copied without the lock; another thread may have been faster, so the check is repeated.
+  // Values are copied without the lock.  Another thread may create the key meanwhile, so the check
+  // is repeated.
   std::vector<std::shared_ptr<Entry>> entries;
   entries.reserve(items.size());
   for (const InitItem& item : items) entries.push_back(MakeEntry(item.key, *item.value));
@@ -285,7 +289,7 @@ void LocalStore::AssignAs(std::string_view verb, std::span<const InitItem> items
   struct Made {
     NDArray value, master;
   };
-  std::vector<Made> made(items.size());  // all of them before anything changes
+  std::vector<Made> made(items.size());  // all are made before anything changes
   for (size_t i = 0; i < items.size(); ++i) {
     const Entry& entry = *claim.entries[claim.push_groups[i]];
     CheckAssignable(verb, entry.key.view(), entry.by_rows());
@@ -352,7 +356,7 @@ void LocalStore::InitRows(std::span<const RowsInitItem> items) {
   });
 }
 
-// -----------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // run
 
 static void CheckSum(std::string_view verb, const Entry& entry, size_t values) {
@@ -361,8 +365,8 @@ static void CheckSum(std::string_view verb, const Entry& entry, size_t values) {
              entry.key.view().ToString(), Name(entry.dtype()));
 }
 
-// User code gets arrays, which a key kept by rows may be too large for.
-//   returns  whether the updater of the call is a function
+// Returns true if the updater of the call is a function.  Throws if the function would have to
+// update a key kept by rows: such a key may be too large for the arrays that user code gets.
 static bool RunsFunction(std::string_view verb, const Claim& claim,
                          std::span<const size_t> push_groups) {
   if (!claim.updater->function) return false;
@@ -417,13 +421,13 @@ void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem
   }
   Update(verb, claim, claim.entries.size(), runs_function,
          compression_.PlanOf({claim.entries.data(), claim.entries.size()}), &sources, nullptr,
-         std::move(rows));  // all of it on the host
+         std::move(rows));
   claim.pushed_keys = claim.entries.size();
   CountMoved(items, whole, claim);
   traced.Note(Span::Kind::kPush, claim.push_groups);
 }
 
-// One key that is kept by rows, claimed.
+// Claims a key that is kept by rows.
 Entry& LocalStore::ClaimTable(std::string_view verb, const KeyView& key, Claim::Mode mode,
                               Claim* claim) {
   ClaimKey(verb, key, mode, shared_.get(), options_, Lock(verb), claim);
@@ -435,7 +439,7 @@ Entry& LocalStore::ClaimTable(std::string_view verb, const KeyView& key, Claim::
 RowsExport LocalStore::ExportRows(const KeyView& key, const RowsFilter& filter) {
   constexpr const char* kVerb = "export_rows";
   return CountedResult(Verb::kPull, [&] {
-    std::optional<RowTable> table;  // as it was, while others push on
+    std::optional<RowTable> table;  // shares pages; others may push meanwhile
     Shape row_shape;
     {
       Claim claim;
@@ -479,8 +483,8 @@ void LocalStore::RunPullRows(std::string_view verb, std::span<const RowsPullItem
   traced.Note(Span::Kind::kPull, claim.pull_groups);
 }
 
-// One pass needs the same keys on both sides, each once, and arrays that do not share memory across
-// keys.
+// Returns true if push and pull can run in one pass.  Both need the same keys, each once, and no
+// arrays that share memory across keys.
 bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items,
                          std::span<const PullItem> outs, const Sources& sources,
                          const Outputs& outputs) const {
@@ -512,8 +516,8 @@ bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items,
   return !check.Conflicts();
 }
 
-// Sums what the first keys of the call get, of `rows` or of `sources`, as compression has it arrive, and
-// hands it to the updater.
+// Sums the input of the first keys of the call, from `rows` or `sources`, after compression, and
+// runs the updater on it.
 //   returns  as RunTiles
 std::optional<Error> LocalStore::Update(std::string_view verb, const Claim& claim,
                                         size_t push_count, bool runs_function,
@@ -546,7 +550,8 @@ std::optional<Error> LocalStore::Update(std::string_view verb, const Claim& clai
   return late;
 }
 
-// Whether an output shares memory with another one, unless both are the same bytes of one key.
+// Returns true if an output shares memory with another one, unless both are the same bytes of one
+// key.
 static bool Overlap(std::span<const PullItem> items) {
   if (items.size() == 1 && items[0].outs.size() == 1) return false;
   OverlapCheck check;
@@ -556,7 +561,7 @@ static bool Overlap(std::span<const PullItem> items) {
   return check.Conflicts();
 }
 
-// Says of what fails after a push that it counts.
+// Runs f after a push; adds to its errors that the push has taken effect.
 template <typename F>
 static void AfterPush(std::string_view verb, F f) {
   try {
@@ -578,7 +583,7 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   ClaimKeys(verb, items, outs, shared_.get(), options_, std::move(lock), &claim);
   const bool runs_function =
       RunsFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
-  // Keys of outputs alone follow those of pushes.
+  // Keys that only have outputs follow the pushed keys.
   const size_t push_count =
       items.empty() ? 0 : *std::max_element(claim.push_groups.begin(), claim.push_groups.end()) + 1;
   const LocalCompression::Plan plan = compression_.PlanOf({claim.entries.data(), push_count});
@@ -588,7 +593,8 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   const bool fuse =
       push_count > 0 && !outs.empty() && CanFuse(claim, items, outs, sources, outputs);
   LocalTrace::Call traced(&trace_, claim);
-  // What a pull needs of GPUs is there before the push changes values; a function replaces them.
+  // Resources of GPU pulls are allocated before the push changes values, so that a failure changes
+  // nothing.  A function replaces the values, so then they are allocated after it.
   const bool is_by_gpus =
       !outs.empty() && !fuse && claim.has_gpus && !claim.has_rows && !Overlap(outs);
   std::optional<GpuBatches> gpus;
@@ -618,7 +624,7 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   if (!outs.empty()) traced.Note(Span::Kind::kPull, claim.pull_groups);
 }
 
-// Where the values of a call are from here on.
+// Moves the values of a call to the devices that sum and update them.
 void LocalStore::PlaceValues(std::string_view verb, std::span<const PushItem> items,
                              const LocalCompression::Plan& plan, Claim* claim) {
   const Updater& updater = *claim->updater;
@@ -641,7 +647,8 @@ void LocalStore::SetGradientCompression(const Compression& compression, const st
   compression_.Set(compression, keys);
 }
 
-// Of keys some of which are kept by rows, each output by itself, so that the later one wins.
+// Pulls outputs one by one, so that the later of two that overlap wins.  Used if some keys are kept
+// by rows or are on GPUs.
 void LocalStore::RunPullInOrder(std::string_view verb, const Claim& claim,
                                 std::span<const PullItem> items, const Outputs& outputs) {
   const int threads = ThreadsFor(options_.threads);
@@ -661,7 +668,7 @@ void LocalStore::RunPullInOrder(std::string_view verb, const Claim& claim,
   }
 }
 
-// Outputs that overlap are written one after the other, so that the later one wins.
+// Pulls outputs.  Outputs that overlap are written one after the other, so that the later one wins.
 void LocalStore::RunPull(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
                          const Outputs& outputs) {
   int threads = ThreadsFor(options_.threads);
@@ -672,7 +679,7 @@ void LocalStore::RunPull(std::string_view verb, const Claim& claim, std::span<co
   for (size_t i = 0; i < items.size(); ++i) {
     jobs[i] = PullJob(*claim.entries[claim.pull_groups[i]], outputs.of(i));
   }
-  // One thread runs the jobs of a small call one after the other.
+  // A single thread runs the jobs of a small call one after the other.
   const bool is_in_order =
       is_small && outputs.stand_ins.empty() && outputs.outputs.size() == items.size();
   if (is_in_order || !Overlap(items)) {
@@ -689,7 +696,8 @@ void LocalStore::RunPull(std::string_view verb, const Claim& claim, std::span<co
   }
 }
 
-// Tells user code that updates how a call ended: badly, unless `kept` is set before the end of a scope.
+// Tells the user's function how the call ended: as a failure, unless `kept` is set before the scope
+// ends.
 class UpdateScope {
  public:
   explicit UpdateScope(const UpdateEnd& end) : end_(end) {}
@@ -706,7 +714,7 @@ class UpdateScope {
   const UpdateEnd& end_;
 };
 
-// Runs user code: on copies, which replace the values when every key is done.
+// Runs the user's function on copies, which replace the values when every key is done.
 void LocalStore::RunFunction(std::string_view verb, const Claim& claim, size_t push_count,
                              const Sources& sources) {
   const int threads = ThreadsFor(options_.threads);
@@ -739,21 +747,20 @@ void LocalStore::RunFunction(std::string_view verb, const Claim& claim, size_t p
                  entry.key.view().ToString());
     }
     ++scope.returned;
-    // User code that kept its handle must not be able to change the store later.
+    // If user code kept its handle, it must not be able to change the store later.
     const bool is_kept = stored.storage().use_count() > 1;
     updated.push_back(is_kept ? naming([&] { return stored.Copy(); }) : stored);
   }
   {
-    // Other calls look at the shape of a value before they wait for its key.  The old values go
-    // with `updated`, when the lock is free.
+    // Other calls read the shape of a value before they wait for its key.  The old values are freed
+    // with `updated`, after the lock is released.
     std::lock_guard lock(shared_->mutex);
     for (size_t g = 0; g < push_count; ++g) std::swap(claim.entries[g]->value, updated[g]);
   }
   scope.kept = true;
 }
 
-// The state that an optimizer needs for a key which has none of that optimizer, made before anything
-// changes.
+// The state for a key that has no state of this optimizer yet, made before anything changes.
 struct FreshState {
   size_t group;
   UpdateState<NDArray> state;
@@ -773,7 +780,8 @@ UpdateState<NDArray> StateFor(const Entry& entry,
       });
 }
 
-// A list of jobs for so many keys would leave the cache before they run.
+// Returns true if a call has so many small keys that a list of their jobs would leave the cache
+// before they run.
 static bool AreManySmall(const Claim& claim, size_t count, const Sources& sources) {
   if (count < 1024 || claim.has_rows || claim.has_gpus || !sources.bases.empty() ||
       claim.largest_bytes > (size_t{64} << 10))
@@ -813,7 +821,8 @@ static std::unique_ptr<RowsPush> PrepareRows(std::string_view verb, Entry* entry
   }
 }
 
-// Gives a job whose key is at home on a GPU to the launch there; nothing is left for the host.
+// Moves a job whose key's home is a GPU to the launch there.  The job that is left for the host is
+// empty.
 //   all, master  the state of the key, which the job writes
 static void GiveToGpu(const Entry& entry, std::span<const double> params, double round,
                       const std::vector<NDArray>& all, const NDArray& master, GpuBatches* gpus,
@@ -830,7 +839,8 @@ static void GiveToGpu(const Entry& entry, std::span<const double> params, double
   job->states = kept;
 }
 
-// Scalars of updates, which are those of the key before where they are made of the same.
+// A cache of the scalars of updates.  The scalars of the previous key are reused if their inputs
+// are equal.
 class ScalarsOfKeys final {
  public:
   //   throws  as BindScalars
@@ -846,14 +856,16 @@ class ScalarsOfKeys final {
   const std::vector<double>& params() const { return params_; }
 
  private:
-  const CompiledUpdate* update_ = nullptr;  // null: they are made of more
+  // Null: the scalars depend on more inputs and are not reused.
+  const CompiledUpdate* update_ = nullptr;
   std::vector<double> params_;
   double round_ = 0;
   UpdateScalars scalars_;
 };
 
-//   returns  the error of a GPU that was lost when another one had begun, or of the host then; what was pushed
-//            to other keys counts
+// Updates or assigns the first keys of a call.
+//   returns  the error of a GPU that was lost after another one had begun, or of the host in that
+//            case; pushes to other keys have taken effect
 std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& claim,
                                           size_t push_count, const Sources& sources,
                                           const Outputs* fused_outputs, RowSums rows) {
@@ -864,10 +876,10 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
   }
   SmallVector<TileJob, 1> jobs(push_count);
   std::vector<UpdateScalars> scalars(optimizer ? push_count : 0);
-  std::vector<FreshState> fresh;  // in the order of the groups
+  std::vector<FreshState> fresh;  // in the order of groups
   std::vector<std::array<void*, Program::kStatesMax>> states(optimizer ? push_count : 0);
   std::vector<std::unique_ptr<RowsPush>> row_pushes(claim.has_rows ? push_count : 0);
-  std::vector<TileJob> row_jobs;  // of values of which some rows are pushed
+  std::vector<TileJob> row_jobs;  // for dense values to which rows are pushed
   std::vector<std::unique_ptr<void*[]>> row_states;
   GpuBatches gpus(verb);
   ScalarsOfKeys bound;
@@ -875,7 +887,7 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
     Entry& entry = *claim.entries[g];
     if (entry.by_rows()) {
       row_pushes[g] = PrepareRows(verb, &entry, *std::move(rows[g]), claim.updater.get());
-      continue;  // its job has nothing to do
+      continue;  // the job of this key stays empty
     }
     TileJob& job = jobs[g];
     job.dtype = entry.value.dtype();
@@ -928,7 +940,7 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
   }
   if (!row_jobs.empty()) row_jobs.insert(row_jobs.end(), jobs.begin(), jobs.end());
   std::optional<Error> late;
-  if (claim.has_gpus) late = gpus.Update();  // first: what only they refuse leaves all as it was
+  if (claim.has_gpus) late = gpus.Update();  // first: if only GPUs fail, nothing has changed
   bool host_has_run = true;
   try {
     NamedWhereMemoryEnds(verb, [&] {
@@ -962,11 +974,12 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
   return late;
 }
 
-// ---------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // other
 
-// What an updater owns may need a lock of the user's to be freed (Python's), and a thread that has
-// that one may wait for the store's: the old updater goes when the store's lock is free again.
+// Replaces the updater.  The old one is freed after the store's lock is released.  Freeing it may
+// need a lock of the user (Python's GIL), and a thread with that lock may be waiting for the
+// store's.
 void LocalStore::Replace(std::string_view verb, std::shared_ptr<Updater> updater) {
   const auto lock = Lock(verb);
   std::swap(shared_->updater, updater);
@@ -1003,11 +1016,12 @@ void LocalStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
       CheckUpdatesRows("set_optimizer", entry->key.view(), *replacement->optimizer,
                        Code::kFailedPrecondition);
     }
-    std::swap(shared_->updater, replacement);  // which goes after the lock
+    // The old updater is freed after the lock is released.
+    std::swap(shared_->updater, replacement);
   });
 }
 
-// ---------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // on disk
 
 std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts parts) {
@@ -1043,7 +1057,7 @@ void LocalStore::Erase(const KeyView& key) {
                key.ToString());
   }
   WaitForKeys(shared_.get(), options_, "delete", &lock,
-              [&] {  // another thread may delete it meanwhile
+              [&] {  // another thread may delete the key meanwhile
                 entry = shared_->keys.Find(key);
                 return entry == nullptr || (!entry->is_written && entry->readers == 0) ||
                        shared_->Refuses();
@@ -1074,7 +1088,7 @@ StoreStats LocalStore::Stats() const {
   return stats;
 }
 
-// Calls that wait for a key end at once, those that use one are waited for.
+// Waits for calls that use a key.  Calls that wait for a key fail immediately.
 void LocalStore::WaitForCallsUnderWay(std::unique_lock<std::mutex>* lock) {
   ++shared_->closing;
   shared_->released.notify_all();
@@ -1093,7 +1107,7 @@ void LocalStore::WaitForCallsUnderWay(std::unique_lock<std::mutex>* lock) {
 
 void LocalStore::Close() {
   if (ForkGeneration() != birth_) return;
-  KeyTable keys;  // freed, as is the updater, when the lock is free again
+  KeyTable keys;  // freed, like the updater, after the lock is released
   auto updater = std::make_shared<Updater>();
   std::unique_lock lock(shared_->mutex);
   if (shared_->closed) return;

@@ -9,7 +9,7 @@
 
 namespace tkv {
 
-// `type` is the name that the store gives back.
+// Returns a new store of one process.  `type` is the name that its type() returns.
 std::unique_ptr<KVStore> MakeLocalStore(std::string type, const StoreOptions& options);
 
 }  // namespace tkv

@@ -1,4 +1,4 @@
-// What the store of one process promises beyond the conformance suite.
+// Promises of the store of one process beyond the conformance suite.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -100,7 +100,7 @@ TEST(LocalStore, AnUpdaterUsesOtherKeysWhileTheStoreIsClosing) {
   store->SetUpdater([&](const KeyView& key, const NDArray&, const NDArray&) {
     if (key.number == 2) return;
     closer = std::thread([&] { store->Close(); });
-    // The store is closing from the moment on at which other threads are refused.
+    // The store is closing as soon as other threads are refused.
     std::thread([&] {
       while (!test::FailureOf([&] { store->Contains(2); }).code) std::this_thread::yield();
     }).join();
@@ -117,7 +117,7 @@ TEST(LocalStore, WhoWaitsForAKeyThatIsDeletedIsToldSo) {
   std::unique_ptr<KVStore> store;
   StoreOptions options;
   options.patience = std::chrono::seconds(5);
-  options.interrupt = [&] {  // on the thread that waits, as a signal's handler
+  options.interrupt = [&] {  // runs on the waiting thread, like a signal's handler
     if (!held) return;
     held.reset();
     store->Delete(1);
@@ -136,7 +136,7 @@ TEST(LocalStore, AnUpdaterIsFreedWithoutTheLockOfTheStore) {
   const auto store = KVStore::Create("local");
   int freed = 0;
   const auto updater_that_looks = [&] {
-    // Its owner looks at the store from its destructor, as another thread would that it waits for.
+    // The owner's destructor waits for a thread that uses the store.
     auto owner = std::shared_ptr<void>(nullptr, [&](void*) {
       std::thread([&] { test::FailureOf([&] { store->size(); }); }).join();
       ++freed;
@@ -226,7 +226,7 @@ TEST(LocalStore, SpansOfAPushPullHaveTheKeysOfTheirPart) {
                                              "pull of 2 keys 96"}));
 }
 
-// Work for each key that grows with their number would take ten seconds.
+// If the work for each key grew with the number of keys, this would take ten seconds.
 TEST(LocalStore, VeryManyKeysAreBroadcastAndDeletedOneByOne) {
   constexpr int64_t kMany = 100'000;
   const auto store = KVStore::Create("local");
@@ -300,7 +300,7 @@ TEST(Overlap, OnlyWritesThatMeetAnotherArrayConflict) {
       << "the array that is written meets one that does not reach as far as its own other use";
 }
 
-// Few places, so that ranges are often equal, meet or touch.
+// Few positions, so that ranges are often equal, meet or touch.
 TEST(Overlap, IsWhatEachPairSays) {
   Random random(1);
   const NDArray memory = Full({6}, 0);

@@ -15,7 +15,7 @@
 
 namespace tkv {
 
-// Thread-safe.
+// A recorder of the spans of a store's calls.  Thread-safe.
 class LocalTrace {
  public:
   void Start();
@@ -23,14 +23,14 @@ class LocalTrace {
   //   throws  kFailedPrecondition (no trace has begun), and as WriteTraceFile
   KVStore::TraceInfo Write(const std::string& file);
 
-  // The parts of a call, one after another; those of a call that throws are not noted.
+  // Records the consecutive parts of a call.  Parts of a call that throws are not recorded.
   class Call {
    public:
     Call(LocalTrace* trace, const Claim& claim) : trace_(trace), claim_(claim) {
       if (trace->is_on_.load(std::memory_order_relaxed)) begin_ = Now();
     }
-    // What has been done since the last part: of one key, or of several together; `groups` are the
-    // indices of their entries in the claim, some perhaps more than once.
+    // Records a span from the previous Note, or the call's begin, until now.  `groups` are the
+    // indices of the span's keys in the claim; an index may appear more than once.
     void Note(Span::Kind kind, const SmallVector<size_t>& groups) {
       if (begin_ != 0) trace_->Note(kind, claim_, groups, &begin_);
     }
@@ -46,11 +46,11 @@ class LocalTrace {
   void Note(Span::Kind kind, const Claim& claim, const SmallVector<size_t>& groups, int64_t* begin);
 
   std::atomic<bool> is_on_{false};
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // protects the members below
   bool has_begun_ = false;
-  uint64_t begin_ = 0;  // the number of the first span of this trace
+  uint64_t begin_ = 0;  // number of the first span of this trace
   Recorder recorder_;
-  boost::unordered_flat_map<std::string, uint64_t> numbers_;  // of keys, from 1 on
+  boost::unordered_flat_map<std::string, uint64_t> numbers_;  // numbers of key names, from 1 on
 };
 
 }  // namespace tkv

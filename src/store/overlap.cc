@@ -7,7 +7,7 @@ namespace tkv {
 
 void OverlapCheck::Add(size_t group, const NDArray& array, bool is_written) {
   if (array.size() == 0) return;
-  // A strided array counts with the whole block that it lies in: more than it touches, never less.
+  // A strided array counts as the whole block that contains it: never less memory than it touches.
   const bool dense = array.contiguous();
   Add(group, dense ? array.data() : array.storage()->data(),
       dense ? array.bytes() : array.storage()->bytes(), is_written);
@@ -17,8 +17,8 @@ bool OverlapCheck::Range::IsSameUseAs(const Range& other) const {
   return begin == other.begin && end == other.end && group == other.group;
 }
 
-// A range that begins later meets an earlier one of another use if it meets the one of them that
-// reaches furthest.
+// The furthest ends among earlier ranges, for two different uses.  A later range overlaps an
+// earlier range of another use exactly if it overlaps the one that reaches furthest.
 class OverlapCheck::Furthest {
  public:
   bool Meets(const Range& later) const {
@@ -35,12 +35,13 @@ class OverlapCheck::Furthest {
 
  private:
   Range first_{};
-  Range second_{};  // of the uses that are not that of `first_`
+  Range second_{};  // the furthest range of any use other than that of `first_`
 };
 
 bool OverlapCheck::Conflicts() {
   const auto is_before = [](const Range& a, const Range& b) { return a.begin < b.begin; };
-  // Arrays that were made one after the other often lie so: the values first, then the outputs.
+  // Arrays that were allocated one after the other are often sorted already, first the values, then
+  // the outputs.
   const auto second = std::is_sorted_until(ranges_.begin(), ranges_.end(), is_before);
   if (std::is_sorted(second, ranges_.end(), is_before)) {
     std::inplace_merge(ranges_.begin(), second, ranges_.end(), is_before);

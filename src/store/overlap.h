@@ -1,4 +1,4 @@
-// Whether arrays of one call share memory in a way that forbids running its keys together.
+// A check for arrays of one call that share memory, so that the call's keys cannot run together.
 
 #pragma once
 
@@ -17,9 +17,9 @@ class OverlapCheck {
   void Reads(size_t group, const void* data, size_t bytes) { Add(group, data, bytes, false); }
   void Writes(size_t group, const void* data, size_t bytes) { Add(group, data, bytes, true); }
 
-  // True where an array that is written shares memory with another one of the call, unless both are
-  // the same bytes of the same group (an output that is also a value of its key, a list that holds
-  // an array twice).
+  // Returns true if a written array shares memory with another array of the call.  Two uses of the
+  // same bytes in the same group are allowed: an output that is also a value of its key, or a list
+  // that has an array twice.
   bool Conflicts();
 
  private:
@@ -29,7 +29,7 @@ class OverlapCheck {
     size_t group;
     bool is_written;
 
-    bool IsSameUseAs(const Range& other) const;  // the same bytes of the same group
+    bool IsSameUseAs(const Range& other) const;  // same bytes and same group
   };
   class Furthest;
   void Add(size_t group, const NDArray& array, bool is_written);

@@ -1,4 +1,4 @@
-// A store as a snapshot has it.
+// Creates the keys of a store from a snapshot.
 
 #include <algorithm>
 #include <vector>
@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kKeysAtOnce = 1000;
 constexpr size_t kBytesAtOnce = size_t{64} << 20;
 
-// The optimizer whose states a snapshot has; null: it has none.
+// Returns the optimizer whose states a snapshot has; null if it has none.
 std::shared_ptr<const Optimizer> OptimizerOf(const checkpoint::Reader& reader) {
   const SavedKey* first_key = nullptr;
   for (const SavedKey& key : reader.keys()) {
@@ -38,7 +38,7 @@ void MakeRowKeys(KVStore* store, std::span<const SavedKey> keys, const std::stri
   store->InitRows(items);
 }
 
-// Keys with zeros, which what is loaded replaces, in the order of the snapshot.
+// Creates the keys with zeros, in the order of the snapshot.  Loading then replaces the zeros.
 void MakeKeys(KVStore* store, const checkpoint::Reader& reader) {
   const std::vector<SavedKey>& keys = reader.keys();
   for (size_t begin = 0, end = 0; begin < keys.size(); begin = end) {

@@ -1,4 +1,4 @@
-// Rows that go out of a table of a local store as a whole, and rows that come in beside the updater.
+// Export of rows from a table of a local store, and import of rows without the updater.
 
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace tkv {
 
-// Rows of a table that a filter lets through, ascending by id.
+// Returns the rows of a table that pass a filter, ascending by id.
 RowsExport ExportOf(const Shape& row_shape, const RowTable& table, const RowsFilter& filter,
                     int threads);
-// A table in which rows have begun anew with these values.
-//   blocks  until they can be read, at most the patience
-//   throws  kOutOfRange, kInvalidArgument (an id stands twice), kResourceExhausted
+// Returns a copy of the key's table in which these rows start with these values and fresh states.
+//   blocks  until the rows can be read, at most the timeout
+//   throws  kOutOfRange, kInvalidArgument (an id appears twice), kResourceExhausted
 RowTable WithRows(std::string_view verb, const Entry& entry, const Rows& rows,
                   std::chrono::nanoseconds patience);
 

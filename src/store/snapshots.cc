@@ -14,7 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Looks after a call that takes long: lets signals in, and says now and then how far it is.
+// The progress of a long call: handles signals about every 50 ms and logs the progress about every
+// 5 s.
 class Progress {
  public:
   Progress(const char* what, std::string path, uint64_t total, const StoreOptions& options)
@@ -53,7 +54,8 @@ std::vector<std::string> ScalarNames(const Program& program) {
   return names;
 }
 
-// A file may say anything: states that are not the program's would be taken for them.
+// Throws if the saved states are not those of the program.  A file may contain anything, and the
+// states would be used without a further check.
 void CheckFit(const std::string& path, const SavedKey& saved, const Program& program) {
   const auto wrong = [&](const char* what, std::string found, std::string wanted) {
     return Fail(Code::kDataLoss, "{}: key {}: {} ({}), the program '{}' keeps ({})", path,
@@ -75,11 +77,11 @@ void CheckFit(const std::string& path, const SavedKey& saved, const Program& pro
   }
 }
 
-// Every push has a part for every bucket, so that buckets of a key have the same scalars, and others can
-// go on with them.
+// Returns true if all buckets of a key have the same scalars; other buckets can then continue with
+// them.  They are the same if each push had a part for every bucket.
 bool AreEven(const checkpoint::Reader& reader, size_t index) {
   const SavedKey& saved = reader.keys()[index];
-  std::vector<uint64_t> scalars(saved.updates.size());  // bits of each
+  std::vector<uint64_t> scalars(saved.updates.size());  // bits of each scalar
   for (size_t s = 0; s < saved.scalars.size(); ++s) {
     reader.Read(index, checkpoint::kStateParts + saved.arrays.size() + s,
                 std::as_writable_bytes(std::span(scalars)));
@@ -142,7 +144,8 @@ std::string TextOf(const RowInitializer& initializer) {
   return "?";
 }
 
-// Rows that are not there are as the key has them: they are a part of its value, too.
+// Throws if rows of a key differ in number or in their initializer.  The initializer is part of the
+// key's value, because it determines the rows that do not exist yet.
 void CheckSameRows(const std::string& path, const SavedKey& saved, const LoadedKey& key) {
   const std::string name = key.key.view().ToString();
   if (saved.by_rows != key.by_rows) {

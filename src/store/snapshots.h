@@ -1,4 +1,4 @@
-// What the stores share of saving and loading.
+// Saving and loading, as far as all kinds of stores share them.
 
 #pragma once
 
@@ -14,48 +14,49 @@ namespace tkv {
 
 using checkpoint::SavedKey;
 
-// Which parts of keys a call is about.
+// The parts of keys that a call saves or loads.
 enum class Parts : uint8_t { kAll, kStates };
 
-// Where a path leads from here, wherever the process goes later.
+// Returns the absolute path, so that a later change of the working directory does not matter.
 std::string PlaceOf(const std::string& path);
-// Its hyperparameters as they are for keys without a multiplier.
+// Returns the optimizer's hyperparameters for keys without a multiplier.
 std::vector<double> ParamsOf(const Optimizer& optimizer);
 // Returns true if two optimizers update these keys alike and keep the same states.
 bool DoSame(const Optimizer& one, const Optimizer& other, std::span<const Key> keys);
 checkpoint::SavedProgram SavedProgramOf(const Optimizer& optimizer);
-// The optimizer that a snapshot has.
+// Returns the optimizer that a snapshot describes.
 //   throws  kDataLoss
 std::shared_ptr<Optimizer> OptimizerOf(const checkpoint::SavedProgram& saved,
                                        const std::string& path, const Key& key);
-// A program and its states as a snapshot has them.
+// Fills in the description of a program and its states in a snapshot's key.
 void DescribeProgram(const Program& program, bool multi_precision, std::vector<double> params,
                      SavedKey* key, bool lazy = true);
-// The program whose states the snapshot `path` has of a key.
-//   throws  kDataLoss  naming both
+// Returns the program whose states the snapshot `path` has for a key.
+//   throws  kDataLoss  the message names both
 Program ProgramOf(const std::string& path, const SavedKey& saved);
 
-// Hands over the parts of a snapshot, in the order in which they are written.
+// A source of the parts of a snapshot, in the order in which they are written.
 class PartSource {
  public:
   virtual ~PartSource() = default;
-  // The next bytes of the part, until the next call; of an empty one none.
+  // Returns the next bytes of the part, valid until the next call; none for an empty part.
   virtual std::span<const std::byte> Next(const checkpoint::Item& item) = 0;
 };
 
-//   throws  kFailedPrecondition  a store without an optimizer, which has no states
+// Throws if a store has no optimizer, and so no states.
+//   throws  kFailedPrecondition
 void CheckHasStates(bool has_optimizer);
 
-// Whether a write is given up or done: one of both is first, and stays so.  Thread-safe.
+// The outcome of a write: cancelled or done.  The first of the two wins for ever.  Thread-safe.
 class GiveUp {
  public:
-  // False where the write is done, or will be.
+  // Cancels the write.  Returns false if the write is done or can no longer be cancelled.
   bool Ask() {
     State open = State::kOpen;
     return state_.compare_exchange_strong(open, State::kGivenUp) || open == State::kGivenUp;
   }
   bool is_asked() const { return state_ == State::kGivenUp; }
-  // From now on nobody gives it up; false where somebody has.
+  // Makes the write uncancellable.  Returns false if it has been cancelled.
   bool Close() {
     State open = State::kOpen;
     return state_.compare_exchange_strong(open, State::kClosed);
@@ -66,59 +67,63 @@ class GiveUp {
   std::atomic<State> state_ = State::kOpen;
 };
 
-// Writes a snapshot into the folder `path`, or, of states, the file.
+// Writes a snapshot into the folder `path`; a snapshot of states alone goes into the file `path`.
 //   returns  the path of the snapshot
-//   throws   as checkpoint::Writer and the source do, and where it is given up kCancelled; nothing is
-//            left then, and what was there before is there
+//   throws   as checkpoint::Writer and the source do; kCancelled  it was cancelled.  Then the
+//            previous content of `path` is unchanged and nothing else is left.
 std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<SavedKey> keys,
                           PartSource* source, const StoreOptions& options,
                           GiveUp* give_up = nullptr);
 
-// Opens a snapshot for a store, and verifies every part that is the store's.
-//   store   number of the store, where the snapshot has keys of several and `path` names none
+// Opens a snapshot for a store and verifies every part that belongs to the store.
+//   store   number of the store, if the snapshot has keys of several and `path` names none
 //   throws  as checkpoint::Reader and its TakeStore do
 //           kDataLoss  keys by rows that no store could have
 checkpoint::Reader OpenSnapshot(const std::string& path, uint32_t store,
                                 const StoreOptions& options);
 
-// A key of a store that is to be loaded.
+// A key of a store into which a snapshot is to be loaded.
 struct LoadedKey {
   Key key{KeyView(0)};
   Shape shape;
   DType dtype{};
   size_t chunks = 1;
-  bool by_rows = false;    // `shape` is that of a row then
-  uint64_t row_count = 0;  // by rows
+  bool by_rows = false;    // `shape` is the shape of a row
+  uint64_t row_count = 0;  // only by rows
   RowInitializer initializer = {};
   std::shared_ptr<const Optimizer> own = {};  // the key's own optimizer; null: the store's
 };
-// For each key of the store the one of the snapshot: each has to be there, and no other.
+// Returns, for each key of the store, the index of the snapshot's key.  Both have to have exactly
+// the same keys.
 //   optimizer  of the store; null: none
-//   throws  kInvalidArgument    keys, shapes or dtypes differ, or there are no values to load
-//           kFailedPrecondition the states are of another optimizer than the store has
-//           kDataLoss           the states are not those of the program that the snapshot names, or
-//                               the scalars of buckets differ where these are to be others
+//   throws  kInvalidArgument    keys, shapes or dtypes differ; there are no values to load; or the
+//                               states are of other chunks or buckets and cannot be redistributed
+//           kFailedPrecondition the states belong to another optimizer than the store's
+//           kDataLoss           the states do not fit the program that the snapshot names
 std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const LoadedKey> keys,
                               const Optimizer* optimizer, Parts parts);
 
-// The place of the states that an updater, a function, keeps for all keys; none: there are none.
+// Returns the index of the states that an updater, a function, keeps for all keys; none if there
+// are none.
 std::optional<size_t> PlaceOfUpdaterStates(const checkpoint::Reader& reader);
-//   throws  kFailedPrecondition  there are such states, for a store that cannot take them
+// Throws if a snapshot has such states, for a store that cannot take them.
+//   throws  kFailedPrecondition
 void CheckNoUpdaterStates(const checkpoint::Reader& reader);
 
-//   throws  kDataLoss  naming the file and the key: it is by rows, and no store could have it
+//   throws  kDataLoss  a key by rows that no store could have; the message names the file and the
+//           key
 void CheckRowKeys(const checkpoint::Reader& reader);
 
 KVStore::SnapshotInfo InfoOf(const checkpoint::Reader& reader);
 
-// Errors of f begin with the verb: "verb: ..." or "verb key: ...", as some do already.
+// Runs f and adds the verb to its errors, as "verb: ...", unless they begin with the verb already.
 template <typename F>
 auto Named(const char* verb, F f) {
   try {
     return f();
   } catch (const Error& error) {
     const std::string text = error.what();
-    const std::string name = verb;  // a path may begin with it: save_dir
+    const std::string name = verb;  // not a view: a path may begin with the verb (save_dir)
     if (text.starts_with(name + ":") || text.starts_with(name + " ")) throw;
     throw Error(error.code(), name + ": " + text);
   }

@@ -1,4 +1,4 @@
-// Snapshots whose checks are right and whose contents are not: no store takes harm.
+// Snapshots with right checksums and wrong contents: they must not harm any store.
 
 #include "store/snapshots.h"
 
@@ -63,7 +63,8 @@ class LyingSnapshots : public ::testing::Test {
     const RowsPushItem item{key, list};
     store->PushRows({&item, 1});
   }
-  // What is loaded can be used; an error of the library is as good.
+  // Returns true if the action succeeds.  An error of the library is allowed too; in both cases the
+  // store stays usable.
   bool Takes(const std::function<void()>& action) {
     const bool is_taken = !test::FailureOf(action).code;
     Push(store_.get());
@@ -143,7 +144,7 @@ void ChangeSome(json::value* index, Random* random) {
   }
 }
 
-// The text with the check that its reader computes.
+// Returns the text with the checksum that its reader computes.
 std::string Sealed(std::string text) {
   const std::string field = R"("check":")";
   const size_t at = text.find(field) + field.size();
@@ -162,7 +163,7 @@ TEST_F(LyingSnapshots, AnIndexOfAnyContentIsLoadedOrRefused) {
   for (int i = 0; i < 3'000; ++i) {
     json::value changed = checkpoint::ParseObject(text, index);
     for (int64_t n = random_.Between(1, 3); n > 0; --n) ChangeSome(&changed, &random_);
-    std::filesystem::remove(index);  // faster than to cut it off
+    std::filesystem::remove(index);  // faster than truncating it
     std::ofstream(index, std::ios::binary) << Sealed(json::serialize(changed));
     taken += static_cast<int>(Takes([&] { store_->Load(folder_); }));
     if (i % 10 != 0) continue;
@@ -256,7 +257,7 @@ void ChangeSome(SavedKey* key, Random* random) {
   }
 }
 
-// Three ids as a snapshot has them.
+// Returns three ids in the order of a snapshot.
 std::vector<int64_t> Sorted(int64_t first, int64_t last) {
   std::vector<int64_t> ids{first, 1, last};
   std::sort(ids.begin(), ids.end(), [](int64_t a, int64_t b) {

@@ -93,7 +93,7 @@ std::string JobStatus::wrong() const {
 std::string JobStatus::ToJson() const {
   json::object object;
   object["url"] = url;
-  object["job"] = Printable(job);  // a user's, of any bytes
+  object["job"] = Printable(job);  // chosen by a user: may have any bytes
   object["on_death"] = on_death;
   object["epoch"] = epoch;
   object["head_is_open"] = head_is_open;

@@ -7,7 +7,7 @@
 
 namespace tkv {
 
-constexpr size_t kSavedBytes = size_t{4} << 20;  // that are read or written at a time
+constexpr size_t kSavedBytes = size_t{4} << 20;  // bytes read or written at a time
 
 std::span<const std::byte> TableParts::Next(const RowTable& table, const checkpoint::Item& item) {
   if (&item != item_) {
@@ -27,7 +27,8 @@ std::span<const std::byte> TableParts::Next(const RowTable& table, const checkpo
   const std::vector<uint64_t> mixes =
       table.Mixes(first_, std::clamp<size_t>(kSavedBytes / (bytes + 1), 1, size_t{1} << 18));
   if (mixes.empty()) return {};
-  first_ = mixes.back() + 1;  // after the last one of all nothing more is asked for
+  // May wrap around after the largest mix, but then nothing more is asked.
+  first_ = mixes.back() + 1;
   block_.resize(mixes.size() * bytes);
   if (is_ids) {
     for (size_t i = 0; i < mixes.size(); ++i) {

@@ -1,4 +1,4 @@
-// Tables of a local store on disk: their parts, written and read a few MiB at a time.
+// Tables of a local store in snapshots: their parts are written and read a few MiB at a time.
 
 #pragma once
 
@@ -12,23 +12,24 @@
 
 namespace tkv {
 
-// Hands over a part of a table in blocks of rows, as a snapshot has it.
+// A source of a table's parts in blocks of rows, for a snapshot.
 class TableParts {
  public:
-  // The next block of the part, until the next call; nothing where there is none.  Another part
-  // begins with its first row.
+  // Returns the next block of the part, valid until the next call; empty if there is none.  A call
+  // for another part begins at the first row.
   std::span<const std::byte> Next(const RowTable& table, const checkpoint::Item& item);
 
  private:
   std::span<const std::byte> NextOfCandidates(const RowTable& table, bool notes);
 
   const checkpoint::Item* item_ = nullptr;
-  uint64_t first_ = 0;  // mix of the next row, at least; number of the next candidate
+  // Lower bound of the mix of the next row; or the number of the next candidate.
+  uint64_t first_ = 0;
   std::vector<std::byte> block_;
 };
 
-// Rows of a snapshot become rows of a table, with their states; those that are there keep their values unless
-// these are wanted, too.
+// Reads a snapshot's rows, with their states, into a table.  Existing rows keep their values unless
+// `with_values`.
 //   throws  as the reader and Reserve do
 void ReadInto(const checkpoint::Reader& reader, size_t index, bool with_values, RowTable* table);
 

@@ -1,4 +1,4 @@
-// A trace as a file.
+// Writing a trace to a file.
 
 #pragma once
 
@@ -11,7 +11,8 @@
 
 namespace tkv {
 
-// Writes beside the file, which is there whole or as it was.
+// Writes a trace file.  Writes to a temporary file first and renames it, so that the file is
+// complete or unchanged.
 //   throws  as checkpoint::File
 KVStore::TraceInfo WriteTraceFile(const std::string& file,
                                   const std::vector<TracedProcess>& processes,

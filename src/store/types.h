@@ -1,4 +1,4 @@
-// The types of stores that KVStore::Create makes, by name.
+// The types of stores that KVStore::Create can make, by name.
 
 #pragma once
 
@@ -11,17 +11,17 @@ namespace tkv {
 struct StoreType {
   enum class Kind : uint8_t {
     kLocal,        // one process
-    kDevice,       // the same, which sums on GPUs and may compress what devices give it
-    kGpus,         // the same for values and outputs of GPUs alone
+    kDevice,       // one process; sums on GPUs and can compress the values of devices
+    kGpus,         // like kDevice, but values and outputs have to be on GPUs
     kDistributed,  // several workers
   };
   std::string_view name;
   Kind kind = Kind::kLocal;
-  bool is_async = false;  // of keys whose init says nothing else
+  bool is_async = false;  // default mode of keys
 };
 
 std::span<const StoreType> StoreTypes();
-// In any case; null where there is no such type.
+// Returns the type of that name, ignoring case; null if there is none.
 const StoreType* FindStoreType(std::string_view name);
 
 }  // namespace tkv

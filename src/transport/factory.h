@@ -56,7 +56,7 @@ class Transport {
   virtual std::vector<std::string> ListenAt(const ListenPlace& place) const = 0;
   // Returns the address of the head of a new job, if one of the job's workers hosts the head.
   virtual std::string HeadAddress(const std::string& job) const = 0;
-  // Returns true if other processes read bodies in an arena in place.
+  // Returns true if other processes can read bodies directly from this process's arena.
   virtual bool shares_memory() const = 0;
   // Opens an endpoint.
   //   throws  kInvalidArgument, kAlreadyExists, kUnavailable  the reason why it cannot listen
