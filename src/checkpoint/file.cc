@@ -24,7 +24,7 @@ Fault& TheFault() {
   return fault;
 }
 
-// 0, kHalf, or the errno that a test wants of this call.
+// Returns 0, kHalf, or the errno with which a test lets this call fail.
 int FaultOf(const char* call) { return TheFault() ? TheFault()(call) : 0; }
 
 Code CodeOf(int error) {
@@ -56,7 +56,8 @@ Error Failed(const std::string& path, const char* call, int error) {
   return Fail(CodeOf(error), "{}: {}: {}", path, call, std::generic_category().message(error));
 }
 
-// The call's result; what a test makes fail is not called.
+// Makes a system call and returns its result; throws on an error.  A call that a test lets fail is
+// not made.
 template <typename F>
 auto Do(const std::string& path, const char* call, F f) {
   for (;;) {
@@ -69,7 +70,8 @@ auto Do(const std::string& path, const char* call, F f) {
   }
 }
 
-constexpr size_t kWriteMax = size_t{16} << 20;  // in one call, so that signals are seen
+// In one call, so that signals can be handled between calls.
+constexpr size_t kWriteMax = size_t{16} << 20;
 
 size_t Part(size_t left, bool half) {
   const size_t part = std::min(left, kWriteMax);
@@ -132,7 +134,7 @@ void File::Sync() {
 void File::Close() {
   const int fd = std::exchange(fd_, -1);
   const int fault = FaultOf("close");
-  const int result = close(fd);  // the descriptor is gone in any case
+  const int result = close(fd);  // the descriptor is closed even if the call fails
   if (fault > 0) throw Failed(path_, "close", fault);
   if (result < 0 && errno != EINTR) throw Failed(path_, "close", errno);
 }
@@ -170,8 +172,8 @@ FolderLock::FolderLock(const std::string& path) {
   throw Failed(path, "flock", error);
 }
 
-// A process that was forked meanwhile has the file open too: closing it here alone would leave the lock to
-// that process.
+// Unlocks explicitly: a process that was forked meanwhile has the file open too, and would
+// otherwise keep the lock.
 FolderLock::~FolderLock() {
   flock(fd_, LOCK_UN);
   close(fd_);

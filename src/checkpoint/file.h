@@ -1,4 +1,4 @@
-// Files and folders, with errors that name the file and the call.
+// Files and folders, with errors that name the file and the system call.
 
 #pragma once
 
@@ -13,14 +13,14 @@
 
 namespace tkv::checkpoint {
 
-// An open file; closed with the object.  Every call
+// An open file; the destructor closes it.  Every call
 //   throws  kResourceExhausted (no space, a quota, too many files), kFailedPrecondition (no
 //           permission, a read-only file system, not a folder), kNotFound, kAlreadyExists,
-//           kUnavailable (everything else that the system says)
+//           kUnavailable (every other error of the system)
 class File {
  public:
-  // One that is not there.
-  //   shown  in errors, in the place of the path
+  // Creates a new file to write.
+  //   shown  the name in errors, instead of the path
   static File Create(const std::string& path, const std::string& shown = {});
   static File Open(const std::string& path);  // to read
   File(File&& other) noexcept;
@@ -30,11 +30,12 @@ class File {
   const std::string& path() const { return path_; }
   void Write(std::span<const std::byte> bytes);  // at the end
   void WriteAt(uint64_t offset, std::span<const std::byte> bytes);
-  // Until the disk has it.
+  // Waits until the disk has the file's content.
   void Sync();
   void Close();
   uint64_t Size() const;
-  //   throws  kDataLoss  the file ends before
+  // Fills `bytes` from the file.
+  //   throws  kDataLoss  the file ends before that
   void ReadAt(uint64_t offset, std::span<std::byte> bytes) const;
 
  private:
@@ -43,10 +44,10 @@ class File {
   int fd_ = -1;
 };
 
-// A folder that no other process may write to meanwhile; a process that ends gives it up.
+// A lock on a folder against other savers.  The system releases it if the process ends.
 class FolderLock {
  public:
-  //   throws  kFailedPrecondition  another process, or another store of this one, has it
+  //   throws  kFailedPrecondition  another process, or another store of this process, has the lock
   explicit FolderLock(const std::string& path);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
@@ -56,26 +57,27 @@ class FolderLock {
   int fd_ = -1;
 };
 
-// For a path of the user's, which the system would take up to its first zero byte.
-//   throws  kInvalidArgument  it is empty, or has a zero byte
+// Checks a path of the user.  The system would end the path at a zero byte.
+//   throws  kInvalidArgument  the path is empty or has a zero byte
 void CheckPath(const std::string& path);
-// The folder that has the file.
+// Returns the folder that contains the file.
 std::string FolderOf(const std::string& path);
-//   throws  kNotFound  the folder for a file that is to be made is not there
+//   throws  kNotFound  the folder for a new file does not exist
 void CheckFolderOf(const std::string& path);
 
-void MakeFolder(const std::string& path);  // parents too; one that is there is fine
+void MakeFolder(const std::string& path);  // also its parents; it may exist already
 void SyncFolder(const std::string& path);
-// Takes the place of a file or a folder that is there.
-//   throws  kFailedPrecondition  a device, a pipe or a socket is there
+// Renames a file or a folder.  Replaces an existing file or an existing empty folder.
+//   throws  kFailedPrecondition  the target is a device, a pipe or a socket
 void Rename(const std::string& from, const std::string& to);
-void RemoveAll(const std::string& path);  // that may not be there
+void RemoveAll(const std::string& path);  // it need not exist
 bool Exists(const std::string& path);
 bool IsFolder(const std::string& path);
 std::vector<std::string> Names(const std::string& folder);  // sorted
 
-// For tests: called before each system call that changes or reads a file, with its name; what it
-// returns is the call's errno, or 0.  kHalf lets a write or read do half of its work.
+// For tests: sets a function that is called before each system call on a file or folder, with the
+// call's name.  The result is the errno with which the call fails, or 0.  With kHalf a write or
+// read does only half of its work.
 inline constexpr int kHalf = -1;
 using Fault = std::function<int(const char* call)>;
 void SetFault(Fault fault);

@@ -17,7 +17,7 @@ Error Wrong(std::string_view name, const char* wanted) {
 json::object ParseObject(std::string_view text, const std::string& file) {
   json::parse_options options;
   options.max_depth = 16;
-  options.allow_invalid_utf8 = true;  // refused below, by a message that shows where
+  options.allow_invalid_utf8 = true;  // TextOf refuses them with a better message
   boost::system::error_code error;
   json::value value = json::parse({text.data(), text.size()}, error, {}, options);
   if (error || !value.is_object()) {

@@ -1,4 +1,5 @@
-// JSON documents of others: bounded, and every field is looked at before it is used.
+// JSON documents from outside: their nesting is bounded, and every field is checked before it is
+// used.
 
 #pragma once
 
@@ -12,11 +13,12 @@ namespace tkv::checkpoint {
 
 namespace json = boost::json;
 
-// Takes texts that are not UTF-8, too: TextOf refuses them, and its error shows them.
+// Parses a JSON object.  Accepts strings that are not UTF-8; TextOf then refuses them with an error
+// that shows them.
 //   throws  kDataLoss  `file` is no JSON object, or nests deeper than 16
 json::object ParseObject(std::string_view text, const std::string& file);
-// A field of an object.
-//   throws  kDataLoss  it is missing, or something else, or a text that is not UTF-8
+// Returns a field of an object; the functions below return its value.
+//   throws  kDataLoss  the field is missing, has another type, or is a string that is not UTF-8
 const json::value& Field(const json::object& object, std::string_view name);
 const json::object& ObjectOf(const json::value& value, std::string_view name);
 const json::array& ArrayOf(const json::value& value, std::string_view name);

@@ -61,7 +61,8 @@ Tensor TensorFrom(std::string name, const json::object& entry) {
   return tensor;
 }
 
-// Of a protocol that says so: it begins with PROTO and its number, and ends with STOP.
+// Returns true if the file looks like a pickle with a protocol number: it begins with PROTO and the
+// number, and ends with STOP.
 bool IsPickle(const File& file) {
   constexpr uint8_t kProto = 0x80;
   constexpr uint8_t kProtocolMax = 5;

@@ -1,4 +1,5 @@
-// The safetensors format: eight bytes of length, a JSON header, the tensors one behind the other.
+// The safetensors format: eight bytes of length, a JSON header, then the tensors one after the
+// other.
 
 #pragma once
 
@@ -17,15 +18,15 @@ struct Tensor {
   std::string name;
   DType dtype{};
   std::vector<int64_t> shape;
-  uint64_t begin = 0, end = 0;  // bytes, from the first one behind the header
+  uint64_t begin = 0, end = 0;  // byte offsets from the end of the header
 
   uint64_t bytes() const { return end - begin; }
 };
 
-inline constexpr uint64_t kHeaderBytesMax = 100'000'000;  // as other readers have it
+inline constexpr uint64_t kHeaderBytesMax = 100'000'000;  // the limit of other readers
 
-// The length and the header of a file of these tensors, which lie one behind the other.
-//   throws  kResourceExhausted  nobody would read so many
+// Returns the length and the header of a file of these tensors, which follow one after the other.
+//   throws  kResourceExhausted  the header would be larger than readers accept
 std::string HeaderOf(const std::vector<Tensor>& tensors,
                      const std::map<std::string, std::string>& metadata);
 
@@ -35,9 +36,10 @@ struct Header {
   uint64_t data_begin = 0;  // offset in the file
 };
 
-// Reads the header of a file and checks all of it: known dtypes, sizes that fit their shapes, no
-// holes, no overlaps, nothing behind the end.
-//   throws  kDataLoss  naming the file and what is wrong
+// Reads the header of a file and checks it completely: known dtypes, sizes that fit the shapes, no
+// holes, no overlaps, nothing after the last tensor.
+//   throws  kDataLoss  the message names the file and the fault
+//           kFailedPrecondition  the file is a pickle
 Header ReadHeader(const File& file);
 
 }  // namespace tkv::checkpoint

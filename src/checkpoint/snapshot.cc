@@ -24,8 +24,8 @@ namespace {
 constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr uint64_t kIndexBytesMax = uint64_t{1} << 30;  // about two million keys
 constexpr uint64_t kFormat = 1;
-constexpr uint64_t kRowsFormat = 2;    // with keys by rows
-constexpr uint64_t kStoresFormat = 3;  // with keys of several stores
+constexpr uint64_t kRowsFormat = 2;    // if there are keys by rows
+constexpr uint64_t kStoresFormat = 3;  // if there are keys of several stores
 constexpr size_t kBucketsMax = size_t{1024} * 16;
 constexpr size_t kCheckDigits = 32;
 const std::string kNoCheck(kCheckDigits, '0');
@@ -42,7 +42,7 @@ std::string CheckOf(const std::string& text) {
   return CheckOf(std::as_bytes(std::span(text.data(), text.size())));
 }
 
-// A text that begins with a field "check": where its digits are.
+// Returns the position of the digits in the text's first field "check"; npos if there is none.
 size_t PlaceOfCheck(const std::string& text) {
   const size_t name = text.find("check");
   if (name == std::string::npos) return name;
@@ -51,7 +51,7 @@ size_t PlaceOfCheck(const std::string& text) {
   return fits ? digits : std::string::npos;
 }
 
-// Fills in the check of a text, which is that of the text with no check.
+// Fills in the checksum of a text.  The checksum covers the text with zeros in its own place.
 void Seal(std::string* text) {
   text->replace(PlaceOfCheck(*text), kCheckDigits, kNoCheck);
   text->replace(PlaceOfCheck(*text), kCheckDigits, CheckOf(*text));
@@ -93,7 +93,7 @@ bool HasPart(const SavedKey& key, uint64_t part) {
   return part == kMasterPart ? key.has_master : part < PartCount(key);
 }
 
-// The tensor of a part, without its place.
+// Returns the tensor of a part; its begin is 0.
 Tensor TensorOf(const SavedKey& key, uint64_t part) {
   Tensor tensor;
   const std::string name = key.key.is_string() ? key.key.text() : Format("{}", key.key.number());
@@ -136,7 +136,7 @@ Tensor TensorOf(const SavedKey& key, uint64_t part) {
   return tensor;
 }
 
-// As a double is written so that it reads as the same one; JSON has no infinities.
+// Returns a double as text that parses to the same value.  A text, because JSON has no infinities.
 std::string TextOfDouble(double value) { return Format("{}", value); }
 
 double DoubleOf(const std::string& text) {
@@ -224,7 +224,8 @@ RowPolicy PolicyOf(const json::object& object) {
   }
   if (score != Name(policy.score)) throw Fail(Code::kDataLoss, "there is no score '{}'", score);
   policy.has_notes = BoolOf(Field(object, "notes"), "notes");
-  if (const json::value* const memory = object.if_contains("memory")) {  // of later snapshots
+  // Snapshots of earlier releases have none.
+  if (const json::value* const memory = object.if_contains("memory")) {
     policy.memory_max = NumberOf(*memory, "memory");
   }
   return policy;
@@ -339,7 +340,7 @@ SavedProgram ProgramOf(const json::object& entry) {
   return program;
 }
 
-// Reads the fields of an entry that is no dense value.
+// Reads the additional fields of an entry that is not a dense value.
 void AddLayout(const json::object& entry, SavedKey* key) {
   if (!entry.contains("layout")) return;
   const std::string layout = TextOf(Field(entry, "layout"), "layout");
@@ -364,7 +365,7 @@ void AddLayout(const json::object& entry, SavedKey* key) {
     throw Fail(Code::kDataLoss, "{} rows and {} candidates of {}", key->rows, key->candidates,
                key->row_count);
   }
-  // Tensors of them have sizes.
+  // The sizes of their tensors must not overflow.
   constexpr uint64_t kElementsMax = uint64_t{1} << 58;
   const auto elements = std::max<uint64_t>(2, static_cast<uint64_t>(key->shape.size()));
   if (most > kElementsMax / elements) {
@@ -376,7 +377,8 @@ void AddLayout(const json::object& entry, SavedKey* key) {
   }
 }
 
-// Keys of other builds: a name that this one cannot read again is neither written nor taken.
+// Refuses a name that this build could not read again, both when writing and when reading a
+// snapshot of another build.
 //   throws  kDataLoss
 void CheckName(const SavedKey& key) {
   const char* const why = key.key.is_string() ? WhyNoKey(key.key.text()) : nullptr;
@@ -446,7 +448,7 @@ SavedKey KeyOf(const json::object& entry, const std::vector<SavedProgram>& progr
 
 std::string NameOfNumber(uint64_t number) { return Format("{:06}", number); }
 
-// The number of a snapshot of this name; none: no snapshot is called that.
+// Returns the number of a snapshot with this name; none if no snapshot has such a name.
 std::optional<uint64_t> NumberOfName(std::string_view name) {
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
@@ -456,8 +458,8 @@ std::optional<uint64_t> NumberOfName(std::string_view name) {
 
 std::string IndexIn(const std::string& folder) { return Format("{}/{}", folder, kIndexName); }
 
-// Snapshots of a folder, the oldest first.  It may have folders of others with such names: a
-// snapshot has an index.
+// Returns the snapshots of a folder, the oldest first.  Folders of others may have such names; only
+// a snapshot has an index.
 std::vector<uint64_t> NumbersIn(const std::string& folder) {
   std::vector<uint64_t> numbers;
   for (const std::string& name : Names(folder)) {
@@ -475,7 +477,8 @@ std::string NewNameIn(const std::string& folder) {
   return NameOfNumber(number);
 }
 
-// Where a snapshot is built, and where an old one goes before it is removed.
+// Returns the temporary name under which a snapshot is built, and to which an old one is renamed
+// before it is removed.
 std::string NameMeanwhile(const std::string& name) { return Format(".{}.tmp", name); }
 
 bool IsLeftOver(std::string_view name) {
@@ -483,7 +486,7 @@ bool IsLeftOver(std::string_view name) {
   return NumberOfName(name.substr(1, name.size() - 5)).has_value();
 }
 
-// Whether a folder has an index as a Writer makes them; other tools give theirs the same name.
+// Returns true if a Writer made the folder's index; other tools use the same file name.
 bool IsOurs(const std::string& folder) {
   try {
     const std::string index = IndexIn(folder);
@@ -495,10 +498,11 @@ bool IsOurs(const std::string& folder) {
   }
 }
 
-// Removes all snapshots of a folder but the newest ones.
+// Removes all snapshots of a folder except the newest ones.
 void Prune(const std::string& folder) {
   std::vector<uint64_t> numbers = NumbersIn(folder);
-  for (size_t i = 0; i + Writer::kKept < numbers.size(); ++i) {  // one that is half gone is none
+  // A snapshot is renamed first, so that a half-removed folder never counts as one.
+  for (size_t i = 0; i + Writer::kKept < numbers.size(); ++i) {
     const std::string name = NameOfNumber(numbers[i]);
     const std::string old = Format("{}/{}", folder, name);
     if (!IsOurs(old)) continue;
@@ -583,7 +587,7 @@ Writer Writer::Folder(const std::string& path, std::vector<SavedKey> keys,
   writer.layout_ = LayoutOf(writer.keys_, file_bytes_max);
   MakeFolder(path);
   writer.lock_ = std::make_unique<FolderLock>(path);
-  for (const std::string& name : Names(path)) {  // of savers that have ended before their commit
+  for (const std::string& name : Names(path)) {  // left by savers that ended before their commit
     if (IsLeftOver(name)) RemoveAll(Format("{}/{}", path, name));
   }
   const std::string name = NewNameIn(path);
@@ -606,7 +610,7 @@ Writer Writer::SingleFile(const std::string& path, std::vector<SavedKey> keys) {
   writer.parent_ = FolderOf(path);
   CheckFolderOf(path);
   const std::string name = path.substr(path.find_last_of('/') + 1);
-  while (!writer.file_) {  // a process that was killed and had this number may have left one
+  while (!writer.file_) {  // a killed process with this pid may have left such a file
     const std::string target = Format("{}/.{}.{}-{}.tmp", writer.parent_, name, getpid(), ++count);
     try {
       writer.file_ = File::Create(target, path);
@@ -625,7 +629,7 @@ Writer::~Writer() {
   try {
     RemoveAll(target_);
   } catch (const Error& error) {
-    // The next save removes what is left in a folder of snapshots; a single file's stays.
+    // The next save removes remains in a folder of snapshots.  Remains of a single file stay.
     static_cast<void>(error);
   }
 }
@@ -640,7 +644,7 @@ void Writer::BeginFile(size_t file) {
   std::map<std::string, std::string> metadata;
   if (is_folder_) {
     file_ = File::Create(Format("{}/{}", target_, NameOf(file)));
-  } else {  // the index as it will be, but for its checks
+  } else {  // the final index except for the checksums
     const std::vector<std::string> no_checks(layout_.items.size(), kNoCheck);
     metadata["tensorkv"] =
         IndexOf(keys_, layout_, no_checks, {kNoCheck}, [](size_t) { return std::string(); });
@@ -692,7 +696,7 @@ std::string Writer::Commit() {
     for (const Item& item : layout_.items) files[item.tensor.name] = NameOf(item.file);
     std::string text =
         IndexOf(keys_, layout_, checks_, header_checks_, [&](size_t file) { return NameOf(file); });
-    // The fields that other readers look for, behind the check, which comes first.
+    // The fields for other readers follow; the check has to be the first field.
     text.pop_back();
     text += Format(R"(,"metadata":{{"total_size":{}}},"weight_map":{}}})", bytes(),
                    std::string(json::serialize(files)));
@@ -721,7 +725,7 @@ std::string Writer::Commit() {
   try {
     Prune(parent_);
   } catch (const Error& error) {
-    static_cast<void>(error);  // the next one that saves there tries again
+    static_cast<void>(error);  // the next save tries again
   }
   return path_;
 }
@@ -730,7 +734,7 @@ std::string Writer::Commit() {
 
 namespace {
 
-// The number N of a path that ends in "/store-N".
+// Returns the number N of a path that ends in "/store-N".
 std::optional<uint32_t> StoreNamedBy(const std::string& path) {
   constexpr std::string_view kPrefix = "/store-";
   const size_t place = path.rfind(kPrefix);
@@ -765,7 +769,7 @@ std::vector<uint32_t> Reader::stores() const {
 void Reader::TakeStore(uint32_t store) {
   if (is_of_named_store_ || !IsOfSeveralStores(keys_)) return;
   std::vector<SavedKey> keys;
-  std::vector<size_t> places(keys_.size());  // of the keys that stay
+  std::vector<size_t> places(keys_.size());  // new positions of the keys that stay
   for (size_t k = 0; k < keys_.size(); ++k) {
     places[k] = keys.size();
     if (keys_[k].store == store) keys.push_back(keys_[k]);
@@ -807,7 +811,7 @@ void Reader::OpenFolder(const std::string& folder) {
     const std::string name = Format("{}/{}", folder, FileName(f, layout_.files));
     if (!Exists(name)) throw Fail(Code::kDataLoss, "{}: the file is missing", name);
     files_.push_back(File::Open(name));
-    // The header is known from the index to the last byte.
+    // The index determines every byte of the header.
     const std::string header = HeaderOf(TensorsOf(layout_, f), {});
     std::string found(header.size(), '\0');
     files_[f].ReadAt(0, std::as_writable_bytes(std::span(found)));
@@ -872,7 +876,7 @@ void Reader::Parse(const std::string& text, const std::string& name) {
       throw Fail(Code::kDataLoss, "{} parts, the keys have {}", checks_.size(),
                  layout_.items.size());
     }
-    // Files begin where the index says so.
+    // The index decides which tensors begin a new file.
     uint64_t at = 0;
     for (size_t i = 0; i < layout_.items.size(); ++i) {
       Item& item = layout_.items[i];
@@ -913,7 +917,8 @@ void Reader::Verify(const std::function<void(uint64_t)>& after) const {
     const Item& item = layout_.items[i];
     XXH3_128bits_reset(&state);
     uint64_t last_mix = 0, rows = 0;
-    std::string wrong;  // with the ids; that they are damaged explains more
+    // Fault of the ids; reported only if the checksum matches, because damage explains more.
+    std::string wrong;
     for (uint64_t at = item.tensor.begin; at < item.tensor.end;) {
       const auto part =
           std::span(block).first(std::min<uint64_t>(block.size(), item.tensor.end - at));

@@ -31,7 +31,7 @@ class CheckpointTest : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
 
-  // Two keys; whose bytes follow from `mark`.
+  // Returns two keys.  BytesOf makes the bytes of their parts from a mark.
   static std::vector<SavedKey> Keys() {
     SavedKey a;
     a.key = Key(KeyView("a"));
@@ -64,7 +64,8 @@ class CheckpointTest : public ::testing::Test {
   std::string Save(int mark, uint64_t file_bytes = 64) {
     return WriteAll(Writer::Folder(path_, Keys(), file_bytes), mark);
   }
-  // Which mark is read back, all of it; an error where it is none.
+  // Returns the mark from which all bytes follow; 0 if there is none.  Throws if the snapshot is
+  // damaged.
   static int MarkOf(const std::string& path) {
     const Reader reader(path);
     reader.Verify();
@@ -139,7 +140,8 @@ TEST_F(CheckpointTest, AFolderOfAnotherIsLeftAlone) {
     std::filesystem::create_directories(path_ + "/" + name);
     Put(path_ + "/" + name + "/theirs", "x");
   }
-  for (const char* name : {"000500", "18446744073709551615"}) {  // of a tool with the same index
+  // Folders of another tool with an index of the same name.
+  for (const char* name : {"000500", "18446744073709551615"}) {
     Put(path_ + "/" + name + index, R"({"metadata":{},"weight_map":{}})");
   }
   Put(path_ + "/000004", "a file");
@@ -166,7 +168,7 @@ TEST_F(CheckpointTest, ASnapshotTakesANameThatIsFree) {
 TEST_F(CheckpointTest, FilesThatOthersWriteInTheFolderStay) {
   Save(1);
   const std::string states = path_ + "/states";
-  Writer under_way = Writer::SingleFile(states, Keys());  // as another thread may be at it
+  Writer under_way = Writer::SingleFile(states, Keys());  // another thread may be writing
   for (const char* name : {".notes.tmp", ".000001x.tmp", ".12.tmp", ".0000012.tmp"}) {
     Put(path_ + "/" + name, "theirs");
   }
@@ -182,7 +184,7 @@ TEST_F(CheckpointTest, FilesThatOthersWriteInTheFolderStay) {
 
 TEST_F(CheckpointTest, WhatAProcessOfTheSameNumberLeftIsInNobodysWay) {
   const std::string states = folder_ + "/states";
-  const auto left_over = [&] {  // the next name that a save of this process would take
+  const auto left_over = [&] {  // the temporary name that the next save of this process would take
     const Writer writer = Writer::SingleFile(states, Keys());
     const std::string name = Names(folder_).at(0);
     const size_t dash = name.find_last_of('-');
@@ -372,7 +374,7 @@ TEST_F(CheckpointTest, WhatIsNotCommittedLeavesNothing) {
   EXPECT_EQ(MarkOf(path_), 1);
 }
 
-// How many calls a save makes of the system.
+// Returns the number of system calls of a save.
 template <typename F>
 int CallsOf(F save) {
   int count = 0;
@@ -470,7 +472,7 @@ TEST_F(CheckpointTest, WhereverAProcessIsKilledASnapshotIsThere) {
   for (const std::string& name : Names(path_)) EXPECT_NE(name[0], '.') << "the next one tidies up";
 }
 
-// In a program that does not ignore SIGXFSZ.
+// SIGXFSZ has its default action, which would end the program.
 TEST_F(CheckpointTest, AFileAtTheLimitOfItsSizeIsAnErrorAndTheProgramLives) {
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
