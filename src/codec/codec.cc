@@ -12,7 +12,7 @@ namespace tkv::codec {
 Bytes Contribution::PartOf(uint32_t chunk) const {
   const size_t begin = chunk == 0 ? 0 : ends[chunk - 1];
   const bool is_nothing = ends[chunk] == begin && encoding != Encoding::kRows;
-  if (is_nothing) return {};  // no bytes, and nobody to keep for them
+  if (is_nothing) return {};  // no bytes, so no owner to keep
   return {bytes.data + begin, ends[chunk] - begin, bytes.owner};
 }
 
@@ -27,7 +27,7 @@ size_t TiledBytes(Encoding encoding, DType dtype, size_t elements) {
 
 namespace {
 
-constexpr size_t kChosenBytes = sizeof(uint32_t) + sizeof(float);  // of an element of top-k
+constexpr size_t kChosenBytes = sizeof(uint32_t) + sizeof(float);  // for each element of top-k
 
 bool IsThere(Encoding encoding) {
   return IsTiled(encoding) || encoding == Encoding::kTopK || encoding == Encoding::kRuns ||
@@ -37,7 +37,7 @@ bool IsThere(Encoding encoding) {
 // Returns true for 16-bit values, whose sums are float32.
 bool IsNarrow(DType dtype) { return ComputeType(dtype) != dtype; }
 
-// What is wrong with the number that comes with an encoding.
+// Returns the fault of an encoding's parameter.
 std::optional<Error> JudgeParam(DType dtype, Encoding encoding, uint32_t param) {
   const auto threshold = std::bit_cast<float>(param);
   switch (encoding) {
@@ -58,7 +58,7 @@ std::optional<Error> JudgeParam(DType dtype, Encoding encoding, uint32_t param) 
   }
 }
 
-// What is wrong with the size of a part.
+// Returns the fault of a part's size.
 std::optional<Error> JudgeSize(const KeyMeta& meta, uint32_t chunk, Encoding encoding,
                                uint32_t param, size_t bytes) {
   const size_t item = ItemSize(ValueType(meta.dtype, param));
@@ -75,7 +75,8 @@ std::optional<Error> JudgeSize(const KeyMeta& meta, uint32_t chunk, Encoding enc
                 elements);
   }
   if (encoding == Encoding::kRuns) {
-    const size_t most = kRunsHeadBytes + elements * (sizeof(Run) + item);  // each by itself
+    // Every element a run of its own.
+    const size_t most = kRunsHeadBytes + elements * (sizeof(Run) + item);
     if (bytes == 0 || (bytes >= kRunsHeadBytes && bytes <= most)) return std::nullopt;
     return Fail(Code::kFailedPrecondition, "{} bytes of runs, the chunk has {} elements", bytes,
                 elements);

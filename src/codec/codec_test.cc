@@ -207,16 +207,16 @@ TEST(Runs, SumsOf16BitValuesAreFloat32) {
 
 TEST(Runs, WhatIsNoRunOfTheChunkIsRefused) {
   const std::vector<std::vector<uint32_t>> wrong = {
-      {1, 0, 6, 1, 0},              // behind the end
+      {1, 0, 6, 1, 0},              // after the end
       {1, 0, 5, 2, 0, 0},           // across the end
       {1, 0, UINT32_MAX, 2, 0, 0},  // around
       {2, 0, 3, 1, 3, 1, 0, 0},     // twice
       {2, 0, 3, 1, 1, 1, 0, 0},     // backwards
-      {1, 0, 3, 0},                 // of nothing
+      {1, 0, 3, 0},                 // a run of no elements
       {1, 0, 3, 1},                 // no value
       {1, 0, 3, 1, 0, 0},           // one too many
-      {0, 0, 0},                    // a value of none
-      {100, 0},                     // more runs than bytes
+      {0, 0, 0},                    // a value without a run
+      {100, 0},                     // more runs than the bytes hold
       {UINT32_MAX, 0},
   };
   for (const auto& words : wrong) {

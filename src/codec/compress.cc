@@ -93,7 +93,8 @@ void ForTiles(const Gradients& gradients, size_t begin, size_t end, F f) {
 
 uint32_t MagnitudeBits(float value) { return std::bit_cast<uint32_t>(value) & 0x7FFFFFFFU; }
 
-// The magnitude of the `most`-th largest element, and how many of exactly that magnitude are wanted.
+// The magnitude of the `most`-th largest element, and the number of elements to take that have
+// exactly this magnitude.
 struct Limit {
   uint32_t bits = 0;
   size_t equal = 0;

@@ -56,7 +56,8 @@ TEST(Compressions, AKeyWithANulIsMatchedAsAWhole) {
 TEST(Compressor, TheLargestPartOfTopKIsOneThatAServerTakes) {
   const Compressor all{Encoding::kTopK, 0, 1};
   EXPECT_EQ(all.Most(1000), 1000U);
-  const size_t largest = kPartBytesMax / sizeof(float);  // elements of a value that is one chunk
+  // Elements of the largest value of one chunk.
+  const size_t largest = kPartBytesMax / sizeof(float);
   EXPECT_LE(all.Most(largest) * 8, kPartBytesMax);
 }
 

@@ -47,11 +47,11 @@ struct Placed {
   uint32_t place = 0;
 };
 
-// Sorts by mix; those of one mix keep their order.  Mixes are spread evenly, so their first bits deal
-// them into groups of a few.
+// Sorts ids by mix; equal ids keep their order.  Mixes are evenly distributed, so their first bits
+// distribute them into groups of a few ids.
 std::vector<Placed> Sorted(std::span<const int64_t> ids) {
-  constexpr size_t kGroup = 8;    // ids in a group, about
-  constexpr ptrdiff_t kFew = 64;  // to be sorted by insertion
+  constexpr size_t kGroup = 8;    // average number of ids in a group
+  constexpr ptrdiff_t kFew = 64;  // the most ids for insertion sort
   const size_t count = ids.size();
   const int bits = std::clamp(static_cast<int>(std::bit_width(count / kGroup)), 1, 20);
   std::vector<uint32_t> ends((size_t{1} << bits) + 1);

@@ -1,7 +1,7 @@
-// Rows on their way: in which order they travel, and which bucket of a key each belongs to.
+// Rows on the wire: their order, and the bucket of a key to which each belongs.
 //
-// A part of a key by rows is, for n rows, n ids of 64 bits, each once and ascending by Mix, then the n
-// rows in the same order, their values as ValueType says.
+// A part of a key by rows with n rows begins with n ids of 64 bits, each once, ascending by Mix.
+// The n rows follow in the same order, with values of ValueType.
 
 #pragma once
 
@@ -16,37 +16,37 @@
 
 namespace tkv::codec {
 
-// Which rows a bucket of a key has, and how many bytes each.
+// The rows of a bucket of a key, and the number of bytes of each.
 struct Bucket {
-  uint64_t row_count = 0;  // of the key: ids are below it
+  uint64_t row_count = 0;  // of the key; ids are less than it
   uint32_t number = 0;
   uint32_t count = 1;
   size_t row_bytes = 0;
-  size_t wide_row_bytes = 0;  // of kWideValues
+  size_t wide_row_bytes = 0;  // bytes of a row with kWideValues
 
-  // How many rows a part of so many bytes with this parameter has.
+  // Returns the number of rows in a part with this size and parameter.
   size_t RowsIn(size_t part_bytes, uint32_t param = 0) const {
     return part_bytes / (sizeof(uint64_t) + (param == kWideValues ? wide_row_bytes : row_bytes));
   }
 };
 Bucket BucketOfKey(const KeyMeta& meta, uint32_t chunk);
 
-// The ids that stand there, as their Mix, copied: the bytes may change.
+// Returns the mixes of `count` ids.  A copy, because the bytes may change.
 //   throws  kInvalidArgument (they do not ascend, or are of another bucket), kOutOfRange
 std::vector<uint64_t> MixesOf(const Bucket& bucket, const std::byte* ids, size_t count);
-// Of bytes that are ids and nothing else.
-//   throws  as above, and kInvalidArgument (no whole number of them)
+// Returns the mixes of a part that consists only of ids.
+//   throws  as above, and kInvalidArgument (not a whole number of ids)
 std::vector<uint64_t> MixesOf(const Bucket& bucket, const Bytes& ids);
 
-// Ids in the order in which rows travel, each once, and where it stood.
+// Ids sorted in wire order, each once, with its positions in the input.
 class IdOrder {
  public:
-  // Ids in any order, with repetitions; fewer than 2^32.
+  // Sorts ids, which may be in any order and repeat; fewer than 2^32.
   explicit IdOrder(std::span<const int64_t> ids);
 
   size_t size() const { return mixes_.size(); }
   std::span<const uint64_t> mixes() const { return mixes_; }
-  // Where the i-th stood, in that order.
+  // Returns the positions of the i-th id in the input, ascending.
   std::span<const uint32_t> PlacesOf(size_t i) const {
     return {places_.data() + begins_[i], begins_[i + 1] - begins_[i]};
   }
@@ -57,17 +57,17 @@ class IdOrder {
   std::vector<uint32_t> begins_;
 };
 
-// Ends of the buckets among ascending mixes.
+// Returns the end of each bucket among ascending mixes.
 std::vector<size_t> EndsOf(std::span<const uint64_t> mixes, uint32_t buckets);
 
-// The bytes of a contribution of these rows.
+// Returns the number of bytes of a contribution of these rows.
 inline size_t RowsBytes(std::span<const uint64_t> mixes, size_t row_bytes) {
   return mixes.size() * (sizeof(uint64_t) + row_bytes);
 }
 
-// Makes a contribution of these rows in a block of RowsBytes.
-//   row_bytes  of rows whose values are as `param` says
-//   write  is called as write(i, at): the bytes of the i-th row belong there
+// Writes a contribution of these rows into a block of RowsBytes.
+//   row_bytes  size of a row with values as `param` says
+//   write  is called as write(i, at) and writes the bytes of the i-th row to `at`
 template <typename Write>
 void WriteRows(std::span<const uint64_t> mixes, uint32_t buckets, size_t row_bytes,
                const Block& block, Write write, Contribution* made, uint32_t param = 0) {
@@ -89,7 +89,7 @@ void WriteRows(std::span<const uint64_t> mixes, uint32_t buckets, size_t row_byt
   }
 }
 
-// Makes the ids of a pull of these rows, in a block of 8 bytes each.
+// Writes the ids of a pull of these rows into a block with 8 bytes for each.
 void WriteIds(std::span<const uint64_t> mixes, uint32_t buckets, const Block& block,
               Contribution* made);
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kRowBytes = 4;
 
-// Every id with the places where it stood, from the order and by hand.
+// Compares each id's positions in the input with a simple computation.
 void ExpectRightOrder(const std::vector<int64_t>& ids) {
   std::map<uint64_t, std::vector<uint32_t>> wanted;
   for (size_t i = 0; i < ids.size(); ++i) {

@@ -7,7 +7,7 @@
 
 namespace tkv::codec {
 
-// Calls f(number of the row, offset in it, chunk, elements of the chunk), ascending.
+// Calls f(index of the row, offset in the row, chunk, run within the chunk), ascending.
 template <typename F>
 void RunWriter::ForPieces(F f) const {
   const bool is_whole = meta_.chunk_count() == 1;

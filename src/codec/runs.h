@@ -1,4 +1,4 @@
-// Rows of a key that has a value, as a contribution to its chunks in runs.
+// Rows of a key with a value, as a contribution to its chunks in runs.
 
 #pragma once
 
@@ -12,7 +12,8 @@
 
 namespace tkv::codec {
 
-// The elements of rows in the chunks of a dense key, whatever the chunks cut through.
+// Writes rows as runs of elements in the chunks of a dense key.  A row may cross the border of
+// chunks.
 class RunWriter {
  public:
   //   ids    ascending, each once
@@ -22,7 +23,7 @@ class RunWriter {
             uint32_t param = 0);
 
   size_t bytes() const;
-  // Makes a contribution in a block of so many bytes.
+  // Writes a contribution into a block of bytes() bytes.
   //   shape  row(i): the row of the i-th id, of the compute type
   void Write(const std::function<const std::byte*(size_t)>& row, const Block& block,
              Contribution* made) const;
@@ -33,10 +34,10 @@ class RunWriter {
 
   const KeyMeta& meta_;
   const uint32_t param_;
-  const DType type_;  // of the values
+  const DType type_;  // type of the values
   const size_t row_elements_;
   const std::span<const uint64_t> ids_;
-  std::vector<std::vector<Run>> runs_;  // of each chunk
+  std::vector<std::vector<Run>> runs_;  // runs of each chunk
   size_t elements_ = 0;
 };
 
