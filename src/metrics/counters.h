@@ -1,5 +1,5 @@
-// Counters that cost nothing worth measuring while nobody looks: plain numbers, each guarded by a
-// lock that is held anyway where it grows, or relaxed atomics where there is none.
+// Counters with no measurable cost.  A counter is a plain number if a lock that is held anyway
+// protects it, else a relaxed atomic.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace tkv {
 
-// How often something has waited, and how long.  Not thread-safe.
+// The number and the total time of waits.  Not thread-safe.
 struct WaitCount {
   uint64_t count = 0;
   int64_t nanoseconds = 0;
@@ -38,7 +38,8 @@ class WaitCounts {
   std::array<WaitCount, kWaitCauses> counts_{};
 };
 
-// What one thing waits for now, if for anything; the time of `now` is any clock's.
+// The present wait of one object, if it waits.  Any clock may be used for `now`, always the same
+// one.
 class CurrentWait {
  public:
   static constexpr uint8_t kNothing = UINT8_MAX;
@@ -60,7 +61,7 @@ class CurrentWait {
   int64_t since_ = 0;
 };
 
-// The waits of calls, which many threads make.  Thread-safe.
+// The waits of calls on many threads.  Thread-safe.
 class SharedWaitCounts {
  public:
   void Add(WaitCause cause, int64_t nanoseconds) noexcept;
@@ -74,11 +75,11 @@ class SharedWaitCounts {
   std::array<Count, kWaitCauses> counts_{};
 };
 
-// How often each verb was called, and has failed.  Thread-safe.
+// The number of calls and failures of each verb.  Thread-safe.
 class VerbCounts {
  public:
   void Called(Verb verb) noexcept { Grow(&counts_[static_cast<size_t>(verb)].calls); }
-  // The same, cheaper, where a lock of the caller's guards all calls of the verb.
+  // Like Called, but cheaper: the caller's lock has to protect all calls of the verb.
   void CalledWithLock(Verb verb) noexcept {
     std::atomic<uint64_t>& calls = counts_[static_cast<size_t>(verb)].calls;
     calls.store(calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
@@ -100,7 +101,8 @@ class VerbCounts {
 UserBytes& operator+=(UserBytes& sum, const UserBytes& more) noexcept;
 TrafficStats& operator+=(TrafficStats& sum, const TrafficStats& more) noexcept;
 
-// Adds the keys to what a store tells: all of them, and `deleted`, to its sums, the largest by name.
+// Adds keys to a store's statistics.  All keys and `deleted` are in the sums; the largest keys are
+// listed by name.
 void TellKeys(std::vector<KeyStats> keys, const KeyStats& deleted, StoreStats* stats);
 
 }  // namespace tkv

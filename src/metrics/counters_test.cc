@@ -12,7 +12,7 @@ TEST(Waits, ACurrentWaitIsCountedWithItsTimeWhenItEnds) {
   WaitCounts counts;
   CurrentWait wait;
   wait.For(WaitCause::kCredit, 100, &counts);
-  wait.For(WaitCause::kCredit, 200, &counts);  // still the same one
+  wait.For(WaitCause::kCredit, 200, &counts);  // the same wait continues
   EXPECT_EQ(counts.of(WaitCause::kCredit).count, 0u);
   wait.For(WaitCause::kWindow, 350, &counts);
   wait.ForNothing(400, &counts);

@@ -8,10 +8,11 @@
 
 namespace tkv {
 
-// Fields is an object that is being made, in JSON or Python:
-//   Put(name, value)    a uint64_t, a double, an optional of one, a string or a vector of strings
-//   Inner(name, fill)   an object of its own, which `fill` is called with
-//   InnerOfKey(key, fill)  the same, by the name of a key
+// Writes the fields of a statistic to `fields`, an object under construction in JSON or Python:
+//   Put(name, value)    adds a uint64_t, a double, an optional of one, a string or a vector of
+//                       strings
+//   Inner(name, fill)   adds an inner object and calls `fill` with it
+//   InnerOfKey(key, fill)  the same, under the name of a key
 template <typename Fields>
 void PutFields(const UserBytes& bytes, Fields& fields) {
   fields.Put("init_bytes", bytes.init_bytes);

@@ -29,10 +29,10 @@ std::string Microseconds(int64_t nanoseconds) {
   return Format("{}.{:03d}", nanoseconds / 1000, nanoseconds % 1000);
 }
 
-// The lines of one process.
+// The lines of a process in the trace.
 class Lines {
  public:
-  // The line of a span: the first of its kind and rank that is free by then.
+  // Returns the line of a span: the first of its kind and rank that is free at the span's begin.
   int Of(const Span& span) {
     std::vector<Line>& lines = lines_[{span.kind, span.rank}];
     for (Line& line : lines) {
