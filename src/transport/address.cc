@@ -131,7 +131,7 @@ std::string JobOfHeadSocket(std::string_view name) {
 namespace {
 
 // Returns true if a process of this user listens at that abstract Unix socket.  Dials it, because
-// only a connection tells the user.
+// the peer's user is known only after a connection.
 bool IsOwn(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

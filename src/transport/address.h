@@ -12,6 +12,7 @@
 
 namespace tkv {
 
+// A single address of a process.
 struct PeerAddress {
   enum class Kind : uint8_t { kUnix, kTcp };
   Kind kind = Kind::kTcp;

@@ -28,8 +28,8 @@ struct EndpointOptions {
   bool check_bodies = false;  // bodies that leave this host are followed by a checksum
   // Memory that other processes of this host can read; null: there is none.
   std::shared_ptr<Arena> arena;
-  // Called with a message about a peer that reads nothing of the data that waits for it, after 5 s,
-  // 10 s, 20 s, and so on.  Also called with failures to accept connections, at growing intervals.
+  // Called with a message about a peer that does not read its waiting data, after 5 s, 10 s, 20 s,
+  // and so on.  Also called with failures to accept connections, at growing intervals.
   std::function<void(const std::string&)> stands;
   // Called once for each warning, such as missing shared memory.
   std::function<void(const std::string&)> warn;

@@ -48,6 +48,7 @@ class LinkHandler {
   virtual bool MayGoOn() { return true; }
 };
 
+// The end of the connections of one process.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
@@ -65,10 +66,10 @@ class Endpoint {
   // Takes memory back for its owner.  ReleaseSource copies the bodies that are still to be sent
   // from there.  ReleaseTarget throws away the bodies that are still to land there.  Memory may be
   // the source of one call and the target of another; each needs its own release.
-  //   blocks  while a device reads or writes the memory by itself.  The endpoint ends that in a
-  //           second at most, if necessary by ending the connection.  Sockets never block.  Callers
-  //           hold the lock of their node meanwhile; a node does not count time in which it did not
-  //           read as a peer's silence.
+  //   blocks  while a device uses the memory directly.  The endpoint ends that in a second at most,
+  //           if necessary by ending the connection.  Sockets never block.  Callers hold their
+  //           node's lock during this time, so the node does not count this time as silence of a
+  //           peer.
   virtual void ReleaseSource(const void* data, size_t bytes) = 0;
   virtual void ReleaseTarget(const void* data, size_t bytes) = 0;
   // Delivers at most `events_max` events that have arrived, as long as the handler's MayGoOn

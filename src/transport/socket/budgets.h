@@ -1,5 +1,5 @@
-// Bounds on the time, connections and bytes that a process spends on peers that do nothing for it,
-// for each stage of a peer. docs/protocol.md has them as a table.
+// Bounds on the time, connections and bytes that a process spends on unproductive peers.  Each
+// stage of a peer has its own bounds.  The table in docs/protocol.md lists them.
 
 #pragma once
 
@@ -8,8 +8,9 @@
 
 namespace tkv {
 
+// The limits of one endpoint.
 struct SocketBudgets {
-  // Strangers: peers that have connected and not yet proved who they are.  Each costs about 128
+  // Strangers: connected peers that have not yet proved their membership.  Each costs about 128
   // bytes.  If there are more, the oldest is closed.  TCP strangers and Unix socket strangers are
   // counted separately.  A process of another user on a Unix socket is closed as soon as it is
   // accepted.

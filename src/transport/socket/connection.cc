@@ -89,8 +89,8 @@ bool Connection::Prepare(size_t* staged) {
   return true;
 }
 
-// Adds the next piece of a frame's bodies to its checksum, just before the piece leaves, so that
-// the piece is loaded into the cache only once.  Returns how many bytes of the frame may leave.
+// Adds the next piece of a frame's bodies to its checksum, just before the piece leaves.  So the
+// piece is loaded into the cache only once.  Returns how many bytes of the frame may leave.
 size_t Connection::CheckAhead(Outgoing* outgoing) {
   if (!outgoing->check) return outgoing->bytes();
   const size_t bodies_sent = outgoing->sent - std::min(outgoing->sent, outgoing->head_bytes);

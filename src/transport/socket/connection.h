@@ -24,11 +24,13 @@
 
 namespace tkv {
 
+// A connection of an endpoint, in one of several stages.
 struct Connection {
   using Socket = boost::asio::generic::stream_protocol::socket;
   enum class Stage : uint8_t { kDialing, kHandshake, kSecuring, kOpen, kEnding, kLingering };
-  // The result of an attempt to read or write. kPaused: interrupted so that other connections get
-  // their turn; call again. kWaiting: nothing can leave until the peer gives shared memory back.
+  // The result of an attempt to read or write.
+  //   kPaused: interrupted so that other connections get their turn; call again.
+  //   kWaiting: nothing can leave until the peer gives shared memory back.
   enum class Outcome : uint8_t { kMore, kBlocked, kOver, kPaused, kWaiting };
 
   explicit Connection(boost::asio::io_context* context) : socket(*context) {}
@@ -77,8 +79,8 @@ struct Connection {
     return !out_.empty() || !raw_out_.empty() || (tls && tls->has_output());
   }
   bool has_lent() const { return lending && lending->has_lent(); }
-  // Returns the bytes of heads and records that wait for the peer. waiting_body_bytes counts the
-  // queued bodies, if more than one frame is queued, and the lent ones.
+  // Returns the bytes of heads and records that wait for the peer.  The bytes of bodies are the
+  // lent ones and, if more than one frame is queued, the queued ones.
   size_t waiting_head_bytes() const { return waiting_head_bytes_ + raw_out_.size(); }
   size_t waiting_body_bytes() const;
   const TrafficStats& traffic() const { return traffic_; }

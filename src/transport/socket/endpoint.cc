@@ -101,6 +101,7 @@ bool IsOutOfMeans(const boost::system::error_code& error) {
          error == boost::system::errc::no_buffer_space;
 }
 
+// An endpoint of TCP and Unix sockets, driven by one reactor.
 class Sockets final : public Endpoint {
  public:
   explicit Sockets(SocketOptions options)

@@ -18,6 +18,7 @@
 
 namespace tkv {
 
+// The options of an endpoint of sockets.
 struct SocketOptions : EndpointOptions {
   // Forms of `listen`: "unix" is an abstract socket with a fresh name.  "tcp:HOST:PORT" is a TCP
   // port; port 0 is any free one.  If HOST is a name, its first usable address is taken.

@@ -19,6 +19,7 @@
 
 namespace tkv {
 
+// A TLS connection on a socket: the handshake, then encrypted reads and writes.
 class Tls {
  public:
   static constexpr size_t kKeyBytes = 32;
@@ -49,8 +50,8 @@ class Tls {
   // Returns true if encrypted bytes wait here.  Flush sends them, like send.
   bool has_output() const { return sent_ < sealed_bytes_; }
   ssize_t Flush();
-  // Like recvmsg.  Nobody may read the memory before this returns, because it may hold unverified
-  // bytes.
+  // Like recvmsg.  The memory may hold unverified bytes until this returns, so no other thread may
+  // read it before.
   //   throws  kDataLoss  the received bytes differ from those sent
   ssize_t Receive(const std::vector<iovec>& pieces);
   // Returns true if the last Receive has left bytes here.  The socket may not report them as
