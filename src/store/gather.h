@@ -83,13 +83,13 @@ struct Outputs {
 // Returns the values of pushes.
 //   items   pushes of the claim; their keys have been moved to where they are summed
 //   before  number of pushes of the claim before these items
-//   blocks  until the values can be read, at most the timeout
+//   blocks  until the values can be read, at most `patience`
 //   throws  kDeadlineExceeded, and the errors of copies to and from GPUs
 Sources Gather(std::string_view verb, std::span<const PushItem> items, const Claim& claim,
                std::chrono::nanoseconds patience, size_t before = 0);
 // Returns the outputs of pulls.
 //   items   pulls of the claim
-//   blocks  until the outputs can be written, at most the timeout
+//   blocks  until the outputs can be written, at most `patience`
 Outputs Gather(std::string_view verb, std::span<const PullItem> items, const Claim& claim,
                std::chrono::nanoseconds patience);
 

@@ -34,7 +34,7 @@ GpuBatches PullBatches(std::string_view verb, const Claim& claim, std::span<cons
                        const Outputs& outputs);
 // Runs the pulls on GPUs and on the host.
 //   gpus    the result of PullBatches
-//   blocks  at most the timeout
+//   blocks  at most `options.patience`
 //   throws  as GpuBatches::Enter and Run
 void RunPulls(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
               const Outputs& outputs, const StoreOptions& options, GpuBatches* gpus);

@@ -31,8 +31,8 @@ class Homes final {
   //   throws  kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded; nothing has moved
   void Place(std::string_view verb, std::span<const PushItem> items,
              const std::function<bool(size_t group)>& stays, Claim* claim);
-  // Returns true if a call with these pushes may involve GPUs: a pushed value is on one, or some
-  // key has ever had a home on one.
+  // Returns true if a call with these pushes may involve GPUs.  Either a pushed value is on a GPU,
+  // or some key has ever had its home on one.
   bool Concern(std::span<const PushItem> items) const {
     return any_.load(std::memory_order_relaxed) || std::ranges::any_of(items, BringsGpus);
   }

@@ -49,7 +49,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
 
   // The use of the key and the counts of calls; protected by the store's mutex.
   int readers = 0;
-  bool is_deleted = false;  // tells calls that were waiting for the key
+  bool is_deleted = false;  // read by calls that were waiting for the key
   bool is_written = false;
   std::thread::id writer;
   uint64_t call = 0;           // number of the call that looked this entry up last
@@ -83,6 +83,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
   }
 };
 
+// The keys of one store, in the order of creation and by name.
 class KeyTable {
  public:
   Entry* Find(const KeyView& key) const;

@@ -16,6 +16,7 @@
 
 namespace tkv {
 
+// The compression settings of a store, and the sums of compressed values.
 class LocalCompression {
  public:
   // The residuals of values after a call.  They take effect only when Keep is called, after the

@@ -17,14 +17,14 @@
 namespace tkv {
 
 // Returns a new key kept by rows.
-//   blocks  until the item's rows can be read, at most the timeout
+//   blocks  until the item's rows can be read, at most `patience`
 //   throws  kInvalidArgument, kOutOfRange, kResourceExhausted
 std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nanoseconds patience,
                                      const std::shared_ptr<RowDisk>& disk);
 
 // Returns the ids and values of rows in contiguous memory.  Strided arrays are copied; `kept` owns
 // the copies.
-//   blocks  until the arrays can be read, at most the timeout
+//   blocks  until the arrays can be read, at most `patience`
 //   throws  kOutOfRange; the message names the id
 RowList TakeRows(std::string_view verb, const KeyView& key, const Rows& rows, uint64_t row_count,
                  std::chrono::nanoseconds patience, std::vector<NDArray>* kept);
@@ -34,7 +34,7 @@ using RowSums = std::vector<std::optional<SparseSum>>;
 
 // Returns the summed rows of each key of a call.  Several items of a key are summed together.  Keys
 // after those of the items have none.  The sums may borrow memory of the items and of `kept`.
-//   blocks  until the arrays can be read, at most the timeout
+//   blocks  until the arrays can be read, at most `patience`
 //   throws  kOutOfRange (the message names the id), kInvalidArgument (rows that cannot be summed)
 RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, const Claim& claim,
                 std::chrono::nanoseconds patience, std::vector<NDArray>* kept);
@@ -84,7 +84,7 @@ void AddRowJobs(const TileJob& whole, const Entry& entry, const SparseSum& rows,
 void ReadRows(const RowTable& table, const int64_t* ids, size_t count, void* out, DType out_dtype,
               int threads);
 // Writes rows to the outputs of pulls.
-//   blocks  until the ids can be read and the outputs written, at most the timeout
+//   blocks  until the ids can be read and the outputs written, at most `patience`
 //   throws  kOutOfRange, before anything is written
 void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsPullItem> items,
                 std::chrono::nanoseconds patience, int threads);

@@ -39,6 +39,7 @@ using Clock = std::chrono::steady_clock;
 // check.
 constexpr size_t kSmallCallBytes = size_t{256} << 10;
 
+// A store of one process.
 class LocalStore final : public KVStore, public SavesUpdaterStates {
  public:
   LocalStore(std::string type, const StoreOptions& options)
@@ -366,7 +367,7 @@ static void CheckSum(std::string_view verb, const Entry& entry, size_t values) {
 }
 
 // Returns true if the updater of the call is a function.  Throws if the function would have to
-// update a key kept by rows: such a key may be too large for the arrays that user code gets.
+// update a key kept by rows, which may be too large for an array.
 static bool RunsFunction(std::string_view verb, const Claim& claim,
                          std::span<const size_t> push_groups) {
   if (!claim.updater->function) return false;
@@ -439,7 +440,7 @@ Entry& LocalStore::ClaimTable(std::string_view verb, const KeyView& key, Claim::
 RowsExport LocalStore::ExportRows(const KeyView& key, const RowsFilter& filter) {
   constexpr const char* kVerb = "export_rows";
   return CountedResult(Verb::kPull, [&] {
-    std::optional<RowTable> table;  // shares pages; others may push meanwhile
+    std::optional<RowTable> table;  // a copy that shares pages; other calls may push to the key
     Shape row_shape;
     {
       Claim claim;

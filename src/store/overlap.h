@@ -9,6 +9,7 @@
 
 namespace tkv {
 
+// A collection of the arrays that one call reads and writes, by group.
 class OverlapCheck {
  public:
   void Reserve(size_t arrays) { ranges_.reserve(arrays); }
@@ -18,8 +19,8 @@ class OverlapCheck {
   void Writes(size_t group, const void* data, size_t bytes) { Add(group, data, bytes, true); }
 
   // Returns true if a written array shares memory with another array of the call.  Two uses of the
-  // same bytes in the same group are allowed: an output that is also a value of its key, or a list
-  // that has an array twice.
+  // same bytes in the same group are allowed.  Examples are an output that is also a value of its
+  // key, and a list that has an array twice.
   bool Conflicts();
 
  private:

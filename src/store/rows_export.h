@@ -15,7 +15,7 @@ namespace tkv {
 RowsExport ExportOf(const Shape& row_shape, const RowTable& table, const RowsFilter& filter,
                     int threads);
 // Returns a copy of the key's table in which these rows start with these values and fresh states.
-//   blocks  until the rows can be read, at most the timeout
+//   blocks  until the rows can be read, at most `patience`
 //   throws  kOutOfRange, kInvalidArgument (an id appears twice), kResourceExhausted
 RowTable WithRows(std::string_view verb, const Entry& entry, const Rows& rows,
                   std::chrono::nanoseconds patience);

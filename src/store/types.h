@@ -8,6 +8,7 @@
 
 namespace tkv {
 
+// A name that KVStore::Create accepts, and the kind of store that it makes.
 struct StoreType {
   enum class Kind : uint8_t {
     kLocal,        // one process
