@@ -14,6 +14,7 @@
 
 namespace tkv::checkpoint {
 
+// The description of a tensor in a file.
 struct Tensor {
   std::string name;
   DType dtype{};
@@ -30,14 +31,15 @@ inline constexpr uint64_t kHeaderBytesMax = 100'000'000;  // the limit of other 
 std::string HeaderOf(const std::vector<Tensor>& tensors,
                      const std::map<std::string, std::string>& metadata);
 
+// The content of a file's header.
 struct Header {
   std::vector<Tensor> tensors;  // in the order of their bytes
   std::map<std::string, std::string> metadata;
   uint64_t data_begin = 0;  // offset in the file
 };
 
-// Reads the header of a file and checks it completely: known dtypes, sizes that fit the shapes, no
-// holes, no overlaps, nothing after the last tensor.
+// Reads the header of a file and checks it completely.  Dtypes have to be known, sizes have to fit
+// the shapes, and the tensors have to fill the file without holes or overlaps.
 //   throws  kDataLoss  the message names the file and the fault
 //           kFailedPrecondition  the file is a pickle
 Header ReadHeader(const File& file);

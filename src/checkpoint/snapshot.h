@@ -32,6 +32,7 @@ struct SavedProgram {
   bool operator==(const SavedProgram&) const = default;
 };
 
+// The description of a key in a snapshot; its arrays are separate parts.
 struct SavedKey {
   Key key{KeyView(0)};
   uint32_t store = 0;  // number of the key's store among the stores of a process
@@ -84,6 +85,7 @@ struct Item {
   Tensor tensor;
 };
 
+// The tensors of a snapshot and the number of its files.
 struct Layout {
   std::vector<Item> items;  // in the order of writing
   size_t files = 0;
@@ -138,6 +140,7 @@ class Writer {
   bool is_committed_ = false;
 };
 
+// Reads an existing snapshot.
 class Reader {
  public:
   // Opens a folder of snapshots (the newest counts), a snapshot, or a file of states.  If

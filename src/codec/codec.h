@@ -22,6 +22,7 @@ inline DType ValueType(DType dtype, uint32_t param) {
   return param == kWideValues ? ComputeType(dtype) : dtype;
 }
 
+// The encoded data of one push of one key, for all of its chunks.
 struct Contribution {
   Encoding encoding = Encoding::kDense;
   uint32_t param = 0;  // parameter of the encoding

@@ -11,6 +11,7 @@
 
 namespace tkv {
 
+// The spans of one process and the offset of its clock.
 struct TracedProcess {
   std::string name;          // "worker 0", "server 1"
   int64_t ahead = 0;         // nanoseconds by which its clock is ahead of the reader's
