@@ -10,7 +10,7 @@
 namespace tkv {
 namespace {
 
-constexpr size_t kLookedAt = 256;  // pages that one search for a worst one looks at
+constexpr size_t kLookedAt = 256;  // pages that one search for the worst page examines
 
 }  // namespace
 
@@ -29,14 +29,14 @@ size_t DiskPages::disk_bytes() const noexcept {
   return bytes;
 }
 
-// A page without rows that are alive is as good as new.
+// Frees a page that has no live rows, so that its number can be used again.
 void DiskPages::Drop(size_t number) noexcept {
   dead_ -= pages_[number].rows;
   pages_[number] = {};
   try {
-    unused_.push_back(static_cast<uint32_t>(number));  // into room that Open has made
+    unused_.push_back(static_cast<uint32_t>(number));  // Open has reserved the capacity
   } catch (const std::exception& error) {
-    static_cast<void>(error);  // a copy has no such room: the number stays unused
+    static_cast<void>(error);  // a copy of the table lacks that capacity: the number stays unused
   }
 }
 
@@ -62,7 +62,7 @@ void DiskPages::Open(size_t stride, uint64_t rule) {
   }
 }
 
-// Copies may share the page as it is.
+// Cuts the page to the rows that it has.  Makes new memory, because copies may share the old one.
 void DiskPages::Shorten(Page* page) const {
   const size_t records = size_t{page->stride} * page->rows;
   const size_t mixes = sizeof(uint64_t) * page->rows;
@@ -78,8 +78,8 @@ void DiskPages::Shorten(Page* page) const {
   page->room = page->rows;
 }
 
-// The open page is written, and closed.
-//   returns  whether the disk has taken it
+// Begins to write the open page and closes it.
+//   returns  true if the disk has accepted the page, or no row of it was alive
 bool DiskPages::Seal() {
   Page& page = pages_[open_];
   if (page.alive == 0) {
@@ -87,10 +87,11 @@ bool DiskPages::Seal() {
     return true;
   }
   if (page.rows < page.room) Shorten(&page);
-  // What could not be written stays in memory, which is why no more of it is made.
+  // Pages whose write failed stay in memory, so no further pages are written until the disk works.
   page.extent = is_failing_ ? nullptr : disk_->Write(page.memory);
   if (page.extent == nullptr) return false;
-  std::erase(written_, static_cast<uint32_t>(open_));  // a page of the same number before it
+  // An entry of an earlier page with this number.
+  std::erase(written_, static_cast<uint32_t>(open_));
   written_.push_back(static_cast<uint32_t>(std::exchange(open_, kNone)));
   return true;
 }
@@ -99,7 +100,7 @@ std::optional<DiskPages::Room> DiskPages::Put(uint64_t mix, size_t stride, uint6
                                               const RowNote* note) {
   if (open_ != kNone) {
     const Page& page = pages_[open_];
-    // Copies see the rows that were there when they were made; two that fill one page would meet.
+    // A page that a copy shares takes no more rows: both tables would write to the same place.
     const bool fits =
         page.stride == stride && page.rule == rule && page.memory.unique() && page.rows < page.room;
     if (!fits && !Seal()) return std::nullopt;
@@ -144,7 +145,7 @@ void DiskPages::LetGo() {
   bool has_written = false, has_failed = false;
   std::erase_if(written_, [&](uint32_t number) {
     Page& page = pages_[number];
-    if (page.extent == nullptr) return true;  // it has been dropped, and is filled again
+    if (page.extent == nullptr) return true;  // the page was dropped, and its number is used again
     if (page.extent->state() == Extent::State::kWritten) {
       page.memory = {};
       has_written = true;
@@ -153,7 +154,7 @@ void DiskPages::LetGo() {
     has_failed = has_failed || page.extent->state() == Extent::State::kFailed;
     return false;
   });
-  // Until a write is done, or nothing is left to be written.
+  // Set until a write succeeds or no page is left to be written.
   is_failing_ = !has_written && !written_.empty() && (is_failing_ || has_failed);
   if (!has_failed) return;
   for (const uint32_t number : written_) {
@@ -162,7 +163,7 @@ void DiskPages::LetGo() {
     auto again = disk_->Write(page.memory);
     if (again == nullptr) return;
     page.extent = std::move(again);
-    if (is_failing_) return;  // one says whether the disk works
+    if (is_failing_) return;  // one write shows whether the disk works again
   }
 }
 

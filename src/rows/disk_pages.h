@@ -1,9 +1,10 @@
-// Records of rows that are on a disk, in pages.
+// Keeps records of rows on a disk, in pages.
 //
-// A page is filled in memory, written, and not changed any more: of a row that is needed the record goes
-// back to memory, and what the page has of it is dead.  Pages of which little is alive are moved together.
+// A page is filled in memory, written once, and never changed afterwards.  A row that is needed
+// again returns to memory, and its copy in the page is dead.  Pages with few live rows are
+// compacted: their live rows move to a new page.
 //
-// A value type: copies share pages.  Threads may read the records together.
+// A value type: copies share pages.  Several threads may read the records at once.
 
 #pragma once
 
@@ -23,29 +24,30 @@ namespace tkv {
 
 class DiskPages {
  public:
-  //   page_bytes  of a page, at most, but for one row
+  //   page_bytes  the most that a page has, unless a single row is larger
   DiskPages(std::shared_ptr<RowDisk> disk, bool has_notes, size_t page_bytes)
       : disk_(std::move(disk)),
         has_notes_(has_notes),
         page_bytes_(std::min(page_bytes, kPageBytesMax)) {}
 
-  // Places on a disk have a bit that those in memory have not.
+  // Returns true if the place is on the disk: such places have a bit that places in memory lack.
   static bool Has(uint64_t place) noexcept { return (place & kBit) != 0; }
 
-  size_t size() const noexcept { return rows_; }  // rows
+  size_t size() const noexcept { return rows_; }  // rows that are alive
   size_t memory_bytes() const noexcept;
   size_t disk_bytes() const noexcept;
   const std::shared_ptr<RowDisk>& disk() const noexcept { return disk_; }
 
-  // Room for a record, which is written there at once.  The page of a row that is gone stays as it is.
-  //   returns  nothing: the disk does not keep up
-  //   throws   std::bad_alloc; nothing changed that can be seen
+  // Reserves room for a record in the open page.  The caller writes the record before the next
+  // call.  The page of an earlier copy of the row does not change.
+  //   returns  nothing if the disk does not keep up
+  //   throws   std::bad_alloc; nothing changed that a caller can see
   struct Room {
     uint64_t place;
     std::byte* record;
   };
   std::optional<Room> Put(uint64_t mix, size_t stride, uint64_t rule, const RowNote* note);
-  // The row is gone, or in memory.
+  // Marks a record as dead, since its row was removed or is in memory again.
   void Free(uint64_t place) noexcept;
 
   size_t StrideOf(uint64_t place) const noexcept { return pages_[PageOf(place)].stride; }
@@ -53,13 +55,14 @@ class DiskPages {
   const RowNote& NoteAt(uint64_t place) const noexcept {
     return pages_[PageOf(place)].notes.as<const RowNote>()[RowOf(place)];
   }
-  // A record's first bytes are read soon.
+  // Starts to read a record's first bytes from the disk, for a Read that follows soon.
   void Prefetch(uint64_t place, size_t bytes) const noexcept;
-  // A record's first bytes, as they are in memory or copied to `scratch`.
+  // Returns a record's first bytes: a pointer to them if they are in memory, otherwise a copy in
+  // `scratch`.
   //   blocks  while the disk reads
   //   throws  kUnavailable
   const std::byte* Read(uint64_t place, size_t bytes, std::byte* scratch) const;
-  // Where a record's first bytes are, if not in memory; null: they are.
+  // Returns the position on the disk of a record's first bytes, or nothing if they are in memory.
   struct Where {
     std::shared_ptr<const RowDisk::Extent> extent;
     size_t at;
@@ -67,11 +70,13 @@ class DiskPages {
   };
   std::optional<Where> WhereIs(uint64_t place, size_t bytes) const;
 
-  // Memory of pages that have been written is let go, and what could not be written is tried again.
+  // Frees the memory of pages that have been written, and retries failed writes.
   //   throws  std::bad_alloc
   void LetGo();
-  // A page of which at least half is dead, where more is dead than alive in all.  Its rows stay where they
-  // are until they are put elsewhere.
+  // Returns a page to be compacted: the one with the smallest share of live rows among up to 256
+  // pages of which at least half is dead.  Returns nothing if there is none, or if no more rows are
+  // dead than alive in all pages.  The rows keep their places until the caller moves them with Put
+  // and Free.
   //   blocks   while the disk reads
   //   throws   kUnavailable, std::bad_alloc
   struct Whole {
@@ -90,12 +95,12 @@ class DiskPages {
   static constexpr size_t kNone = SIZE_MAX;
   using Extent = RowDisk::Extent;
   struct Page {
-    Block memory;  // none: it has been written
+    Block memory;  // empty after the page has been written
     std::shared_ptr<Extent> extent;
     Block notes;
     uint64_t rule = 0;
     uint32_t stride = 0;
-    uint32_t room = 0;  // for so many rows; the mixes lie behind their records
+    uint32_t room = 0;  // capacity in rows; the mixes follow the records
     uint32_t rows = 0;
     uint32_t alive = 0;
   };
@@ -114,12 +119,12 @@ class DiskPages {
   bool has_notes_;
   size_t page_bytes_;
   std::vector<Page> pages_;
-  std::vector<uint32_t> unused_;   // numbers of pages without rows, with room for all
-  std::vector<uint32_t> written_;  // numbers of pages that are on their way
-  size_t open_ = kNone;            // the page that is filled
-  size_t rows_ = 0, dead_ = 0;     // of all pages
-  bool is_failing_ = false;        // a write has failed, and no later one has done
-  size_t next_ = 0;                // page that is looked at next
+  std::vector<uint32_t> unused_;   // numbers of pages without rows; has capacity for all pages
+  std::vector<uint32_t> written_;  // numbers of pages that are being written
+  size_t open_ = kNone;            // the page that is being filled
+  size_t rows_ = 0, dead_ = 0;     // alive and dead rows of all pages
+  bool is_failing_ = false;        // a write has failed, and none has succeeded since
+  size_t next_ = 0;                // the page that TakeWorst examines next
 };
 
 }  // namespace tkv

@@ -1,5 +1,5 @@
-// Rows on a disk: a table whose memory is bounded is the same as one whose memory is not, whatever the disk
-// does, and every disk keeps what is written.
+// Rows on a disk: a table with bounded memory equals one with unbounded memory, despite faults of
+// the disk; and every disk keeps written blocks.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -106,7 +106,8 @@ TEST(RowFile, SaysWhereNoFileCanBe) {
             "rows_dir '/nowhere/at/all': rows cannot be kept there: No such file or directory");
 }
 
-// The thread that writes is the parent's: a child of fork() reads what there is, and lets go of it.
+// The writer thread exists only in the parent: a child of fork() can still read and destroy the
+// file.
 TEST(RowFile, CanBeLetGoInAChildOfFork) {
   auto file = std::make_unique<RowFile>(std::filesystem::temp_directory_path());
   const Block block = NewRowMemory(1000);
@@ -127,8 +128,8 @@ TEST(RowFile, CanBeLetGoInAChildOfFork) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// A file that may not grow, in a program that does not ignore SIGXFSZ: the write fails, says so, and
-// what was written stays.
+// The file may not grow, and the program does not ignore SIGXFSZ: the write fails, failure() says
+// why, and earlier blocks stay.
 TEST(RowFile, SaysThatADiskIsFull) {
   RowFile file(std::filesystem::temp_directory_path());
   const Block block = NewRowMemory(size_t{1} << 20);
@@ -159,7 +160,7 @@ struct Pair {
   RowTable table;
 };
 
-// Again, where the disk cannot be read; then it can.
+// Calls f; if the disk cannot be read, calls it again without read faults.
 template <typename F>
 void Insist(MemoryDisk* disk, F f) {
   try {
@@ -172,8 +173,8 @@ void Insist(MemoryDisk* disk, F f) {
   disk->faults.read = share;
 }
 
-// Pushes, rows that are put and erased, rules that change, copies that are kept, read and taken instead:
-// random programs on a disk that is late, full, does not write and does not read.
+// Random programs on a disk that is late, full, or fails to write or read.  They push, put and
+// erase rows, change rules, and keep, read and restore copies.
 TEST(DiskRows, AreTheSameAsRowsInMemory) {
   uint64_t on_disk = 0, reads = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -215,7 +216,7 @@ TEST(DiskRows, AreTheSameAsRowsInMemory) {
       const int64_t what = random.Between(0, 9);
       if (what == 0) copies.push_back(now);
       if (copies.size() > 2) copies.erase(copies.begin());
-      if (what == 1 && !copies.empty()) {  // nothing has happened since, or it is lost
+      if (what == 1 && !copies.empty()) {  // the table becomes an earlier copy
         now = copies.back();
       } else if (what == 2) {
         now.truth.Erase(mixes);
@@ -301,7 +302,7 @@ void Push(RowTable* table, std::span<const uint64_t> mixes, float value) {
   table->Advance();
 }
 
-// Memory stays within its bound however many rows there are, and the disk within twice what is alive.
+// Memory stays within its bound for any number of rows, and the disk within twice the live rows.
 TEST(DiskRows, MemoryAndDiskAreBounded) {
   RowPolicy policy;
   policy.memory_max = size_t{1} << 20;
@@ -324,7 +325,7 @@ TEST(DiskRows, MemoryAndDiskAreBounded) {
   EXPECT_LT(stats.memory_bytes, 2 * policy.memory_max + 40 * stats.rows + (size_t{2} << 20));
 }
 
-// Rows that are pushed again and again stay in memory; the disk is read for the others alone.
+// Rows that are pushed often stay in memory, so the disk is read for other rows only.
 TEST(DiskRows, WhatIsPushedOftenStaysInMemory) {
   RowPolicy policy;
   policy.memory_max = 1000 * 64;
@@ -341,8 +342,8 @@ TEST(DiskRows, WhatIsPushedOftenStaysInMemory) {
   EXPECT_GT(table.Stats().disk_rows, 3000U);
 }
 
-// A disk that takes nothing: rows stay in memory up to twice their bound, then pushes that make rows fail and
-// say why, and nothing is lost.
+// With a disk that accepts no block, rows stay in memory up to twice the bound.  Then pushes that
+// make rows fail with the reason, and no row is lost.
 TEST(DiskRows, ADiskThatIsFullEndsPushesNotTheProcess) {
   RowPolicy policy;
   policy.memory_max = 1000 * 25;
@@ -358,7 +359,8 @@ TEST(DiskRows, ADiskThatIsFullEndsPushesNotTheProcess) {
             std::string::npos)
       << what;
   EXPECT_EQ(table.size(), (pushed - 1) * 100);
-  // Whatever is tried meanwhile is not taken for written.
+  // A retried write that is still pending does not count as done: pushes still fail, and no row is
+  // lost.
   disk->faults.late = 1;
   for (uint64_t i = 0; i < 20; ++i) {
     test::FailureOf([&] { Push(&table, MixesOf((pushed + i) * 100, 100), 1); });
@@ -372,7 +374,7 @@ TEST(DiskRows, ADiskThatIsFullEndsPushesNotTheProcess) {
   EXPECT_LE(table.size() - table.Stats().disk_rows, 1000U);
 }
 
-// What an import puts into a copy, and the copy into pages of its own, is written as it is: few rows.
+// Each import into a copy seals pages with few rows, which are written without their unused space.
 TEST(DiskRows, CopiesThatTakeATablesPlaceLeaveNoRoomUnused) {
   RowPolicy policy;
   policy.memory_max = size_t{1} << 20;

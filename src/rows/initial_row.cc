@@ -21,7 +21,7 @@ using Kind = RowInitializer::Kind;
 constexpr double kLargestNormal = 9;  // no draw of DrawNormals is larger: sqrt(-2 log 2^-53) is 8.6
 constexpr size_t kPart = 256;         // elements drawn at a time; even, as draws come in pairs
 
-// 53 bits of two words as a number in [0, 1).
+// Returns a number in [0, 1) made of 53 bits of two words.
 double Unit(uint32_t low, uint32_t high) {
   return static_cast<double>((uint64_t{high} << 32 | low) >> 11) * 0x1p-53;
 }
@@ -125,7 +125,7 @@ void InitialRow::WriteUniform(uint64_t id, std::byte* out) const noexcept {
   }
 }
 
-// The id takes the place of the number of updates, so that rows have streams of their own.
+// The id replaces the number of updates in the counter, so that each row has a stream of its own.
 void InitialRow::WriteNormal(uint64_t id, std::byte* out) const noexcept {
   std::array<double, kPart> drawn;
   for (size_t begin = 0; begin < elements_; begin += kPart) {

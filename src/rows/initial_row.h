@@ -1,4 +1,4 @@
-// What rows that nobody has written read as.
+// Computes the value that a row has before its first write.
 
 #pragma once
 
@@ -12,16 +12,17 @@
 
 namespace tkv {
 
-// A value type; copies share what they have.
+// An initializer, checked for a dtype and a row length.  A value type: copies share their memory.
 class InitialRow {
  public:
-  //   throws  kInvalidArgument  a constant that the dtype does not hold, draws of what is no float, or that
-  //                             are infinite as this dtype, a range that is empty
+  //   throws  kInvalidArgument (a constant that the dtype cannot hold; draws for a dtype that is no
+  //           float, or that may be infinite in it; an empty range)
   InitialRow(DType dtype, size_t elements, const RowInitializer& initializer);
 
   const RowInitializer& initializer() const noexcept { return initializer_; }
 
-  // A pure function of the seed, the id and the number of the element, rounded once.
+  // Writes the initial value of a row.  An element depends only on the seed, the id and the
+  // element's index; it is rounded once.
   void Write(uint64_t id, void* out) const noexcept;
 
  private:
@@ -31,7 +32,8 @@ class InitialRow {
   DType dtype_;
   size_t elements_;
   RowInitializer initializer_;
-  std::shared_ptr<const std::vector<std::byte>> constant_;  // a row; null: zeros, or draws
+  // A row; null if rows are zeros or drawn.
+  std::shared_ptr<const std::vector<std::byte>> constant_;
 };
 
 }  // namespace tkv

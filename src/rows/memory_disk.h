@@ -1,4 +1,5 @@
-// A disk for rows that is memory, whose faults come from a seed: for checks, and for one thread.
+// A simulated disk for rows, in memory, whose faults are drawn from a seed.  For tests; one thread
+// only.
 
 #pragma once
 
@@ -17,9 +18,9 @@ namespace tkv {
 class MemoryDisk final : public RowDisk, public std::enable_shared_from_this<MemoryDisk> {
  public:
   struct Faults {
-    double late = 0;   // of writes: they are done when the next one is asked for
-    double full = 0;   // of writes: they are not taken
-    double write = 0;  // of writes: they fail
+    double late = 0;   // share of writes that complete only at the next write or flush
+    double full = 0;   // share of writes that are refused
+    double write = 0;  // share of writes that fail
     double read = 0;
   };
 

@@ -1,7 +1,7 @@
-// Where records go that memory has no room for.
+// An interface to a disk for the records that do not fit into memory.
 //
-// What is there ends with the process: it is no store of its own.  Snapshots are what outlives a process,
-// and they have all rows, wherever these are.
+// The contents end with the process; only snapshots outlive it.  A snapshot has all rows, including
+// those on the disk.
 
 #pragma once
 
@@ -16,20 +16,21 @@
 
 namespace tkv {
 
-// Thread-safe.
+// A disk that stores blocks.  Thread-safe.
 class RowDisk {
  public:
-  // Bytes that are on their way to the disk, or there; its place is free again with the last holder.
+  // A block that is being written or has been written.  Its space is free again when the last
+  // holder releases it.
   class Extent {
    public:
     enum class State : uint8_t { kWriting, kWritten, kFailed };
     virtual ~Extent() = default;
     State state() const noexcept { return state_.load(std::memory_order_acquire); }
-    // Of what has been written.
+    // Reads bytes of a block that has been written.
     //   blocks  while the disk reads
     //   throws  kUnavailable (naming the directory)
     virtual void Read(size_t at, size_t bytes, void* out) const = 0;
-    // These bytes are read soon.
+    // Starts to read bytes that a Read needs soon.
     virtual void Prefetch(size_t at, size_t bytes) const noexcept = 0;
 
    protected:
@@ -40,17 +41,17 @@ class RowDisk {
   };
 
   virtual ~RowDisk() = default;
-  // Begins to write a block, which nobody changes from now on.
-  //   returns  null: so much is on its way that this has to wait
+  // Begins to write a block, which must not change from now on.
+  //   returns  null if too many bytes are waiting to be written; the caller has to wait
   //   throws   std::bad_alloc
   virtual std::shared_ptr<Extent> Write(const Block& block) = 0;
-  // Waits until nothing is on its way.
-  //   blocks   at most the patience
+  // Waits until no write is pending.
+  //   blocks   at most `patience`
   virtual void Flush(std::chrono::nanoseconds patience) = 0;
-  // Why the last write has failed; empty where it has not.
+  // Returns why the last write failed, or an empty text if it succeeded.
   virtual std::string failure() const = 0;
-  virtual uint64_t bytes() const noexcept = 0;  // that extents have
-  // Fewer bytes are not worth a write.
+  virtual uint64_t bytes() const noexcept = 0;  // bytes of all extents
+  // Returns the smallest page that is worth a write of its own.
   virtual size_t page_bytes_min() const noexcept = 0;
 };
 

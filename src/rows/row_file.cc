@@ -25,14 +25,14 @@ namespace {
 
 constexpr size_t kPlaceMin = size_t{16} << 10;
 
-// Places are of powers of two, so that one that is free serves the next block; what a block does not use
-// of its place takes no room on the disk.
+// Returns the space that a block takes in the file: a power of two, so that a freed space fits
+// later blocks.  The unused rest of a space occupies no disk space.
 size_t PlaceBytes(size_t bytes) { return std::max(kPlaceMin, std::bit_ceil(bytes)); }
 
 int OpenUnnamed(const std::string& directory) {
   const int file = open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
-  std::string path = directory + "/tensorkv-rows-XXXXXX";  // a file system without such files
+  std::string path = directory + "/tensorkv-rows-XXXXXX";  // for a file system without O_TMPFILE
   const int named = mkostemp(path.data(), O_CLOEXEC);
   if (named >= 0) unlink(path.c_str());
   return named;
@@ -51,7 +51,8 @@ class RowFile::File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  // A place for a block, which is written there later.
+  // Reserves space for a block and queues the block for the writer.  Returns false if too many
+  // bytes are waiting.
   //   piece  of this file
   bool Add(const std::shared_ptr<Piece>& piece, const Block& block);
   void Read(uint64_t at, size_t bytes, void* out) const;
@@ -98,7 +99,7 @@ class RowFile::File {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Pending> pending_;  // the first one is being written
+  std::deque<Pending> pending_;  // the first block is being written
   size_t pending_bytes_ = 0;
   bool is_stopped_ = false;
   std::string failure_;
@@ -109,8 +110,8 @@ class RowFile::File {
     uint64_t at;
     size_t bytes;
   };
-  std::vector<Place> released_;                   // with room for all that somebody has
-  std::map<size_t, std::vector<uint64_t>> free_;  // places of so many bytes
+  std::vector<Place> released_;                   // has capacity for all pieces that are alive
+  std::map<size_t, std::vector<uint64_t>> free_;  // free spaces, by their size in bytes
 };
 
 class RowFile::Piece final : public Extent {
@@ -144,7 +145,8 @@ bool RowFile::File::Add(const std::shared_ptr<Piece>& piece, const Block& block)
     std::vector<uint64_t>& free = free_[place];
     released_.reserve(std::bit_ceil(pieces_ + released_.size() + 1));
     pending_.push_back({piece, block});
-    // The writer makes holes of what is released only when it has nothing to write.
+    // The writer punches holes into released spaces only when it is idle, so a released space may
+    // be reused before.
     const bool again =
         free.empty() && !released_.empty() && PlaceBytes(released_.back().bytes) == place;
     if (again) {
@@ -185,18 +187,18 @@ void RowFile::File::Release(uint64_t at, size_t bytes) noexcept {
     const std::lock_guard lock(mutex_);
     --pieces_;
     bytes_ -= bytes;
-    released_.push_back({at, bytes});  // into room that Add has made
+    released_.push_back({at, bytes});  // Add has reserved the capacity
   }
   changed_.notify_all();
 }
 
-// What nobody has takes no room on the disk.
+// Punches a hole where a released block was, so that unused blocks occupy no disk space.
 void RowFile::File::GiveBack(std::unique_lock<std::mutex>* lock) {
   const Place place = released_.back();
   released_.pop_back();
   const size_t bytes = PlaceBytes(place.bytes);
   lock->unlock();
-  // A file system without holes keeps the bytes for the next block.
+  // A file system without holes keeps the bytes until the next block overwrites them.
   static_cast<void>(fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                               static_cast<off_t>(place.at), static_cast<off_t>(bytes)));
   lock->lock();
@@ -231,7 +233,7 @@ void RowFile::File::Run() {
     Pending next = std::move(pending_.front());
     lock.unlock();
     int error = 0;
-    // What nobody has any more is not written.
+    // A block whose holders have all released it is not written.
     if (const std::shared_ptr<Piece> piece = next.piece.lock()) {
       error = WriteAt(piece->at_, next.block);
       piece->SetState(error == 0 ? Extent::State::kWritten : Extent::State::kFailed);
@@ -252,7 +254,7 @@ RowFile::RowFile(std::string directory)
 }
 
 RowFile::~RowFile() {
-  // A child of fork() has no such thread, and perhaps a lock that the thread had.
+  // A child of fork() lacks the writer thread, and may have inherited a lock that the writer held.
   if (ForkGeneration() != birth_) {
     writer_.detach();
     return;

@@ -1,4 +1,4 @@
-// A disk for rows: one file without a name, so that nothing of it is left when its process ends.
+// A disk for rows: one file without a name, so that the system deletes it when the process ends.
 
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace tkv {
 
-// Written by a thread of its own, read by those that ask; the page cache of the system is its cache.
-// Extents may outlive it: what has been written by then can be read.
+// A file that one thread of its own writes and any thread reads; the system's page cache is its
+// cache.  Extents may outlive it: blocks that have been written by then stay readable.
 class RowFile final : public RowDisk {
  public:
-  static constexpr size_t kPending = size_t{64} << 20;  // bytes that are on their way, at most
+  static constexpr size_t kPending = size_t{64} << 20;  // most bytes that may wait to be written
 
   //   throws  kFailedPrecondition (no file can be made in the directory), kResourceExhausted
   explicit RowFile(std::string directory);

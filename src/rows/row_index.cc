@@ -15,7 +15,7 @@ using Entry = RowIndex::Entry;
 constexpr Entry kNone{UINT64_MAX, RowIndex::kNowhere};
 constexpr int kSmallestBits = 6;
 
-// Nobody writes it: a segment that has no memory grows first.
+// Never written: a segment without memory grows before its first mix.
 Entry empty_entry = kNone;
 
 }  // namespace
@@ -30,7 +30,7 @@ size_t RowIndex::memory_bytes() const noexcept {
   return bytes;
 }
 
-// False where a mix would be too far from its home.
+// Returns false if a mix would be too far from its home.
 bool RowIndex::Fill(const Entry* begin, const Entry* end, Segment* segment) const {
   size_t next = 0;
   for (const Entry* from = begin; from < end; ++from) {
@@ -57,7 +57,7 @@ RowIndex::Segment RowIndex::Build(const Entry* begin, const Entry* end, size_t c
   return segment;
 }
 
-// The smallest segment that has room to grow.
+// Returns the smallest segment that has the mixes and room to grow.
 RowIndex::Segment RowIndex::BuildFor(const Entry* begin, const Entry* end, size_t count, int depth,
                                      int bits_max) const {
   int bits = std::clamp(static_cast<int>(std::bit_width(count * 5 / 2)), kSmallestBits, bits_max);
@@ -119,7 +119,7 @@ void RowIndex::Grow(size_t number, uint64_t mix) {
   Split(number, mix);
 }
 
-// The upper half of the segment's mixes goes to a new one.
+// Moves the upper half of a segment's mixes to a new segment.
 void RowIndex::Split(size_t number, uint64_t mix) {
   const Segment& full = segments_[number];
   const int depth = full.depth + 1;
@@ -145,7 +145,7 @@ void RowIndex::Split(size_t number, uint64_t mix) {
     directory_ = std::move(wider);
     ++directory_bits_;
   }
-  // From here on nothing fails.
+  // Nothing below throws.
   const size_t alike = size_t{1} << (directory_bits_ - depth);
   const size_t first = (Rest(mix) >> (63 - directory_bits_)) / (2 * alike) * (2 * alike);
   std::fill_n(directory_.begin() + static_cast<ptrdiff_t>(first + alike), alike,
@@ -162,7 +162,7 @@ uint64_t RowIndex::Erase(uint64_t mix) {
   if (place == kNowhere) return place;
   Own(&segment);
   Entry* const entries = segment.entries;
-  // Those behind it that are not at their homes come nearer.
+  // The following entries that are not at their homes move one slot forward, towards them.
   for (; entries[at + 1].place != kNowhere; ++at) {
     if (segment.HomeOf(entries[at + 1].mix * buckets_) > at) break;
     entries[at] = entries[at + 1];

@@ -1,11 +1,13 @@
-// Where the row of a mix is: ordered hash tables, one for each part of the mixes.
+// Finds the place of a row by its mix (its bit-mixed id): ordered hash tables, extended one segment
+// at a time.
 //
-// A segment has the mixes whose first bits are the same, ascending: each at the place that its next
-// bits name or behind it, with no gap between.  So a search goes forward only, and the index is read
-// in ascending order.  A full segment splits in two: pauses follow new rows, not the size of the index.
+// A segment has the mixes whose first bits are equal, in ascending order.  Each mix is at the slot
+// that its next bits name (its home) or behind it, with no gap between.  So a search only goes
+// forward, and the whole index is read in ascending order.  A full segment splits in two: the pause
+// depends on the segment, not on the size of the index.
 //
-// A value type: copies share segments, and whoever writes a shared one copies it first.  Threads may
-// read one index together.
+// A value type: copies share segments, and a writer copies a shared segment first.  Several threads
+// may read one index at once.
 //   source  extendible hashing, Fagin et al. 1979; ordered hash tables, Amble and Knuth 1974
 
 #pragma once
@@ -22,21 +24,21 @@ class RowIndex {
  public:
   static constexpr uint64_t kNowhere = UINT64_MAX;
   struct Entry {
-    uint64_t mix;    // UINT64_MAX where there is none: a search ends there
-    uint64_t place;  // kNowhere where there is none
+    uint64_t mix;    // UINT64_MAX if empty: every search ends here
+    uint64_t place;  // kNowhere if empty
   };
-  static constexpr int kSegmentBits = 16;    // of the largest segment
-  static constexpr size_t kProbesMax = 512;  // of a search, or the segment grows
-  static constexpr size_t kSparseness = 64;  // entries of the directory for each segment, at most
+  static constexpr int kSegmentBits = 16;    // homes of the largest segment, as a power of two
+  static constexpr size_t kProbesMax = 512;  // steps of a search; a segment that needs more grows
+  static constexpr size_t kSparseness = 64;  // most entries of the directory for each segment
 
-  // All mixes are of one of so many buckets.
+  //   buckets  all mixes belong to one of so many buckets
   explicit RowIndex(uint32_t buckets = 1);
 
   size_t size() const noexcept { return size_; }
   uint32_t buckets() const noexcept { return static_cast<uint32_t>(buckets_); }
   size_t memory_bytes() const noexcept;
 
-  // Where a search begins, to be prefetched.
+  // Returns the entry where a search begins, so that a caller can prefetch it.
   const Entry* Home(uint64_t mix) const noexcept {
     const Segment& segment = segments_[SegmentOf(mix)];
     return segment.entries + segment.HomeOf(mix * buckets_);
@@ -47,19 +49,20 @@ class RowIndex {
   }
   uint64_t Find(uint64_t mix) const noexcept { return FindFrom(Home(mix), mix); }
 
-  // Where the mix is there already nothing changes.
-  //   returns  the place of the mix
-  //   throws   std::bad_alloc, kResourceExhausted (too many mixes that begin alike); nothing changed
-  //            that can be seen
+  // Adds a mix, unless the index already has it.
+  //   returns  the place of the mix in the index: the given one or an earlier one
+  //   throws   std::bad_alloc, kResourceExhausted (too many mixes begin alike); nothing changed
+  //            that a caller can see
   uint64_t Insert(uint64_t mix, uint64_t place);
-  // Throws only where a copy shares the segment.
-  //   returns  the place of the mix, kNowhere where there was none
+  // Removes a mix.  Throws only if a copy shares the segment.
+  //   returns  the place that the mix had, or kNowhere
   //   throws   std::bad_alloc; nothing changed
   uint64_t Erase(uint64_t mix);
-  // Whatever is done next to a mix that is there does not throw.
+  // Copies the mix's segment if it is shared, so that the next Set or Erase of this mix cannot
+  // throw.
   //   throws   std::bad_alloc; nothing changed
   void MakeWritable(uint64_t mix);
-  // The mix is there, in a segment that may be written.
+  // Changes the place of a mix that the index has, in a segment that is not shared.
   void Set(uint64_t mix, uint64_t place) noexcept;
 
   // Calls f(mix, place) in ascending order, from `first` on, while it returns true.
@@ -80,16 +83,18 @@ class RowIndex {
     }
   }
 
-  // The mix that so many are smaller than, fewer than size().  Passes over segments, not over mixes.
+  // Returns the mix that has `number` smaller ones; `number` is less than size().  Skips whole
+  // segments.
   uint64_t MixAt(uint64_t number) const noexcept;
 
  private:
-  // 2^bits homes and room behind them; the last entry stays empty, so that each search ends.
+  // A hash table of 2^bits homes and some slots behind them.  The last entry stays empty, so that
+  // every search ends.
   struct Segment {
     Entry* entries = nullptr;
-    Block memory;        // none: the empty segment that all begin with
-    uint32_t count = 0;  // of mixes
-    uint8_t depth = 0;   // first bits that are the same
+    Block memory;        // empty: the shared entry that an index starts with
+    uint32_t count = 0;  // mixes
+    uint8_t depth = 0;   // first bits that all its mixes share
     uint8_t bits = 0;
 
     size_t homes() const { return size_t{1} << bits; }
@@ -98,7 +103,8 @@ class RowIndex {
     size_t HomeOf(uint64_t rest) const { return ((rest << depth) >> 1) >> (63 - bits); }
   };
 
-  // The place of a mix in its bucket, less one bit, so that all of them can be shifted away.
+  // Returns the position of a mix within its bucket as 63 bits, so that a shift by 63 leaves none
+  // of them.
   uint64_t Rest(uint64_t mix) const noexcept { return (mix * buckets_) >> 1; }
   size_t SegmentOf(uint64_t mix) const noexcept {
     return directory_[Rest(mix) >> (63 - directory_bits_)];
@@ -115,7 +121,7 @@ class RowIndex {
   uint64_t buckets_;
   size_t size_ = 0;
   int directory_bits_ = 0;
-  std::vector<uint32_t> directory_;  // of segments, by the first bits
+  std::vector<uint32_t> directory_;  // numbers of segments, by the first bits of a mix
   std::vector<Segment> segments_;
 };
 

@@ -1,4 +1,4 @@
-// The index of rows against std::map, and the mixes that it is made for.
+// Tests the mixing of ids, and compares the index of rows with std::map.
 
 #include "rows/row_index.h"
 
@@ -132,7 +132,7 @@ TEST(RowIndex, ACopyKeepsItsContentsWhileTheOtherChanges) {
   ExpectSame(index, changed);
 }
 
-// Whoever chooses ids may choose such.
+// A hostile client may choose ids whose mixes begin alike.
 TEST(RowIndex, MixesThatBeginAlikeAreRefusedBeforeMemoryIs) {
   RowIndex index;
   uint64_t count = 0;

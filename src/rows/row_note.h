@@ -1,4 +1,4 @@
-// When and how often a row was brought.
+// Records when and how often a row was pushed.
 
 #pragma once
 
@@ -7,8 +7,8 @@
 namespace tkv {
 
 struct RowNote {
-  uint64_t version = 0;  // that a push last brought it to
-  uint64_t count = 0;    // of versions that it was brought in
+  uint64_t version = 0;  // the version made by the last push of the row
+  uint64_t count = 0;    // number of versions with a push of the row
   bool operator==(const RowNote&) const = default;
 };
 

@@ -30,7 +30,7 @@ RowPages::RowPages(DType dtype, size_t elements, bool has_notes, uint64_t memory
         Code::kFailedPrecondition,
         "memory for rows is bounded, and there is no folder for the others: rows_dir is not set");
   }
-  // A page that is filled is in memory, too.
+  // A disk page that is being filled is in memory, too.
   disk_.emplace(std::move(disk), has_notes, static_cast<size_t>(memory_max / 4));
 }
 
@@ -74,7 +74,7 @@ void RowPages::StartStates(size_t state_count, bool has_master) noexcept {
   ++rule_;
 }
 
-// Pages that copies share, or that have the states of an earlier rule, are written anew.
+// Copies a page that is shared, or that has the states of an earlier update rule.
 void RowPages::MakePageWritable(size_t number) {
   Page& page = pages_[number];
   if (page.checked == batch_) return;

@@ -1,11 +1,12 @@
-// Records of rows, in pages.
+// Keeps records of rows, in pages.
 //
-// A record is a row's value, its float32 master where there is one, and its states; the notes of a page's
-// rows lie behind its records.  Pages that a new rule has left behind are converted when they are next
-// written.  Where memory is bounded, records that have not been written for a while are on a disk.
+// A record is a row's value, its float32 master if it has one, and its optimizer states.  The notes
+// of a page's rows follow its records.  A page whose states belong to an earlier update rule is
+// converted when it is next written.  If memory is bounded, records that have not been written for
+// a while are on a disk.
 //
-// A value type: copies share pages, and whoever writes a shared one copies it first.  Threads may read the
-// records together.
+// A value type: copies share pages, and a writer copies a shared page first.  Several threads may
+// read the records at once.
 
 #pragma once
 
@@ -26,7 +27,8 @@
 
 namespace tkv {
 
-// Of bytes that are read soon; those of a long record bring the rest themselves.
+// Prefetches bytes that are read soon.  A long record is prefetched only at its beginning; the
+// hardware prefetches the rest.
 inline void PrefetchBytes(const void* at, size_t bytes) noexcept {
   constexpr size_t kLine = 64, kLinesMax = 16;
   const auto* const first = static_cast<const char*>(at);
@@ -37,8 +39,8 @@ inline void PrefetchBytes(const void* at, size_t bytes) noexcept {
 
 class RowPages {
  public:
-  //   memory_max  bytes that records have in memory, about; 0: as many as there are
-  //   disk        for the others
+  //   memory_max  about the bytes of records that stay in memory; 0: all records stay in memory
+  //   disk        for the other records
   RowPages(DType dtype, size_t elements, bool has_notes, uint64_t memory_max = 0,
            std::shared_ptr<RowDisk> disk = nullptr);
 
@@ -46,43 +48,45 @@ class RowPages {
   DType compute() const noexcept { return compute_; }
   size_t elements() const noexcept { return elements_; }
   size_t row_bytes() const noexcept { return row_bytes_; }
-  size_t wide_bytes() const noexcept { return wide_bytes_; }  // of a row in the compute type
+  size_t wide_bytes() const noexcept { return wide_bytes_; }  // bytes of a row in the compute type
   size_t state_count() const noexcept { return state_count_; }
   bool has_master() const noexcept { return has_master_; }
   bool has_notes() const noexcept { return has_notes_; }
   size_t memory_bytes() const noexcept;
 
-  // What updates keep beside a value from now on.
+  // Sets the states and the master that each record has from now on, because a new update rule
+  // begins.  Earlier states are dropped.
   void StartStates(size_t state_count, bool has_master) noexcept;
 
   // ---- places
   struct Taken {
     uint64_t place;
-    bool is_from_list;  // of places that were given back
+    bool is_from_list;  // from the list of freed places
   };
-  // A place for a record, of which nothing is known.
+  // Returns a place for a record, whose contents are undefined.
   //   throws  std::bad_alloc, kResourceExhausted
   Taken TakePlace();
-  // The places that have been taken last come back first: to the end of the pages, or to the list that
-  // they were taken from, which has room for them still.
+  // Returns places in the reverse order of their taking: to the end of the pages, or to the list of
+  // freed places.  The list still has the capacity.
   void PutBack(const Taken& taken) noexcept;
-  // Room for so many places that are given back.
+  // Reserves capacity in the list of freed places, so that as many calls of Free cannot fail.
   //   throws  std::bad_alloc
   void ReserveFree(size_t count);
   void Free(uint64_t place) noexcept { free_.push_back(place); }
 
   // ---- records that are written
-  // A batch of writes begins: pages are known to be writable for one batch.
+  // Begins a batch of writes: a page found writable stays writable until the next batch.
   void StartBatch() noexcept { ++batch_; }
-  // Whether the page of a place can be written as it is; otherwise MakeWritable copies it.
+  // Returns true if the page of a place can be written as it is.  Otherwise MakeWritable copies it.
   bool IsWritable(uint64_t place) noexcept;
   //   throws  std::bad_alloc, kResourceExhausted
   void MakeWritable(uint64_t place) { MakePageWritable(PageOf(place)); }
   void MakeAllWritable();
-  // The value becomes the record of a row that has had no update.
+  // Makes a record of a row that has had no update: its value, the master made from it, and states
+  // of zero.
   //   value  may be the record itself
   void Start(std::byte* record, const std::byte* value) const noexcept;
-  // Of a record that has the states of now.
+  // Returns the parts of a record that has the states of the current update rule.
   RowParts PartsOf(std::byte* record) const noexcept {
     RowParts parts;
     parts.value = record;
@@ -114,7 +118,8 @@ class RowPages {
     return reinterpret_cast<RowNote*>(page.memory.data + uint64_t{page.rows} * page.stride) +
            RowOf(place);
   }
-  // Whether a record has the states of now; otherwise it has none.
+  // Returns true if a record has the states of the current update rule.  Otherwise it has no
+  // states.
   bool IsOfNow(uint64_t place) const noexcept {
     return (DiskPages::Has(place) ? disk_->RuleOf(place) : pages_[PageOf(place)].rule) == rule_;
   }
@@ -125,29 +130,31 @@ class RowPages {
   bool is_bounded() const noexcept { return memory_max_ > 0; }
   const DiskPages* disk() const noexcept { return disk_ ? &*disk_ : nullptr; }
   size_t disk_rows() const noexcept { return disk_ ? disk_->size() : 0; }
-  // So many records may stay in memory.
+  // Returns how many records may stay in memory.
   size_t RowsInMemoryMax() const;
-  // Whose record it is: known of places that have been told.
+  // Stores the mix of the row that has this record.  NameOf returns it, for places that were named.
   void SetName(uint64_t place, uint64_t mix) noexcept { *NameAt(place) = mix; }
   uint64_t NameOf(uint64_t place) const noexcept { return *NameAt(place); }
-  // It has been written just now.
+  // Notes that the record has just been written.
   void Touch(uint64_t place) noexcept { *TouchAt(place) = 1; }
-  // Whether it has been written since it was last asked.
+  // Returns true if the record was written since the last call for it.
   bool WasTouched(uint64_t place) noexcept { return std::exchange(*TouchAt(place), 0) != 0; }
-  // The places of records one after the other, again and again; there is one.
+  // Returns the next place of a record, round and round, for the clock algorithm.  There is at
+  // least one record.
   uint64_t NextPlace() noexcept;
-  // Copies a record to the disk, with the states of now.
-  //   returns  its place there; nothing: the disk does not keep up
+  // Copies a record to the disk, with the states of the current update rule.
+  //   returns  its place there, or nothing if the disk does not keep up
   //   throws   std::bad_alloc
   std::optional<uint64_t> CopyToDisk(uint64_t place);
-  // A record from the disk, to a place in a page that may be written.
+  // Copies a record from the disk to a place in a writable page.
   //   blocks   while the disk reads
-  //   throws   kUnavailable; nothing is known of the record at `to`
+  //   throws   kUnavailable; the record at `to` is then undefined
   void CopyFromDisk(uint64_t place, uint64_t to);
   void FreeOnDisk(uint64_t place) noexcept { disk_->Free(place); }
-  // What has been written to the disk leaves memory; up to so many rows of pages with gaps move together.
-  //   find     the place of a mix
-  //   set      tells that the place of a mix is another, which may throw
+  // Frees the memory of pages that are on the disk, and compacts pages with dead rows until about
+  // `count` rows have been examined.
+  //   find     returns the place of a mix
+  //   set      changes the place of a mix; may throw
   template <typename Find, typename Set>
   void Tidy(size_t count, Find find, Set set) {
     disk_->LetGo();
@@ -176,24 +183,25 @@ class RowPages {
  private:
   struct Page {
     Block memory;
-    uint64_t rule = 0;     // whose states it has
-    uint64_t checked = 0;  // number of the last batch that may write it
+    uint64_t rule = 0;     // number of the update rule whose states it has
+    uint64_t checked = 0;  // number of the last batch that found it writable
     uint32_t stride = 0;   // bytes from record to record
     uint32_t rows = 0;
   };
-  struct Tail {  // where the next row goes
+  struct Tail {  // place of the next row
     size_t page = 0;
     uint32_t row = 0;
   };
 
-  // Each part of a record begins where an element of it may lie.
+  // Returns the offset of the master, and so of the states: each part of a record is aligned for a
+  // double.
   static size_t MasterAt(size_t row_bytes) { return RoundUp(row_bytes, sizeof(double)); }
   size_t state_bytes() const { return RoundUp(wide_bytes_, sizeof(double)); }
   static size_t PageOf(uint64_t place) { return place >> 32; }
   static uint32_t RowOf(uint64_t place) { return static_cast<uint32_t>(place); }
   uint32_t StrideNow() const;
   size_t note_bytes() const { return has_notes_ ? sizeof(RowNote) : 0; }
-  // Behind the notes: names, and whether the records have been touched.
+  // Returns the bytes a row takes behind the notes: its mix, and whether it was written lately.
   size_t name_bytes() const { return is_bounded() ? sizeof(uint64_t) + 1 : 0; }
   std::byte* NamesOf(const Page& page) const noexcept {
     return page.memory.data + (size_t{page.stride} + note_bytes()) * page.rows;

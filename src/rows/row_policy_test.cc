@@ -1,5 +1,5 @@
-// Which rows a table keeps, against a plain truth: random programs of pushes under every kind of policy,
-// with copies, pushes that are taken back, and versions that bring nothing.
+// Compares the rows that a table keeps with a simple model: random programs of pushes under every
+// kind of policy, with copies, pushes that are taken back, and versions without a push.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kElements = 3;
 
-// Everything at once, with no thought for time or memory.
+// A simple model of a table: it computes everything at once, and ignores time and memory.
 class Truth {
  public:
   explicit Truth(const RowPolicy& policy) : policy_(policy) {}
@@ -121,7 +121,7 @@ TEST(RowPolicy, IsAPlainTruthUnderRandomPrograms) {
     RowTable table(DType::kF32, kElements, seven, 1, policy);
     Truth truth(policy);
     const uint64_t ids = random.Chance(0.5) ? 20 : 200;
-    std::vector<RowTable> copies;  // whose pages and segments are shared
+    std::vector<RowTable> copies;  // copies that share pages and segments
     for (int step = 0; step < 80; ++step) {
       std::map<uint64_t, std::vector<float>> pushed;  // by mix
       for (int64_t n = random.Between(0, 30); n > 0; --n) {
@@ -159,7 +159,7 @@ TEST(RowPolicy, IsAPlainTruthUnderRandomPrograms) {
   }
 }
 
-// What is gone gives its memory back to later rows, and is counted.
+// Evicted rows are counted, and later rows reuse their memory.
 TEST(RowPolicy, ATableThatIsPushedForEverStaysSmall) {
   RowPolicy policy;
   policy.age_max = 10;
@@ -171,8 +171,8 @@ TEST(RowPolicy, ATableThatIsPushedForEverStaysSmall) {
   for (uint64_t version = 0; version < 3000; ++version) {
     std::vector<uint64_t> mixes;
     for (uint64_t i = 0; i < 100; ++i) {
-      mixes.push_back(Mix(version / 2 * 100 + i));                    // twice, and never again
-      mixes.push_back(Mix((uint64_t{1} << 40) + version * 100 + i));  // once
+      mixes.push_back(Mix(version / 2 * 100 + i));                    // pushed in two versions
+      mixes.push_back(Mix((uint64_t{1} << 40) + version * 100 + i));  // pushed in one version
     }
     std::sort(mixes.begin(), mixes.end());
     table.Admit(mixes, &places);
@@ -190,8 +190,8 @@ TEST(RowPolicy, ATableThatIsPushedForEverStaysSmall) {
   EXPECT_GT(table.Stats().evicted, 140'000U);
 }
 
-// Of two rows that are imported there is room for one: the other one has to be admitted again, although
-// its id was a candidate before.
+// Two rows are imported, and the policy keeps one.  The other has to be admitted again: its earlier
+// pushes no longer count.
 TEST(RowPolicy, WhatWasCountedBeforeAnImportCountsNoMore) {
   RowPolicy policy;
   policy.admit_count = 3;

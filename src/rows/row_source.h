@@ -1,4 +1,4 @@
-// Where rows of a batch lie: one behind the other, or each where a list says.  Borrows all of it.
+// The memory of a batch of rows: consecutive rows, or a list of pointers.  Borrows all of it.
 
 #pragma once
 

@@ -16,20 +16,22 @@
 namespace tkv {
 namespace {
 
-constexpr size_t kAhead = 16;    // rows on their way from memory at a time
-constexpr size_t kReading = 64;  // rows that the disk reads at a time
-// Rows beyond those that memory has room for, twice.
+constexpr size_t kAhead = 16;    // rows that are prefetched at a time
+constexpr size_t kReading = 64;  // rows that are prefetched from the disk at a time
+// Limits of the rows that may be in memory beyond twice the bound.
 constexpr size_t kSlackMax = 4096;
 constexpr size_t kSlackBytes = size_t{1} << 20;
 constexpr std::chrono::seconds kDiskPatience{1};
 constexpr int kIdleMax = 3;
-constexpr size_t kSweptMin = 64;   // rows that are looked at each version
-constexpr uint64_t kTrimmed = 16;  // where there are too many rows, one of so many goes
+constexpr size_t kSweptMin = 64;  // rows that Sweep examines in each version, at least
+// If there are too many rows, 1/16 of the maximum is removed as well.
+constexpr uint64_t kTrimmed = 16;
 
-// Notes of candidates are places of an index.
+// The index of candidates has packed notes in place of places.
 constexpr int kVersionBits = 48;
 constexpr uint64_t kVersionMask = (uint64_t{1} << kVersionBits) - 1;
-// A version beyond them, which only a damaged snapshot has, takes nothing from the count.
+// Only a damaged snapshot has a version of more bits.  The mask keeps such a version out of the
+// count.
 uint64_t Pack(const RowNote& note) {
   return note.count << kVersionBits | (note.version & kVersionMask);
 }
@@ -114,9 +116,9 @@ size_t RowTable::memory_bytes() const noexcept {
 // -----------------------------------------------------------------------------------------------------------------
 // batches
 
-// Finds rows: index entries and records of the rows that come next are on their way meanwhile, a few at
-// a time, as many as the core can wait for.
-//   found  called with a row's place or kNowhere; what it returns is handed to `use` later
+// Looks up each row of a batch.  Meanwhile prefetches index entries and records of the next rows,
+// as many as a core can wait for.
+//   found  called with a row's place or kNowhere; its result is passed to `use` later
 template <typename Found, typename Use>
 void RowTable::Walk(std::span<const uint64_t> mixes, Found found, Use use) const {
   const size_t count = mixes.size();
@@ -140,8 +142,8 @@ bool RowTable::Contains(uint64_t mix) const noexcept {
   return place != RowIndex::kNowhere && !(policy_.age_max > 0 && IsGone(pages_.NoteOf(place)));
 }
 
-// Rows of a batch that are on the disk: several are on their way at a time.
-//   bytes  of a record, from its beginning; 0: all
+// Reads the numbered rows of a batch from the disk, several at a time.
+//   bytes  length to read from a record's beginning; 0: the whole record
 //   use    called with a row's number, its place and its bytes
 template <typename Use>
 void RowTable::ReadFromDisk(std::span<const uint64_t> mixes, std::span<const uint32_t> numbers,
@@ -166,7 +168,7 @@ void RowTable::ReadFromDisk(std::span<const uint64_t> mixes, std::span<const uin
   });
 }
 
-// Whole records of rows that are there.
+// Calls `use` with the whole record of each row of the batch that the table has.
 template <typename Use>
 void RowTable::ReadRecords(std::span<const uint64_t> mixes, Use use) const {
   std::vector<uint32_t> elsewhere;
@@ -223,7 +225,7 @@ std::vector<DiskPages::Where> RowTable::OnDisk(std::span<const uint64_t> mixes) 
   return all;
 }
 
-// Gives places to rows that have none.  Throws in between; TakeBack takes all of it back.
+// Gives places to missing rows.  If it throws, TakeBack removes the rows made so far.
 void RowTable::Make(std::span<const uint64_t> mixes, bool is_push, RowPlaces* places) {
   const bool counts = is_push && policy_.admit_count > 1;
   for (size_t i = 0; i < mixes.size(); ++i) {
@@ -241,7 +243,7 @@ void RowTable::Make(std::span<const uint64_t> mixes, bool is_push, RowPlaces* pl
       places->made_.push_back(static_cast<uint32_t>(i));
       if (taken.is_from_list) ++places->from_list_;
     } else {
-      pages_.PutBack(taken);  // it stands twice in the batch
+      pages_.PutBack(taken);  // the batch has this id twice
     }
   }
 }
@@ -249,8 +251,8 @@ void RowTable::Make(std::span<const uint64_t> mixes, bool is_push, RowPlaces* pl
 void RowTable::TakeBack(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept {
   for (size_t i = places.made_.size(); i-- > 0;) {
     const uint64_t mix = mixes[places.made_[i]];
-    // Its segment is this table's own since the mix was inserted, so that nothing is copied.  Places of
-    // the list are taken before those at the end.
+    // Erase cannot throw: since the insertion the segment is not shared.  Freed places were taken
+    // before those at the end.
     pages_.PutBack({index_.Erase(mix), i < places.from_list_});
   }
   for (const uint32_t i : places.new_candidates_) candidates_.Erase(mixes[i]);
@@ -273,7 +275,7 @@ void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPla
     places->places_.resize(mixes.size());
     if (pages_.is_bounded()) CheckMemory();
     size_t missing = 0, on_disk = 0;
-    bool has_others = false;  // rows of pages that are not known to be writable
+    bool has_others = false;  // some rows may be in pages that are shared or of an earlier rule
     pages_.StartBatch();
     Walk(
         mixes,
@@ -320,7 +322,7 @@ void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPla
   });
 }
 
-// Rows that are on the disk go back to memory.
+// Moves rows of the batch from the disk to memory.
 //   returns  how many
 size_t RowTable::FromDisk(std::span<const uint64_t> mixes, RowPlaces* places) {
   std::vector<uint32_t> numbers;
@@ -340,7 +342,7 @@ size_t RowTable::FromDisk(std::span<const uint64_t> mixes, RowPlaces* places) {
     const uint32_t number = numbers[i - kReading];
     uint64_t& place = places->places_[number];
     const uint64_t there = index_.Find(mixes[number]);
-    if (!DiskPages::Has(there)) {  // it stands twice in the batch
+    if (!DiskPages::Has(there)) {  // the batch has this id twice
       place = there;
       continue;
     }
@@ -362,7 +364,7 @@ size_t RowTable::FromDisk(std::span<const uint64_t> mixes, RowPlaces* places) {
   return count;
 }
 
-// Where the disk does not keep up pushes wait for a moment, and then fail: memory has an end, too.
+// If the disk does not keep up, waits up to kDiskPatience, then throws: memory is limited, too.
 void RowTable::CheckMemory() {
   const size_t bound = pages_.RowsInMemoryMax();
   const size_t slack = std::clamp<size_t>(kSlackBytes / (pages_.row_bytes() + 1), 1, kSlackMax);
@@ -370,7 +372,7 @@ void RowTable::CheckMemory() {
   if (rows() <= 2 * bound + slack) return;
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + kDiskPatience;
-  int idle = 0;  // rounds in which nothing has come to the disk
+  int idle = 0;  // successive rounds in which no row moved to the disk
   for (;;) {
     const size_t before = rows();
     Settle();
@@ -395,17 +397,18 @@ void RowTable::Settle() noexcept {
     try {
       pages_.Tidy(2 * std::exchange(dead_, 0), [&](uint64_t mix) { return index_.Find(mix); }, set);
     } catch (const Error& error) {
-      static_cast<void>(error);  // a page that cannot be read: its rows stay where they are
+      static_cast<void>(error);  // a page cannot be read: its rows keep their places
     }
     const size_t most = pages_.RowsInMemoryMax(), rows = size() - pages_.disk_rows();
     if (rows <= most) return;
     size_t surplus = rows - most;
     pages_.ReserveFree(surplus);
-    // Those of the first round that have been written lately stay; in the second one nobody has been.
+    // Second-chance replacement: the first round spares rows that were written lately, and the
+    // second finds none of them.
     while (surplus > 0) {
       const uint64_t place = pages_.NextPlace();
       const uint64_t mix = pages_.NameOf(place);
-      if (index_.Find(mix) != place) continue;  // nobody's
+      if (index_.Find(mix) != place) continue;  // a free place
       if (pages_.WasTouched(place)) continue;
       index_.MakeWritable(mix);
       const auto there = pages_.CopyToDisk(place);
@@ -415,7 +418,7 @@ void RowTable::Settle() noexcept {
       --surplus;
     }
   } catch (const std::exception& error) {
-    static_cast<void>(error);  // no memory, or no disk: with a later version
+    static_cast<void>(error);  // no memory or no disk: a later version tries again
   }
 }
 
@@ -468,8 +471,8 @@ void RowTable::AssignState(size_t number, const RowPlaces& places,
   });
 }
 
-// Rows on their way to an update: while some come from memory those before them are updated, one by one
-// where they are updated in place, else in groups.
+// A queue of rows to be updated.  While later rows are being prefetched, earlier ones are updated:
+// one by one if RowUpdate works in place, otherwise in groups.
 class RowTable::UpdateQueue {
  public:
   UpdateQueue(const RowTable& table, RowUpdate* update)
@@ -507,7 +510,7 @@ class RowTable::UpdateQueue {
   static constexpr size_t kLengthMax = RowUpdate::kRowsMax + kAhead;
   const RowTable& table_;
   RowUpdate* const update_;
-  const size_t group_;  // rows that are updated together; they lie together in the queue
+  const size_t group_;  // rows that are updated together; contiguous in the queue
   const size_t length_;
   size_t added_ = 0, done_ = 0;
   std::array<RowParts, kLengthMax> parts_;
@@ -532,7 +535,7 @@ void RowTable::UpdateAll(RowUpdate* update, std::span<const uint64_t> mixes,
   UpdateQueue queue(*this, update);
   size_t next = 0;
   index_.ForEach(0, [&](uint64_t mix, uint64_t place) {
-    while (next < mixes.size() && mixes[next] < mix) ++next;  // those that were not let in
+    while (next < mixes.size() && mixes[next] < mix) ++next;  // ids that the policy did not admit
     const bool is_summed = next < mixes.size() && mixes[next] == mix;
     queue.Add(place, mix, is_summed ? sums.at(next++) : update->zeros());
     return true;
@@ -542,7 +545,8 @@ void RowTable::UpdateAll(RowUpdate* update, std::span<const uint64_t> mixes,
 // -----------------------------------------------------------------------------------------------------------------
 // which rows there are
 
-// What is known of an id without a row; nothing is known of one whose last push is too long ago.
+// Returns the candidate's note, or an empty note if there is none or its last push is older than
+// the policy's `age_max`.
 RowNote RowTable::CandidateOf(uint64_t mix) const noexcept {
   const uint64_t packed = candidates_.Find(mix);
   if (packed == RowIndex::kNowhere) return {};
@@ -550,7 +554,8 @@ RowNote RowTable::CandidateOf(uint64_t mix) const noexcept {
   return policy_.age_max > 0 && IsGone(note) ? RowNote{} : note;
 }
 
-// Whether this push of an id makes its row.  What NotePush writes down after it has its place then.
+// Returns true if this push admits the id.  Reserves the space that NotePush needs, so that
+// NotePush cannot fail.
 bool RowTable::LetsIn(uint64_t mix, uint32_t number, RowPlaces* places) {
   if (CandidateOf(mix).count + 1 >= policy_.admit_count) {
     candidates_.MakeWritable(mix);
@@ -569,7 +574,7 @@ void RowTable::NotePush(std::span<const uint64_t> mixes, const RowPlaces& places
   pushed_ += all.size();
   if (policy_.admit_count > 1) {
     for (const uint32_t i : places.made_)
-      candidates_.Erase(mixes[i]);  // its own: nothing is copied
+      candidates_.Erase(mixes[i]);  // the segment is not shared, so nothing is copied
   }
   for (size_t i = 0; i < all.size(); ++i) {
     if (policy_.has_notes && i + kAhead < all.size() && all[i + kAhead] != RowIndex::kNowhere) {
@@ -591,12 +596,12 @@ void RowTable::Advance() noexcept {
     if (policy_.age_max > 0) Sweep(kSweptMin + pushed);
     if (policy_.rows_max > 0) Trim();
   } catch (const std::exception& error) {
-    static_cast<void>(error);  // no memory to take rows away: at a later version
+    static_cast<void>(error);  // no memory to remove rows: a later version tries again
   }
   Settle();
 }
 
-// Rows of the batch that are gone by age lose their records, which nobody could read any more.
+// Removes rows of the batch that have expired, so that a push makes them anew.
 void RowTable::DropGone(std::span<const uint64_t> mixes) {
   WithMemory([&] {
     std::vector<uint64_t> gone;
@@ -616,14 +621,16 @@ void RowTable::DropGone(std::span<const uint64_t> mixes) {
   });
 }
 
-// Looks at so many rows and candidates, those that follow the last ones that were looked at, and takes
-// away the records of those that are gone: as many as pushes can have made since.
+// Removes expired rows among the next `count` rows, and expired candidates among the next `count`
+// candidates.  The count follows the number of pushed rows, so that tables do not grow without
+// bound.
 void RowTable::Sweep(size_t count) {
   std::vector<uint64_t> gone;
   const auto look = [&](const RowIndex& index, uint64_t* next, auto note_of) {
     gone.clear();
     size_t left = count;
-    const uint64_t first = std::exchange(*next, 0);  // from the beginning, where the end is reached
+    // The next call begins anew if this one reaches the end.
+    const uint64_t first = std::exchange(*next, 0);
     index.ForEach(first, [&](uint64_t mix, uint64_t place) {
       if (left-- == 0) {
         *next = mix;
@@ -656,10 +663,11 @@ double RowTable::ScoreOf(uint64_t place, std::byte* wide) const noexcept {
                                               : reinterpret_cast<const float*>(wide)[i];
     sum += x * x;
   }
-  return std::isnan(sum) ? -1 : sum;  // nobody misses it
+  return std::isnan(sum) ? -1 : sum;  // a row with NaN is evicted first
 }
 
-// Rows that are gone by age are not counted.
+// Removes the rows with the lowest scores if there are too many.  Expired rows do not count, and
+// are removed, too.
 void RowTable::Trim() {
   const uint64_t most = (policy_.rows_max + index_.buckets() - 1) / index_.buckets();
   if (size() <= most) return;

@@ -1,8 +1,8 @@
-// The rows of a key that is kept by rows, found by the mixes of their ids.
+// Stores the rows of a sparse key, found by the mixes of their ids.
 //
-// A value type: copies share records and index, and whoever writes a shared part copies it first, so that a
-// copy is a snapshot.  Threads may read one table together.  Batches are read as they come, and fastest in
-// ascending order of their mixes.
+// A value type: copies share records and index, and a writer copies a shared part first, so a copy
+// is a snapshot.  Several threads may read one table at once.  A batch may be in any order;
+// ascending mixes are fastest.
 
 #pragma once
 
@@ -22,8 +22,9 @@
 
 namespace tkv {
 
-// The rows of a batch that may be written, until the table is changed otherwise or copied.  Those that
-// the policy of a table does not let in are among them, and nothing is written to these.
+// The places of a batch's rows, which may be written until the table is copied or changed
+// otherwise.  An id that the table's policy does not admit has no place, and writes to it are
+// skipped.
 class RowPlaces {
  public:
   size_t size() const noexcept { return places_.size(); }
@@ -31,30 +32,31 @@ class RowPlaces {
  private:
   friend class RowTable;
   std::vector<uint64_t> places_;
-  std::vector<uint32_t> made_;  // numbers in the batch of rows that were not there
-  size_t from_list_ = 0;        // so many of them, the first ones, have places of erased rows
+  std::vector<uint32_t> made_;  // numbers in the batch of rows that were made
+  size_t from_list_ = 0;        // how many of them, the first ones, have places of erased rows
   std::vector<uint32_t> new_candidates_;
 };
 
 class RowTable {
  public:
-  //   buckets  all mixes are of one of so many
-  //   disk     for rows beyond the policy's memory
-  //   throws   as InitialRow, kInvalidArgument (a policy that cannot be), kFailedPrecondition (memory is
-  //            bounded and there is no disk)
+  //   buckets  all mixes belong to one of so many buckets
+  //   disk     for rows that exceed the policy's memory
+  //   throws   as InitialRow, kInvalidArgument (a policy that is not possible), kFailedPrecondition
+  //            (memory is bounded and there is no disk)
   RowTable(DType dtype, size_t row_elements, const RowInitializer& initializer,
            uint32_t buckets = 1, const RowPolicy& policy = {},
            std::shared_ptr<RowDisk> disk = nullptr);
 
-  // The policy as a table has it: with notes where it needs them.
+  // Returns the policy that a table uses: with notes if the other options need them.
   //   throws   kInvalidArgument
   static RowPolicy CheckedPolicy(const RowPolicy& policy, DType dtype);
 
-  // A table without rows, that keeps values only.
+  // Returns a table without rows and states, with the same options, version and number of evicted
+  // rows.
   RowTable Emptied() const;
   const RowInitializer& initializer() const noexcept { return initial_.initializer(); }
   const RowPolicy& policy() const noexcept { return policy_; }
-  // Of rows, candidates and memory, and of the version.
+  // Returns the numbers of rows, candidates and bytes, and the version.
   TableStats Stats() const noexcept;
 
   size_t size() const noexcept { return index_.size(); }
@@ -66,89 +68,96 @@ class RowTable {
   bool has_master() const noexcept { return pages_.has_master(); }
   bool Contains(uint64_t mix) const noexcept;
 
-  // Copies values to `out`, one behind the other.  Rows that are not there read as the initializer has
-  // them, and stay away.
+  // Copies the rows' values to `out`, one behind the other.  A missing row reads as its initial
+  // value and is not made.
   //   blocks  while the disk reads
-  //   throws  where rows are on a disk: kUnavailable, kResourceExhausted; then nothing is known of `out`
+  //   throws  only if rows are on a disk: kUnavailable, kResourceExhausted, std::bad_alloc; `out`
+  //          is then undefined
   void Read(std::span<const uint64_t> mixes, void* out) const;
-  // Where the rows of a batch are that the disk has to read.
+  // Returns the positions on the disk of the batch's rows that are not in memory.
   std::vector<DiskPages::Where> OnDisk(std::span<const uint64_t> mixes) const;
 
-  // What updates keep beside a value from now on: states that start at zero, and a master that starts as
-  // the value.
+  // Sets what updates keep for each row from now on: states that start at zero, and a master that
+  // starts as the value.
   void StartStates(size_t state_count, bool has_master) noexcept {
     pages_.StartStates(state_count, has_master);
   }
 
-  // Makes the rows that are not there, and all that writing rows of the batch takes.
+  // Makes the missing rows of a batch, and copies whatever is shared, so that writing the rows
+  // cannot fail.
   //   blocks  while the disk reads
-  //   throws  kResourceExhausted, kUnavailable (the disk); the same rows are there as before
+  //   throws  kResourceExhausted, kUnavailable (the disk); the table has the same rows as before
   void Reserve(std::span<const uint64_t> mixes, RowPlaces* places);
-  // The rows that it has made are gone again; nothing has changed since then.
+  // Removes the rows that Reserve or Admit has made.  Call it before any other change of the table.
   void TakeBack(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
-  // As Reserve, for every row that there is.
-  //   throws  also kFailedPrecondition (some are on a disk)
+  // Does as Reserve, for every row of the table.
+  //   throws  also kFailedPrecondition (some rows are on a disk)
   void ReserveAll();
-  // As Reserve, for a push: of the rows that are not there those alone are made that the policy lets in.
+  // Does as Reserve, for a push: makes only the missing rows that the policy admits.
   //   mixes  each once
   void Admit(std::span<const uint64_t> mixes, RowPlaces* places);
-  // A push has brought the rows that Admit has had.
+  // Counts the push whose rows Admit has prepared.
   void NotePush(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
-  // A version has ended, be it without any push.  Rows go that the policy does not keep; where the memory
-  // for that is lacking, later.
+  // Ends a version, even one without any push, and removes rows that the policy does not keep.  If
+  // memory for that is lacking, a later version removes them.
   void Advance() noexcept;
-  // Rows beyond the policy's memory go to the disk, those first that have not been written for the longest
-  // time; where the disk does not keep up, later.
+  // Moves rows that exceed the policy's memory to the disk, least recently written rows first.  If
+  // the disk does not keep up, a later call moves them.
   void Settle() noexcept;
-  // The table goes on from this version; notes are of it and of earlier ones.
+  // Sets the version from which the table continues; notes are of it or earlier ones.
   void ContinueFrom(uint64_t version) noexcept { now_ = version; }
   uint64_t version() const noexcept { return now_; }
 
-  // Row i of the batch becomes row i of `values`, which are of the table's dtype or, as sums are, of its
-  // compute type; so does its master.
+  // Sets row i of the batch, and its master, to row i of `values`.
+  //   from  dtype of the values: the table's, or its compute type for sums
   void Assign(const RowPlaces& places, const RowSource& values, DType from) noexcept;
-  // Master or a state, of the compute type, as a snapshot has it.
+  // Sets the master or one state of each row, in the compute type, as a snapshot has it.
   void AssignMaster(const RowPlaces& places, const RowSource& values) noexcept;
   void AssignState(size_t number, const RowPlaces& places, const RowSource& values) noexcept;
-  // Updates the rows by their sums.
-  //   mixes  those of the places, each once
+  // Updates the rows with their sums.
+  //   mixes  of the places, each once
   void Update(RowUpdate* update, std::span<const uint64_t> mixes, const RowPlaces& places,
               const RowSource& sums) noexcept;
-  // The same, and all other rows by a sum of zero, after ReserveAll.
+  // Updates the rows with their sums, and all other rows with a sum of zero.  Call ReserveAll
+  // before.
   //   mixes  ascending, each once
   void UpdateAll(RowUpdate* update, std::span<const uint64_t> mixes,
                  const RowSource& sums) noexcept;
 
-  // Rows that are not there count for nothing, and neither do earlier pushes of the ids.  Later rows take
-  // the places of those that are gone.
-  //   throws  kResourceExhausted; the rows before that one are gone
+  // Removes the rows and candidates of the ids, and forgets their earlier pushes.  Missing ids are
+  // ignored.  Later rows reuse the places.
+  //   throws  kResourceExhausted; the rows before the failing one are removed
   void Erase(std::span<const uint64_t> mixes);
 
   // ---- for snapshots
-  // The mixes of at most so many rows from `first` on, ascending.
+  // Returns the mixes of at most `count_max` rows, ascending, from the mix `first` on.
   std::vector<uint64_t> Mixes(uint64_t first, size_t count_max) const;
-  // The same, from the row of that number on.
+  // Returns the same, from the row with that index in ascending order on.
   std::vector<uint64_t> MixesFrom(uint64_t number, size_t count_max) const;
-  // Master and states of rows that are there, of the compute type, one row behind the other.
+  // Copies the masters or one state of rows of the table to `out`, in the compute type, one row
+  // behind the other.
   //   blocks, throws  as Read
   void ReadMaster(std::span<const uint64_t> mixes, void* out) const;
   void ReadState(size_t number, std::span<const uint64_t> mixes, void* out) const;
-  // Of rows that are there, of a table that has notes.
+  // Copies the notes of rows of the table.  The table has notes.
   void ReadNotes(std::span<const uint64_t> mixes, RowNote* out) const noexcept;
   void AssignNotes(const RowPlaces& places, const RowNote* notes) noexcept;
-  // Rows that no push has brought begin with the next version.
+  // Sets the notes of imported rows: no push counts, and their age begins with the next version.
   void NoteImport(const RowPlaces& places) noexcept;
-  // Ids without a row that are counted, by their mixes, ascending: at most so many from that number on.
+  // A pushed id that has no row yet.  CandidatesFrom returns at most `count_max`, ascending by mix,
+  // from the given index on.
   struct Candidate {
     uint64_t mix;
     RowNote note;
   };
   size_t candidate_count() const noexcept { return candidates_.size(); }
   std::vector<Candidate> CandidatesFrom(uint64_t number, size_t count_max) const;
-  //   throws  kInvalidArgument (more than a candidate can have), kResourceExhausted; nothing changed
+  //   throws  kInvalidArgument (a count or a version that a candidate cannot have),
+  //           kResourceExhausted; nothing changed
   void PutCandidate(const Candidate& candidate);
 
-  // Whether the same rows have the same values, masters, states and notes.
+  // Returns true if both tables have the same rows, with the same values, masters, states and
+  // notes.
   //   blocks, throws  as Read
   bool operator==(const RowTable& other) const;
 
@@ -186,13 +195,13 @@ class RowTable {
   RowPages pages_;
   RowIndex index_;
 
-  uint64_t now_ = 0;  // the version
-  RowIndex
-      candidates_;  // ids that have been pushed and have no row, packed notes in place of places
+  uint64_t now_ = 0;  // the current version
+  // Ids that have been pushed and have no row, with packed notes instead of places.
+  RowIndex candidates_;
   uint64_t evicted_ = 0;
-  size_t pushed_ = 0;                           // rows since the version before
-  size_t dead_ = 0;                             // rows that the disk has lost since Settle
-  uint64_t next_row_ = 0, next_candidate_ = 0;  // mixes that are looked at next
+  size_t pushed_ = 0;                           // rows pushed in the current version
+  size_t dead_ = 0;                             // rows on the disk that died since Settle
+  uint64_t next_row_ = 0, next_candidate_ = 0;  // mixes that Sweep examines next
 };
 
 }  // namespace tkv

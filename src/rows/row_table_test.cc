@@ -1,4 +1,4 @@
-// Row tables against std::map: every type, copies, states, and memory that ends.
+// Compares row tables with std::map: every type, copies, states, and allocations that fail.
 
 #include "rows/row_table.h"
 
@@ -37,7 +37,7 @@ std::vector<uint64_t> DrawMixes(Random* random, size_t count, uint64_t ids) {
   return MixesOf(drawn);
 }
 
-// Small numbers, which each type holds.
+// Returns random rows of small numbers, which every type holds exactly.
 std::vector<std::byte> DrawRows(Random* random, DType dtype, size_t elements) {
   std::vector<double> numbers(elements);
   for (double& number : numbers) number = static_cast<double>(random->Between(-100, 100));
@@ -172,7 +172,7 @@ TEST(RowTable, RowsThatNobodyHasWrittenReadAsTheInitializerHasThem) {
       table.Reserve(mixes, &places);
       EXPECT_EQ(table.size(), 4);
       EXPECT_EQ(ReadAll(table, mixes), before) << "a row begins as it was read";
-      // One rounding of what double has.
+      // Other dtypes have the values of f64, rounded once.
       const auto exact = ReadAll(RowTable(DType::kF64, kElements, initializer), mixes);
       std::vector<std::byte> rounded(before.size());
       kernels::Convert(DType::kF64, exact.data(), dtype, rounded.data(), 4 * kElements);
@@ -220,7 +220,7 @@ TEST(RowTable, InitializersThatDoNotFitAreRefused) {
 // -----------------------------------------------------------------------------------------------------------------
 // updates
 
-// A key kept as arrays, of rows that are all there.
+// The same key as dense arrays, where every row exists.
 struct Dense {
   std::vector<std::byte> value;
   std::vector<std::vector<std::byte>> states;
@@ -235,7 +235,7 @@ struct Case {
   bool lazy;
 };
 
-// Every row of a table that is updated by RowTable is what RunJobs makes of the same row.
+// Checks that RowTable updates each row as RunJobs updates the same row of a dense value.
 void CompareWithDense(const Case& c, uint64_t seed) {
   SCOPED_TRACE(testing::Message() << c.optimizer << " " << Name(c.dtype) << " x " << c.elements
                                   << (c.multi_precision ? " master" : "")
@@ -251,7 +251,7 @@ void CompareWithDense(const Case& c, uint64_t seed) {
   constexpr uint64_t kStream = 77;
   RowTable table(c.dtype, c.elements, {RowInitializer::Kind::kUniform, -1, 1, seed});
   std::map<uint64_t, Dense> truth;
-  std::vector<double> scalars;  // of the table
+  std::vector<double> scalars;  // scalar states of the table
   std::vector<double> dense_scalars;
   for (const auto& state : optimizer->program().scalar_states()) {
     dense_scalars.push_back(state.initial);
@@ -348,7 +348,7 @@ TEST(RowTable, ProgramsThatNeedWholeValuesAreRefused) {
                RowUpdate(update, DType::kF32, 4, lamb->ParamsFor(KeyView(1)), {}, 1, 1));
 }
 
-// The rows that an update writes are unshared first, and states of an earlier rule are forgotten.
+// An update unshares the rows that it writes, and a new rule drops the states of the earlier one.
 TEST(RowTable, ACopyKeepsValuesStatesAndMasters) {
   Random random(3);
   const auto optimizer = Optimizer::Create("adam", {}, true);
@@ -447,7 +447,7 @@ TEST(RowTable, WhereMemoryEndsTheTableIsAsItWas) {
     ++failed;
     ASSERT_EQ(failure.code, Code::kResourceExhausted);
     ASSERT_TRUE(table == before) << "allocation " << n;
-    // What comes after it finds everything in order.
+    // A later call succeeds on the unchanged table.
     RowTable copy = table;
     copy.Reserve(batch, &places);
     ASSERT_EQ(copy.size(), MixesOf([&] {

@@ -10,8 +10,8 @@
 namespace tkv {
 namespace {
 
-// Rows of at least so many elements are updated where they are, one after another: there the calls
-// cost less than copies (bench/rows.cc).
+// Rows with at least so many elements are updated in place, one after another: for them calls cost
+// less than copies (bench/rows.cc).
 constexpr size_t kInPlaceFrom = 32;
 
 constexpr size_t kTileBytes = kTileElements * sizeof(double);
@@ -84,8 +84,9 @@ void RowUpdate::RunElements(const void* sum, void* value, std::byte* states, siz
   }
 }
 
-// Where the row's draws begin: at its first element among those of all rows, as in a dense value.  Each 2^64
-// of these have a stream of their own; a row that crosses its end goes on where no other row of the stream is.
+// Returns the position of the row's draws: the index of its first element among the elements of all
+// rows, as in a dense value.  Each 2^64 elements have a stream of their own.  A row that crosses
+// such a border continues in its stream, at positions that no other row uses.
 DrawPlace RowUpdate::FirstOf(uint64_t id) const noexcept {
   __extension__ using Wide = unsigned __int128;
   const Wide first = static_cast<Wide>(id) * elements_;

@@ -1,4 +1,4 @@
-// One update of rows: its program, bound to the scalars of a batch, with the memory that it works in.
+// Updates rows: an update program, bound to the scalars of a batch, with its working memory.
 
 #pragma once
 
@@ -11,40 +11,40 @@
 
 namespace tkv {
 
-// The parts of one row, wherever they are.
+// Pointers to the parts of one row.
 struct RowParts {
-  std::byte* value = nullptr;  // of the key's dtype
-  float* master = nullptr;     // or null
-  std::byte* states =
-      nullptr;  // one array of the compute type behind the other, each `state_bytes`
+  std::byte* value = nullptr;  // in the key's dtype
+  float* master = nullptr;     // null if the row has no master
+  // Consecutive arrays of the compute type, of `state_bytes` each.
+  std::byte* states = nullptr;
   size_t state_bytes = 0;
 };
 
-// For one thread at a time.
+// An update program that is ready to run.  At most one thread may use it at a time.
 class RowUpdate {
  public:
-  //   scalars    the program's scalar states, as they were after the update before; empty: as they start
-  //   t, n       as of BindScalars: those of the key, the same for every row
-  //   stream     of the key, for draws
-  //   owns       `update` stays until this is gone
+  //   scalars    the program's scalar states after the previous update; empty: their initial values
+  //   t, n       as in BindScalars; those of the key, the same for every row
+  //   stream     the key's stream of random draws
+  //   owns       `update` must outlive this object
   //   throws     kInvalidArgument (a program that needs whole values), and as BindScalars does;
   //              std::bad_alloc
   RowUpdate(const CompiledUpdate& update, DType dtype, size_t row_elements,
             std::span<const double> params, std::span<const double> scalars, double t, double n,
             uint64_t stream = 0);
 
-  // The scalar states after it.
+  // Returns the scalar states after this update.
   const std::vector<double>& scalars() const noexcept { return scalars_.states; }
   size_t states() const noexcept { return arrays_; }
 
   bool draws() const noexcept { return draws_; }
-  const void* zeros() const noexcept { return zeros_.data; }  // a row of sums
+  const void* zeros() const noexcept { return zeros_.data; }  // a sum of zero for one row
 
   static constexpr size_t kRowsMax = 256;
-  // Rows that one call of Run takes at most.
+  // Returns how many rows one call of Run takes at most.
   size_t rows_max() const noexcept { return rows_max_; }
-  // Updates rows by their sums, which are of the compute type.
-  //   ids  for draws
+  // Updates rows with their sums, which are in the compute type.
+  //   ids  for draws; null if the program draws nothing
   void Run(std::span<const RowParts> rows, const void* const* sums, const uint64_t* ids) noexcept;
 
  private:
@@ -67,7 +67,7 @@ class RowUpdate {
   Block zeros_;
   Block scratch_;
   std::byte* registers_ = nullptr;
-  std::byte* value_ = nullptr;  // a tile of each
+  std::byte* value_ = nullptr;  // one tile each: value, sum and every state
   std::byte* sum_ = nullptr;
   std::byte* states_ = nullptr;
 };

@@ -1,4 +1,4 @@
-// What updates of rows draw.
+// Tests the random draws of row updates.
 
 #include "rows/row_update.h"
 
@@ -22,7 +22,7 @@ struct Noise {
   const CompiledUpdate update = CompileUpdate(optimizer->program(), DType::kF32);
   const std::vector<double> params = optimizer->ParamsFor(KeyView(1));
 
-  // What a row of zeros becomes by a sum of zero.
+  // Returns a row of zeros after an update with a sum of zero.
   Row OfRow(uint64_t id, size_t elements = kElements) const {
     RowUpdate step(update, DType::kF32, elements, params, {}, 1, 1, kStream);
     Row row(elements);
@@ -31,7 +31,7 @@ struct Noise {
     step.Run({&parts, 1}, &sum, &id);
     return row;
   }
-  // What the elements of a dense value from `begin` on become.
+  // Returns elements of a dense value of zeros, from `begin` on, after an update.
   Row OfDense(uint64_t begin, size_t elements = kElements) const {
     const Row zeros(elements);
     Row value(elements);

@@ -14,17 +14,18 @@ namespace {
 
 struct Named {
   uint64_t name;
-  uint64_t at;  // of all rows of all lists
+  uint64_t at;  // index among the rows of all lists
   bool operator<(const Named& other) const {
     return name != other.name ? name < other.name : at < other.at;
   }
 };
 
-constexpr size_t kSmall = 64;           // rows that are not worth counting first
+constexpr size_t kSmall = 64;           // at most so many rows are sorted directly
 constexpr int kDistributeBitsMax = 15;  // so that the counts stay in the cache
 constexpr size_t kRowsAhead = 8;
 
-// Names are spread evenly, mixes always and ids often: one pass brings each near its place.
+// Sorts rows by name.  Names are spread evenly (mixes always, ids often), so one distribution pass
+// brings each row near its final position.
 void Sort(std::vector<Named>* rows) {
   const size_t count = rows->size();
   if (std::is_sorted(rows->begin(), rows->end())) return;
@@ -51,7 +52,7 @@ void Sort(std::vector<Named>* rows) {
   rows->swap(sorted);
 }
 
-// Where the rows of several lists are.
+// The rows of several lists, found by their index among all of them.
 class Lists {
  public:
   Lists(std::span<const RowList> lists, size_t row_bytes) : lists_(lists), row_bytes_(row_bytes) {

@@ -1,4 +1,4 @@
-// Sums of rows that a push brings: each row once, in order.
+// Sums the rows of a push, so that each id occurs once, in order.
 
 #pragma once
 
@@ -13,45 +13,45 @@
 
 namespace tkv {
 
-// Rows as a caller has them: in any order, some perhaps several times.
+// Rows as a caller passes them: in any order, and an id may occur several times.
 struct RowList {
   std::span<const int64_t> ids;
-  const void* values = nullptr;  // one row behind the other
+  const void* values = nullptr;  // consecutive rows
 };
 
-// What names rows, and in which order they are.
+// The names of rows, by which they are ordered: mixes or ids.
 enum class RowOrder : uint8_t { kMix, kId };
 
-// A value type: copies share the values, which nobody changes.
+// A sum of rows, by name.  A value type: copies share the values, which never change.
 class SparseSum {
  public:
   enum class Memory : uint8_t { kOwn, kBorrow };
 
   SparseSum() = default;
 
-  // Rows of one id are summed from left to right, those of the first list first.  Each id is read once and
-  // looked at then, since another thread may write to the lists.
-  //   row_count  ids are below it
+  // Sums rows of equal ids in the order of the lists, and within a list in its order.  Reads each
+  // id once and checks that copy, since another thread may write to the lists.
+  //   row_count  every id must be below it
   //   shape   each row has `row_elements` of `dtype`; the sums are of its compute type
-  //   memory  kBorrow: where no two rows have one id and nothing is converted the values stay in the lists,
-  //           which the caller keeps
+  //   memory  kBorrow: the values stay in the lists, which the caller keeps, unless ids repeat or
+  //           values are converted
   //   throws  kInvalidArgument (two rows of one id of a dtype that cannot be summed), kOutOfRange,
   //           std::bad_alloc
   static SparseSum Of(std::span<const RowList> lists, uint64_t row_count, DType dtype,
                       size_t row_elements, RowOrder order, Memory memory = Memory::kOwn);
-  // Rows that are in order, each once.
-  //   shape   values: one row behind the other, of any alignment
-  //   memory  as above
+  // Makes a sum of rows that are in order, each once.
+  //   shape   values: consecutive rows, of any alignment
+  //   memory  kBorrow: the caller keeps the values, unless they are converted
   //   throws  std::bad_alloc
   static SparseSum OfSorted(std::vector<uint64_t> names, const std::byte* values, DType dtype,
                             size_t row_elements, Memory memory = Memory::kOwn);
-  // The rows of both, those in both as a + b.
-  //   shape   both of one dtype and row, in one order
+  // Returns the rows of both sums; a row that both have becomes a + b.
+  //   shape   both have the same dtype, row length and order
   //   throws  std::bad_alloc
   static SparseSum Merge(const SparseSum& a, const SparseSum& b);
 
   size_t size() const noexcept { return names_.size(); }
-  DType dtype() const noexcept { return dtype_; }  // of the sums
+  DType dtype() const noexcept { return dtype_; }  // dtype of the sums
   // Returns true if some row is the sum of several.
   bool has_sums() const noexcept { return has_sums_; }
   std::span<const uint64_t> names() const noexcept { return names_; }

@@ -1,4 +1,4 @@
-// Sums of rows against std::map.
+// Compares sums of rows with std::map.
 
 #include "rows/sparse_sum.h"
 
@@ -128,7 +128,8 @@ TEST(SparseSum, ValuesThatCannotBeSummedStandOnceEach) {
                SparseSum::Of({&wrong, 1}, kRowsMax, DType::kBool, 1, RowOrder::kId));
 }
 
-// Whoever writes to the ids while a call reads them gets an error and no other memory.
+// Each id is checked when it is read: a thread that changes ids during the call causes an error,
+// not an access to other memory.
 TEST(SparseSum, AnIdIsLookedAtWhereItIsRead) {
   const std::vector<float> values(3);
   for (const int64_t wrong : {int64_t{10}, int64_t{-1}, std::numeric_limits<int64_t>::min()}) {
