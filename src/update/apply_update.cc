@@ -1,4 +1,4 @@
-// ApplyUpdate: one update of arrays that its caller holds.
+// Implements ApplyUpdate: one update of arrays that the caller holds.
 
 #include <algorithm>
 #include <functional>
@@ -16,7 +16,7 @@
 namespace tkv {
 namespace {
 
-// Contiguous arrays that are written to, of which none may be another one in part or as a whole.
+// Throws if two of these contiguous output arrays overlap.
 void CheckApart(const KeyView& key, std::vector<const NDArray*> written) {
   std::erase_if(written, [](const NDArray* array) { return array->bytes() == 0; });
   std::sort(written.begin(), written.end(), [](const NDArray* a, const NDArray* b) {
@@ -41,7 +41,7 @@ void CheckTogether(const KeyView& key, const NDArray& value, const NDArray& othe
              key.ToString(), value.context().ToString(), other.context().ToString());
 }
 
-// What no kernel runs: on copies on the host, which then go back.
+// Runs an update that no kernel has: on copies in host memory, which are then copied back.
 void UpdateByHost(const Optimizer& optimizer, const KeyView& key, double round, const NDArray& grad,
                   const NDArray& value, std::span<const NDArray> states, const NDArray& master) {
   const NDArray weight = value.WithContext({});

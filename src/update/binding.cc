@@ -1,4 +1,4 @@
-// Programs compiled for a dtype, and the scalars of one update.
+// Compiles programs for a dtype, and binds the scalars of one update.
 
 #include "update/binding.h"
 
@@ -10,8 +10,8 @@
 
 namespace tkv {
 
-// Only what meets an array has to be held by its type: lr = 0.1 may scale another scalar of an
-// integer program.
+// Only scalars that meet an array are rounded: lr = 0.1 may scale another scalar of an integer
+// program.
 std::vector<std::byte> RoundFor(const TileCode& code, std::span<const double> values) {
   std::vector<double> needed(values.size(), 0.0);
   for (const TileCode::Step& step : code.steps) {
@@ -24,7 +24,7 @@ std::vector<std::byte> RoundFor(const TileCode& code, std::span<const double> va
 
 namespace {
 
-// Runs `bind`.  An error says which program does not update keys of this dtype, and what to do.
+// Calls `bind`.  If it throws, the error names the program and the dtype, and suggests a remedy.
 template <typename Bind>
 auto SayingWhy(const Program& program, DType dtype, Bind bind) {
   try {
@@ -81,7 +81,7 @@ const TileCode* ShorterCode::For(std::span<const double> scalars) {
 
 CompiledUpdate CompileUpdate(const Program& program, DType dtype) {
   const ProgramBody& body = program.body();
-  // Compiled also where a fused kernel runs: it says whether the dtype has every operation.
+  // Compiled even if a fused kernel runs: this checks that the dtype has every operation.
   CompiledUpdate update{program,
                         SayingWhy(program, dtype, [&] { return Compile(body, dtype); }),
                         {},

@@ -1,4 +1,4 @@
-// What binding and the tile driver share of the scalars of an update.
+// Rounds and stores the scalars of an update, for binding.cc and tile_driver.cc.
 
 #pragma once
 
@@ -10,11 +10,12 @@
 
 namespace tkv {
 
-// The scalars that the code gives to arrays, rounded for their type.
-//   throws  kInvalidArgument  an integer type cannot hold one of them
+// Rounds the scalars that the code applies to arrays to its compute type.
+//   throws  kInvalidArgument (an integer type cannot hold one of them)
 std::vector<std::byte> RoundFor(const TileCode& code, std::span<const double> values);
 
-// What the code that stores, and the states, take from the scalars.
+// Sets the scalars of the code that stores, and the scalar states after the update, from all scalar
+// values.
 //   throws  as RoundFor
 void TakeScalars(const CompiledUpdate& update, std::span<const double> values,
                  UpdateScalars* scalars);

@@ -118,7 +118,7 @@ mom <- m
 value <- w
 )";
 
-// Clipping changes no sign; the param is there so that every optimizer has it.
+// Clipping changes no sign; the param exists because every optimizer has it.
 constexpr std::string_view kSignSgd = R"(program signsgd
 param learning_rate 0.01
 param wd 0
@@ -301,7 +301,7 @@ delta_mean <- d
 value <- w
 )";
 
-// Where the largest gradient so far is 0 the step is 0, not the NaN of 0 / 0.
+// If the largest gradient so far is 0, the step is 0, not the NaN of 0 / 0.
 constexpr std::string_view kAdamax = R"(program adamax
 param learning_rate 0.002
 param wd 0
@@ -525,7 +525,8 @@ z <- z5
 value <- w
 )";
 
-// The norms are those of the whole weight and of the whole step, which decays the weight already.
+// Uses the norms of the whole weight and of the whole step, which already includes the weight
+// decay.
 constexpr std::string_view kLamb = R"(program lamb
 param learning_rate 0.001
 param wd 0
@@ -586,7 +587,8 @@ var <- v
 value <- w
 )";
 
-// `adapt` is 0 for the keys whose rate depends on no norm.  The momentum follows a rate that changes.
+// `adapt` is 0 for keys whose rate depends on no norm.  The momentum is rescaled when the learning
+// rate changes.
 constexpr std::string_view kLars = R"(program lars
 param learning_rate 0.01
 param wd 0
@@ -636,7 +638,7 @@ mom <- m
 value <- w
 )";
 
-// The rate of MXNet's LBSGD where each batch is an update: LARS between 0.01 and 100.
+// MXNet's LBSGD with one update per batch: a trust ratio as in LARS, between 0.01 and 100.
 constexpr std::string_view kLbSgd = R"(program lbsgd
 param learning_rate 0.01
 param wd 0
@@ -692,7 +694,7 @@ w = add moved noise
 value <- w
 )";
 
-// `previous` is no value before the first update; `begun` says so.
+// `previous` is undefined before the first update; `begun` tells that case.
 constexpr std::string_view kDcAsgd = R"(program dcasgd
 param learning_rate 0.01
 param wd 0
@@ -770,7 +772,7 @@ const std::vector<Builtin>& Builtins() {
   return *builtins;
 }
 
-// The code on arrays: what begins with the first use of `sum`.
+// Returns the code on arrays, from the first use of `sum` on.
 std::string_view ArrayCodeOf(std::string_view text) {
   return text.substr(text.rfind('\n', text.find(" sum ")) + 1);
 }
@@ -786,7 +788,7 @@ std::vector<std::string> StatesOf(std::string_view text) {
   return states;
 }
 
-// By name, read once.
+// Returns all built-in programs by name, parsed once.
 const std::map<std::string, Program, std::less<>>& Programs() {
   static const auto* const programs = [] {
     auto* made = new std::map<std::string, Program, std::less<>>;

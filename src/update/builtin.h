@@ -1,4 +1,4 @@
-// The optimizers that come with the library, as programs.
+// Provides the built-in optimizers, as programs.
 
 #pragma once
 
@@ -12,11 +12,12 @@
 
 namespace tkv {
 
-//   throws  kNotFound  naming those there are
+// Returns the program of a built-in optimizer.
+//   throws  kNotFound (the error lists the built-in optimizers)
 Program BuiltinProgram(std::string_view name);
 
-// The fused kernel for a program with this text and these states, and the names of its scalars, or
-// none.  How the scalars come about does not matter: they may be params, or computed.
+// A fused kernel and the names of its scalars.  FusedFor returns the kernel for a program with this
+// text and these states, or kNone.  Scalars of the program may be params or computed.
 struct FusedKernel {
   kernels::Fused kind = kernels::Fused::kNone;
   std::vector<std::string_view> scalars;

@@ -1,4 +1,4 @@
-// The compiled code of one update program.
+// Caches the compiled code of one update program.
 
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace tkv {
 
-// Code for each dtype, compiled when it is first asked for.  Not thread-safe.
+// A cache of an update program's code for each dtype, compiled on first use.  Not thread-safe.
 class CompiledUpdates {
  public:
-  //   throws  kInvalidArgument  the dtype does not have an operation of the program
+  //   throws  kInvalidArgument (the dtype lacks an operation of the program)
   const CompiledUpdate& For(const Program& program, DType dtype) {
     auto& compiled = by_dtype_[static_cast<size_t>(dtype)];
     if (!compiled) compiled = CompileUpdate(program, dtype);

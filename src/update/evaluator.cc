@@ -31,14 +31,14 @@ DType CheckedComputeType(DType dtype) {
   return ComputeType(dtype);
 }
 
-// What of a program one run over a tile does.
+// The part of a program that one run over a tile computes.
 struct Part {
-  std::vector<bool> runs;  // by instruction
+  std::vector<bool> runs;  // whether each instruction runs
   std::vector<StoreTo> stores;
-  std::vector<uint16_t> reduced;  // arrays
+  std::vector<uint16_t> reduced;  // arrays to be reduced
 };
 
-// Marks the instructions that the marked ones and these arrays need.
+// Marks the instructions that the marked instructions and these arrays depend on.
 void MarkNeeded(const ProgramBody& body, std::span<const uint16_t> arrays,
                 std::vector<bool>* runs) {
   const auto mark = [&](uint16_t array) {
@@ -55,8 +55,9 @@ void MarkNeeded(const ProgramBody& body, std::span<const uint16_t> arrays,
   }
 }
 
-// Gives each result a register or an output.  A stored result goes straight to its output when
-// nobody reads the old contents afterwards; the others share registers, free after their last use.
+// Assigns a register or an output to each result.  A stored result goes directly to its output if
+// no later step reads the old contents.  Other results share registers, which are free after their
+// last use.
 class Allocator {
  public:
   Allocator(const ProgramBody& body, Part part)
@@ -129,8 +130,8 @@ class Allocator {
   bool TryDirect(const StoreTo& store) {
     if (store.source < body_.input_count()) return false;
     const int defined = store.source - body_.input_count();
-    // The output is the memory of the input `target`: its old contents must have been read by then,
-    // in copies too.
+    // The output is the memory of the input `target`, so no later step or copy may read its old
+    // contents.
     const bool is_read_later =
         last_use_[store.target] > defined ||
         std::any_of(part_.stores.begin(), part_.stores.end(),
@@ -155,12 +156,12 @@ class Allocator {
     if (free_.empty()) free_.push_back(register_count_++);
     place = {Place::Kind::kRegister, free_.back()};
     free_.pop_back();
-    if (last_use_[array] < now) free_.push_back(place.index);  // nobody reads it
+    if (last_use_[array] < now) free_.push_back(place.index);  // no later step reads it
     return place;
   }
 
-  // Outputs are the memory of inputs.  Where one copy reads an input that another overwrites (a
-  // swap of two states), every source goes through a register first.
+  // Outputs are the memory of inputs.  If a copy reads an input that another copy overwrites (a
+  // swap of two states), every source first goes to a register.
   void AppendCopies(TileCode* code) {
     const auto is_overwritten = [&](const StoreTo& copy) {
       return copy.source < body_.input_count() && copy.source >= 1 &&
@@ -237,9 +238,9 @@ ProgramBody Without(const ProgramBody& body, std::span<const Identity> identitie
                     uint64_t left_out) {
   ProgramBody rest = body;
   rest.instructions.clear();
-  std::vector<uint16_t> names(body.input_count());  // the number that each array has in `rest`
+  std::vector<uint16_t> names(body.input_count());  // number of each array in `rest`
   std::iota(names.begin(), names.end(), uint16_t{0});
-  size_t next = 0;  // identity
+  size_t next = 0;  // the next identity
   for (size_t i = 0; i < body.instructions.size(); ++i) {
     if (next < identities.size() && identities[next].instruction == i) {
       const size_t number = next++;
@@ -263,7 +264,7 @@ ProgramBody Without(const ProgramBody& body, std::span<const Identity> identitie
 TileCode Compile(const ProgramBody& body, DType dtype) {
   const DType compute = CheckedComputeType(dtype);
   const Part all{std::vector<bool>(body.instructions.size(), true), body.stores, {}};
-  TileCode code = Allocator(body, all).Run(compute);  // which says whether the dtype has all of it
+  TileCode code = Allocator(body, all).Run(compute);  // throws if the dtype lacks an operation
   if (body.draw_count > 0 && !IsFloat(compute)) {
     throw Fail(Code::kInvalidArgument, "normal: {} arrays do not have this operation",
                Name(compute));
@@ -355,13 +356,13 @@ std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compu
 
 namespace {
 
-// Elements that all steps of a code see before the next ones: its registers fit the first-level
-// cache, and none begins at the same place of a page as another, where the processor would take a
-// load for one of what it has just stored.
+// Number of elements that all steps process before the next ones, so that the registers fit into
+// the first-level cache.  Registers begin at different offsets in a page: otherwise the processor
+// would take a load to depend on a recent store (4K aliasing).
 constexpr size_t kStripElements = 512;
 constexpr size_t kRegisterGap = 64;  // bytes
 
-// A tile, or a strip of one.
+// A run of a code's steps over a tile, or over a strip of a tile.
 class Run {
  public:
   Run(const TileCode& code, const void* scalars, const void* const* inputs, void* const* outputs,
@@ -427,7 +428,7 @@ class Run {
 void RunTile(const TileCode& code, const void* scalars, const void* const* inputs,
              void* const* outputs, void* scratch, size_t count, double* sums, const Draws& draws) {
   const size_t item = ItemSize(code.compute);
-  // Sums are defined over a whole tile, and draws over where it begins.
+  // Sums are defined over a whole tile, and draws by its first element.
   const bool is_whole = std::any_of(code.steps.begin(), code.steps.end(), [](const auto& step) {
     return step.draw >= 0 || step.out.kind == Place::Kind::kReduction;
   });

@@ -1,7 +1,7 @@
 // Runs elementwise code tile by tile.
 //
-// Code is compiled for one compute type: each step is one loop of kernels/, its results go to
-// scratch registers of one tile or straight to an output.  Nothing here has threads.
+// Code is compiled for one compute type.  Each step is one loop of kernels/; its results go to a
+// scratch register of one tile, or directly to an output.  Uses no threads.
 
 #pragma once
 
@@ -16,8 +16,8 @@
 
 namespace tkv {
 
-// Elements of one tile: a dozen registers of f32 fit the second-level cache, the few in use the
-// first.
+// Elements of one tile.  A dozen f32 registers of this size fit into the second-level cache; the
+// few that a step uses fit into the first.
 inline constexpr size_t kTileElements = 2048;
 
 struct TileCode {
@@ -27,10 +27,10 @@ struct TileCode {
     uint16_t index = 0;
   };
   struct Step {
-    kernels::OpFunction run = nullptr;  // null: copy the first operand to `out`, or reduce it
+    kernels::OpFunction run = nullptr;  // null: copies the first operand to `out`, or reduces it
     Place operands[3];
     Place out;
-    int draw = -1;  // number of a draw of a seed and a count
+    int draw = -1;  // number of the draw, which has a seed and a count as operands; -1: no draw
   };
 
   DType compute = DType::kF32;
@@ -40,14 +40,13 @@ struct TileCode {
   size_t scratch_bytes(size_t tile) const { return register_count * tile * ItemSize(compute); }
 };
 
-// Where the draws of a tile are, and the scalars in f64, which have
-// the seeds and counts.
+// The position of a tile's draws, and the f64 scalars, which contain their seeds and counts.
 struct Draws {
   DrawPlace place;
   const double* scalars = nullptr;
 };
 
-// An instruction that leaves its array as it is, bit for bit, while its scalar has this value.
+// An instruction that does not change its array, bit for bit, if its scalar has this value.
 struct Identity {
   uint16_t instruction = 0;
   uint16_t array = 0;
@@ -55,35 +54,35 @@ struct Identity {
   double value = 0;
 };
 
-// Those of `body`; none where it reduces or draws.  NaN stays NaN: a minimum counts only where the
-// scalar comes first.
+// Returns the identities of `body`; none if it reduces or draws.  A minimum or maximum counts only
+// if the scalar is its first operand, because NaN has to stay NaN.
 std::vector<Identity> FindIdentities(const ProgramBody& body);
 
-// `body` without those identities whose bit is set in `left_out`.
+// Returns `body` without the identities whose bit is set in `left_out`.
 ProgramBody Without(const ProgramBody& body, std::span<const Identity> identities,
                     uint64_t left_out);
 
-// Compiles `body` for keys of `dtype`.  Inputs are numbered as arrays in the body; outputs are
-// `value` (0) and the states (1 and up).
-//   throws  kInvalidArgument  an operation that the dtype does not have, a bool key
+// Compiles `body` for keys of `dtype`.  Inputs have the numbers of the arrays in the body; outputs
+// are `value` (0) and the states (from 1 on).
+//   throws  kInvalidArgument (the dtype lacks an operation; a bool key)
 TileCode Compile(const ProgramBody& body, DType dtype);
 
-// The passes that find the reductions of `body`, which come before that code; reduction i of a pass is
-// the i-th of `body` that has its number.  `body` compiles for `dtype`.
+// Compiles the passes that compute the reductions of `body`, to be run before the code of Compile.
+// The reductions of one pass keep their order in `body`.  `body` must compile for `dtype`.
 std::vector<TileCode> CompilePasses(const ProgramBody& body, DType dtype);
 
-// One operation on one or two inputs, output 0.  A scalar operand is scalar 0.
+// Compiles one operation on one or two inputs, with output 0.  A scalar operand is scalar 0.
 TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars);
 
-// Rounds f64 scalars to the compute type, for RunTile, or to an unsigned integer, for a fill.
-//   throws  kInvalidArgument  an integer type cannot hold one of them exactly
+// Rounds f64 scalars to the compute type (for RunTile) or to an unsigned integer (for a fill).
+//   throws  kInvalidArgument (an integer type cannot hold one of them exactly)
 std::vector<std::byte> RoundScalars(std::span<const double> scalars, DType compute);
 //   rounded  scalars.size() elements of the type
 void RoundScalars(std::span<const double> scalars, DType compute, std::byte* rounded);
 
 // Runs the code once over `count` <= kTileElements elements of the compute type.  An output may be
 // the input that it replaces.
-//   sums  where the reductions of these elements go; null where the code has none
+//   sums  receives the reductions of these elements; null if the code has none
 void RunTile(const TileCode& code, const void* scalars, const void* const* inputs,
              void* const* outputs, void* scratch, size_t count, double* sums = nullptr,
              const Draws& draws = {});

@@ -14,7 +14,7 @@ namespace {
 using kernels::Elementwise;
 using kernels::cuda::Entry;
 
-// The number of the pointer, which is a new one where the entry has none to that place.
+// Returns the number of the entry's pointer to the array, adding it if the entry has none.
 uint16_t PointerTo(const NDArray& array, Entry* entry) {
   auto& pointers = entry->pointers;
   const auto found = std::ranges::find(pointers, AddressOf(array));
@@ -23,13 +23,14 @@ uint16_t PointerTo(const NDArray& array, Entry* entry) {
   return number;
 }
 
-// An operand that overlaps the target but for being it would be read after it is written.
+// Returns the array, or a copy if it overlaps the target without being equal: its elements would be
+// overwritten before they are read.
 NDArray Beside(const NDArray& array, const NDArray& target) {
   const bool is_apart = AddressOf(array) == AddressOf(target) || !OverlapOnDevice(array, target);
   return is_apart ? array : array.Copy();
 }
 
-// An integer type whose elements have so many bytes: what is moved as it moves any bits.
+// Returns an integer type of so many bytes, to move elements as plain bits.
 DType IntegerOf(size_t bytes) {
   switch (bytes) {
     case 1:
@@ -93,7 +94,7 @@ void FillOnDevice(const NDArray& target, const std::byte* element) {
   Elementwise code;
   code.compute = dtype;
   code.scalar_count = code.pointer_count = 1;
-  code.instructions = {{kernels::Op::kMax, {{true, 0}, {true, 0}}}};  // the scalar as it is
+  code.instructions = {{kernels::Op::kMax, {{true, 0}, {true, 0}}}};  // the scalar itself
   code.stores = {{1, dtype, dtype, 0}};
   const Entry entry{
       static_cast<size_t>(target.size()), {AddressOf(target)}, {}, {element, element + item}};

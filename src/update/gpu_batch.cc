@@ -12,8 +12,9 @@ namespace {
 
 bool IsWanted(const TileJob::Output& output) { return output.data != nullptr; }
 
-// All scalars of the job's program, in f64; its scalar states follow the arrays and are the host's.
-//   values  room for them
+// Returns all scalars of the job's program, in f64.  Its scalar states follow the arrays and are in
+// host memory.
+//   values  room for the scalars
 std::span<const double> ScalarsOf(const TileJob& job, std::span<const double> params, double round,
                                   std::span<double, kScalarsMax> values) {
   if (job.update == nullptr) return {};

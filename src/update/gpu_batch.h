@@ -1,4 +1,4 @@
-// The jobs that one call has for GPUs: on each device one launch for those of equal code.
+// Collects the jobs of one call for GPUs: each device runs one launch for all jobs of equal code.
 
 #pragma once
 
@@ -23,13 +23,13 @@ class GpuBatch final {
  public:
   explicit GpuBatch(Device* device) : device_(*device) {}
 
-  // The key that the next jobs are of, for errors; it stays while the batch does.
+  // Sets the key of the next jobs, for errors.  The key must outlive the batch.
   void Names(const KeyView& key);
-  // A job whose arrays the device reaches; outputs without data are left out.
-  //   params, round  of its program; none where it has no update
+  // Adds a job whose arrays the device can access; outputs without data are skipped.
+  //   params, round  of the job's program; ignored if it has no update
   //   throws  kInvalidArgument, kUnimplemented  as GpuCodeOf and GpuEntryOf
   void Add(const TileJob& job, std::span<const double> params, double round);
-  // What the jobs use.
+  // Registers memory that the jobs read or write.
   void Reads(std::shared_ptr<Storage> storage) { reads_.push_back(std::move(storage)); }
   void Writes(std::shared_ptr<Storage> storage) { writes_.push_back(std::move(storage)); }
   void Reads(const NDArray& array) { Reads(array.storage()); }
@@ -37,37 +37,37 @@ class GpuBatch final {
 
   Device& device() const noexcept { return device_; }
   bool empty() const noexcept { return groups_.empty(); }
-  // In this order, each once: makes what the launches need; tells what they use, which has been entered
-  // when Entered is called; runs them.
+  // Call these once each, in this order.  Prepare makes the launches, Use returns the memory that
+  // they use, Entered takes that use after it was entered, and Run launches.
   void Prepare();
   StreamUse Use(std::string_view verb) {
     return {&device_.compute(), std::move(reads_), std::move(writes_), done_,
             [this, verb] { return NameOf(verb); }};
   }
   void Entered(StreamUse use) noexcept { work_.emplace(std::move(use)); }
-  // What was given is recorded also where a later launch is refused.
+  // Launches all jobs.  If a launch is refused, the earlier ones are still recorded.
   //   throws  kUnavailable, kResourceExhausted, kInternal
   void Run();
-  // Whether anything was given to the device.
+  // Returns true if some launch was given to the device.
   bool has_begun() const noexcept { return has_begun_; }
-  // Of the work: its end, and whether others may use the memory before.
+  // Returns the event that ends the work, and whether others may use the memory before it.
   const std::shared_ptr<Event>& done() const noexcept { return done_; }
   bool others_left() const noexcept { return work_ && work_->others_left(); }
 
-  // Errors of f begin with the verb and the keys.
+  // Calls f, whose errors then begin with the verb and the keys.
   template <typename F>
   void Naming(std::string_view verb, F f) const {
     NamedBy([&] { return NameOf(verb); }, f);
   }
-  // "'w' and 3 more"
+  // Returns the keys as text: "'w' and 3 more".
   std::string KeysText() const;
 
  private:
-  // What decides the code of a job.
+  // The properties of a job that determine its code.
   struct Form {
     const CompiledUpdate* update;
     DType dtype;
-    size_t sources;  // beyond Elementwise::kSourcesMax all are alike
+    size_t sources;  // all numbers above Elementwise::kSourcesMax count as equal
     bool has_master;
     bool is_wide;
     std::vector<DType> outputs;
@@ -79,7 +79,8 @@ class GpuBatch final {
     Form form;
     GpuCode code;
     kernels::cuda::LaunchTable table;
-    // Of the key before, and what they were made of; not known where the program has scalar states.
+    // The params, round and scalars of the previous key, to be reused.  No round is kept if the
+    // program has scalar states.
     std::vector<double> params;
     std::optional<double> round;
     kernels::cuda::Scalars scalars;
@@ -104,32 +105,34 @@ class GpuBatch final {
   std::optional<DeviceWork> work_;
 };
 
-// The jobs of a call, by the devices of their values.
+// The jobs of a call, grouped by the devices of their values.
 class GpuBatches final {
  public:
   //   verb  for errors
   explicit GpuBatches(std::string_view verb) : verb_(verb) {}
 
-  // Whether anything was given to a device.
+  // Returns true if some launch was given to a device.
   bool has_begun() const noexcept;
+  // Returns the batch of the device that has the value.
   //   value  of a key, on a device
   GpuBatch& Of(const NDArray& value);
 
-  // Compiles, allocates, and brings tables to the devices.
+  // Compiles code, allocates memory, and copies tables to the devices.
   //   blocks  while the driver compiles
   //   throws  kUnimplemented, kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded
   void Prepare();
-  // Orders the work after what is in its way.  It has to run then, or to be destroyed, before this
-  // thread waits for any of the arrays.
-  //   blocks  for what only the host can wait for
-  //   throws  kDeadlineExceeded, kUnavailable, what the interrupt throws
+  // Orders the work after earlier uses of its memory.  The caller must run or destroy the work
+  // before this thread waits for any of the arrays.
+  //   blocks  for earlier uses that only the host can wait for
+  //   throws  kDeadlineExceeded, kUnavailable, and the exception of the interrupt
   void Enter(std::chrono::nanoseconds patience = kHazardPatience);
-  // Gives the work of a call that changes no key to the devices; the first launch that is refused ends it.
+  // Launches the work of a call that changes no key.  The first refused launch ends it.
   //   throws  kUnavailable, kResourceExhausted, kInternal
   void Run();
-  // The same of updates, of which nobody may read a half.  Where the very first launch is refused nothing
-  // has changed, and it throws as Run.  Later the device of a refused launch is lost, and the others go on.
-  //   returns  the error of a device that was lost so
+  // Launches updates, so that no reader sees half of one.  If the very first launch is refused,
+  // nothing changed, and Update throws as Run.  If a later launch is refused, its device is lost,
+  // and other devices continue.
+  //   returns  the error of the first device that was lost
   std::optional<Error> Update();
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 using kernels::Elementwise;
 
-// Calls f for the pointers of a job in the order of their numbers in its code.
+// Calls f for each pointer of a job, in the order of the numbers in its code.
 template <typename F>
 void ForPointers(const TileJob& job, F f) {
   const size_t named = std::min(job.sources.size(), Elementwise::kSourcesMax);
@@ -33,7 +33,7 @@ class Builder {
   }
 
   GpuCode Build() {
-    uint16_t result = 0;  // the array that becomes the value
+    uint16_t result = 0;  // number of the array that becomes the value
     if (job_.sources.empty()) {
       code().loads.push_back({job_.dtype, value_pointer_});
       result = 1;
@@ -55,7 +55,7 @@ class Builder {
     return static_cast<uint16_t>(std::min(job_.sources.size(), Elementwise::kSourcesMax));
   }
 
-  // What is written is rounded to the type of the value first, whatever its own.
+  // Rounds the stored elements to the value's dtype first, even for an output of another dtype.
   void StoreTo(uint16_t array, DType dtype, uint16_t pointer) {
     code().stores.push_back({array, job_.dtype, dtype, pointer});
   }
@@ -88,7 +88,7 @@ class Builder {
     return value;
   }
 
-  // Scalars get numbers in the order in which the code meets them.
+  // Appends an instruction, numbering scalars in the order of their first use.
   void Append(Instruction instruction) {
     for (int k = 0; k < kernels::Arity(instruction.op); ++k) {
       Operand& operand = instruction.operands[k];

@@ -18,7 +18,7 @@ using kernels::cuda::LaunchTable;
 using kernels::cuda::TableHead;
 using kernels::cuda::TablePlace;
 
-// Code as text that is equal for equal code.
+// A text that is equal for equal code, as a key of the kernel cache.
 class CodeKey {
  public:
   CodeKey(const Elementwise& code, TablePlace place) {
@@ -60,7 +60,7 @@ GpuLaunch::GpuLaunch(Device* device, const Elementwise& code, const LaunchTable&
   const bool is_long = parameter_.size() > kParameterBytesMax;
   kernel_ = &KernelFor(device, code, is_long ? TablePlace::kMemory : TablePlace::kParameter);
   if (!is_long) {
-    parameter_.resize(kParameterBytesMax);  // as long as the kernel says
+    parameter_.resize(kParameterBytesMax);  // the length that the kernel declares
     return;
   }
   table_memory_ = NDArray::Empty({static_cast<int64_t>(parameter_.size())}, DType::kU8,

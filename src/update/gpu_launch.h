@@ -9,20 +9,20 @@
 
 namespace tkv {
 
-// What a launch needs, made before anything is given to the device.
+// A launch, with all its resources prepared before any work is given to the device.
 class GpuLaunch final {
  public:
-  //   blocks   while the driver compiles the code, where the device has not had it
+  //   blocks   while the driver compiles code that is new to the device
   //   throws   kUnimplemented, kResourceExhausted, kUnavailable, kInternal
   GpuLaunch(Device* device, const kernels::Elementwise& code,
             const kernels::cuda::LaunchTable& table);
 
-  // What the launch reads beside what its entries name: a table that is too long for the parameter;
-  // null where it is not.
+  // Returns the device memory of a table that is too long for the kernel parameter, or null.  The
+  // launch reads it in addition to the arrays of its entries.
   const NDArray& table_memory() const noexcept { return table_memory_; }
 
-  // Gives it to the device's compute stream.
-  //   throws  kUnavailable, kResourceExhausted, kInternal; then nothing runs
+  // Gives the launch to the device's compute stream.
+  //   throws  kUnavailable, kResourceExhausted, kInternal; then the launch does not run
   void Run();
 
  private:

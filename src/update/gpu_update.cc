@@ -11,7 +11,7 @@
 namespace tkv {
 namespace {
 
-// Copies on the host of the scalar states, which follow the arrays.
+// Returns copies of the scalar states in host memory.  The scalar states follow the arrays.
 std::vector<NDArray> ScalarStates(std::span<const NDArray> states, size_t arrays) {
   std::vector<NDArray> copies;
   for (const NDArray& state : states.subspan(arrays)) {
@@ -61,14 +61,14 @@ void UpdateOnDevice(const CompiledUpdate& update, std::span<const double> params
   job.update = &update;
   job.scalars = &scalars;
   job.states = pointers;
-  GpuBatches batches("");  // the caller names what fails
+  GpuBatches batches("");  // the caller adds the verb to errors
   GpuBatch& batch = batches.Of(value);
   batch.Add(job, params, round);
   batch.Reads(source);
   for (const NDArray& array : written) batch.Writes(array);
   batches.Prepare();
   batches.Enter();
-  batches.Run();  // one launch
+  batches.Run();  // all work is one launch, so Update is not needed
   KeepScalars(scalars, pointers);
   for (size_t i = 0; i < scalar_states.size(); ++i) {
     CopyTheRest(scalar_states[i], states[arrays + i]);

@@ -1,4 +1,4 @@
-// One update of arrays that a caller holds on a device.
+// Updates arrays that a caller holds on a device.
 
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace tkv {
 
-// What an update that has begun still changes: where it cannot, its device is lost, so that nobody reads half
-// an update.
+// Copies a result of an update that has already begun.  If the copy fails and the target is on a
+// device, the device is lost, so that no reader sees half an update.
 //   throws  as NDArray::CopyFrom
 void CopyTheRest(const NDArray& source, const NDArray& target);
 
-// As ApplyUpdate, which has looked at the arrays.  All but the scalar states are on one device; the
-// program has a kernel.
-//   params  of the key
+// Does as ApplyUpdate, which has checked the arrays.  All arrays except scalar states are on one
+// device, and a kernel can run the program.
+//   params  hyperparameters of the key
 void UpdateOnDevice(const CompiledUpdate& update, std::span<const double> params, double round,
                     const NDArray& grad, const NDArray& value, std::span<const NDArray> states,
                     const NDArray& master);

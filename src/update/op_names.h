@@ -1,4 +1,4 @@
-// The operations by the names that programs, errors and Python give them.
+// Names operations as programs, errors and Python do.
 
 #pragma once
 

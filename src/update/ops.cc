@@ -24,7 +24,7 @@ constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(600);
 constexpr size_t kParallelElements = size_t{64} << 10;
 constexpr size_t kGrainTiles = 16;
 
-// Row i is that of operation i.
+// Row i belongs to the BinaryOp with value i.
 constexpr std::pair<BinaryOp, Op> kBinary[] = {
     {BinaryOp::kAdd, Op::kAdd},         {BinaryOp::kSub, Op::kSub},
     {BinaryOp::kMul, Op::kMul},         {BinaryOp::kDiv, Op::kDiv},
@@ -60,7 +60,7 @@ void CheckAlike(const NDArray& a, const NDArray& b) {
   }
 }
 
-// The elements of a tile in the compute type: in place, or converted into `wide`.
+// Returns the elements of a tile in the compute type: in place, or converted into `wide`.
 const void* Widened(const NDArray& array, size_t begin, size_t count, float* wide) {
   const DType dtype = array.dtype();
   const auto* source = static_cast<const std::byte*>(array.HostData()) + begin * ItemSize(dtype);
@@ -97,7 +97,7 @@ void RunOnDevice(Op op, kernels::ScalarMask mask, std::span<const std::byte> sca
   if (!out.contiguous()) out.CopyFrom(target);
 }
 
-// out = op(inputs, scalar).  All are of one shape and dtype.
+// Computes out = op(inputs, scalar).  All arrays have one shape and dtype.
 void Run(Op op, kernels::ScalarMask mask, double scalar, std::span<const NDArray> inputs,
          const NDArray& out) {
   const TileCode code = CompileOne(op, out.dtype(), mask);
@@ -162,7 +162,7 @@ void BinaryInto(BinaryOp op, const NDArray& a, double b, const NDArray& out) {
 
 namespace {
 
-// Every element becomes the same bytes.
+// Sets every element to the same bytes.
 void FillBytes(const NDArray& array, const std::byte* one) {
   const NDArray target = array.contiguous() ? array : Like(array);
   if (IsOfDevice(array)) {
@@ -176,7 +176,7 @@ void FillBytes(const NDArray& array, const std::byte* one) {
   const size_t bytes = target.bytes();
   if (bytes > 0) std::memcpy(data, one, item);
   for (size_t filled = item; filled < bytes;
-       filled *= 2) {  // doubles what is there; the last part may be shorter
+       filled *= 2) {  // doubles the filled part; the last copy may be shorter
     std::memcpy(data + filled, data, std::min(filled, bytes - filled));
   }
   if (!array.contiguous()) array.CopyFrom(target);
@@ -222,8 +222,8 @@ void Fill(const NDArray& array, double value) {
 
 namespace {
 
-// Dense arrays of one shape, one of them of an 8-bit float; the way lies over a type that holds all
-// that either has.
+// Converts between dense arrays of one shape, at least one of them of an 8-bit float.  The
+// conversion passes through a dtype that holds all values of both.
 void ConvertFloat8(const NDArray& from, const NDArray& to) {
   const auto count = static_cast<size_t>(from.size());
   if (const Float8Format* const format = Float8Of(from.dtype())) {
@@ -251,7 +251,7 @@ NDArray ConvertFloat(const NDArray& array, DType dtype) {
     throw Fail(Code::kInvalidArgument, "convert: {} to {}, both must be floats",
                Name(array.dtype()), Name(dtype));
   }
-  if (IsOfDevice(array) && has_float8) {  // which no kernel knows
+  if (IsOfDevice(array) && has_float8) {  // no kernel supports 8-bit floats
     return ConvertFloat(array.WithContext({}), dtype).WithContext(array.context());
   }
   const NDArray out = NDArray::Empty(array.shape(), dtype, array.context());

@@ -12,7 +12,7 @@
 namespace tkv {
 namespace {
 
-// The bound that a built-in computes with; 0 does not clip.
+// Returns the clipping bound of a built-in optimizer, where 0 means no clipping.
 double ClipBound(double value) {
   return value > 0 ? value : std::numeric_limits<double>::infinity();
 }
@@ -48,7 +48,7 @@ size_t Optimizer::IndexOf(std::string_view name) const {
                              : Format("; did you mean '{}'?", nearest));
 }
 
-// One that is none would make every value that it touches none, too.
+// Throws if a hyperparameter is NaN: every element that it touches would become NaN.
 void Optimizer::CheckNumber(std::string_view name, double value) const {
   if (!std::isnan(value)) return;
   throw Fail(Code::kInvalidArgument, "optimizer '{}': hyperparameter '{}' is nan", program_.name(),

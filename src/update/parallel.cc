@@ -17,7 +17,7 @@
 namespace tkv {
 
 #if defined(__SANITIZE_THREAD__)
-constexpr bool kSerial = true;  // the sanitizer does not understand the pool's synchronisation
+constexpr bool kSerial = true;  // the sanitizer cannot see the pool's synchronization
 #else
 constexpr bool kSerial = false;
 #endif
@@ -31,9 +31,9 @@ int ThreadsFor(int wanted) {
 
 namespace {
 
-// One arena per number of threads, kept for the life of the process and never destroyed: making one
-// for each call gets slower with every call (measured: 20 us at first, 2 ms after ten thousand),
-// and at exit the workers are still asleep.
+// Returns the arena for a number of threads, which is kept and never destroyed.  Making one for
+// each call gets slower with every call (measured: 20 us at first, 2 ms after ten thousand).  At
+// exit, worker threads still sleep in it.
 oneapi::tbb::task_arena& ArenaOf(int threads) {
   static auto& arenas = *new std::map<int, oneapi::tbb::task_arena>();
   static auto& mutex = *new std::mutex();
@@ -41,9 +41,9 @@ oneapi::tbb::task_arena& ArenaOf(int threads) {
   return arenas.try_emplace(threads, threads).first->second;
 }
 
-// The parts of a range that are left, in a share for each slot.  A slot takes the parts of its own
-// share in their order, then those of others from the far end.  Every call gives the same share to
-// the same slot, so that a core finds what it touched last time in its cache.
+// The parts of a range that are still to be done, as one share for each slot.  A slot takes the
+// parts of its own share in order, and then parts of other shares from their ends.  Every call
+// gives the same share to the same slot, so that a core finds its last data in its cache.
 class Shares {
  public:
   Shares(size_t slots, size_t parts) : shares_(slots) {
@@ -53,7 +53,7 @@ class Shares {
     }
   }
 
-  // Calls f(part) for one part after the other until none is left.
+  // Calls f(part) for one part after the other, until no part is left.
   template <typename F>
   void Take(size_t slot, const F& f) {
     uint32_t part = 0;
@@ -66,7 +66,7 @@ class Shares {
 
  private:
   struct alignas(64) Share {
-    std::atomic<uint64_t> left{0};  // the first part in the upper half, the end in the lower
+    std::atomic<uint64_t> left{0};  // first part in the upper half, end in the lower half
   };
   static uint64_t Packed(uint64_t begin, uint64_t end) { return begin << 32 | end; }
 

@@ -3,11 +3,11 @@
 //   program NAME
 //   param NAME NUMBER                    a hyperparameter and its default
 //   state NAME                           an array like the value, zero before the first round
-//   scalar NAME NUMBER                   a state that is one scalar, and its value before that
+//   scalar NAME NUMBER                   a state that is one scalar, and its initial value
 //   NAME = OP OPERAND [OPERAND [OPERAND]]
-//   TARGET <- NAME                       TARGET is `value` or a state, and NAME a scalar where the
-//                                        state is one; each is stored at most once, `value`
-//                                        exactly once
+//   TARGET <- NAME                       TARGET is `value` or a state; NAME is a scalar if the
+//                                        state is one.  Each state is stored at most once,
+//                                        `value` exactly once.
 //
 // NAME      [A-Za-z_][A-Za-z0-9_]*, at most 64 bytes, assigned once, used after it is defined
 // OPERAND   a NAME, a NUMBER, or one of: sum and value (arrays), t (the round, from 1),
@@ -18,11 +18,13 @@
 //           of its elements, a scalar; normal of two scalars, a seed and a count, which makes an
 //           array of normal numbers (random.h)
 //
-// The statements come in this order: program, params, states, the rest.  What has only scalar
-// operands is a scalar and is computed once, in f64; an array operand makes an array.  An update
-// goes over the values once, and once more for each reduction that another one depends on; all stores
-// are in the last pass.  At most 256
-// instructions, 64 params, 16 states of both kinds, 64 KiB.
+// The statements come in this order: program, params, states, the rest.  An operation on scalars
+// alone makes a scalar, computed once, in f64.  An operation with an array operand makes an array.
+//
+// An update computes reductions in passes over the values, before a last pass that does all stores.
+// A reduction comes one pass after the last reduction on which it depends, or in the first pass.
+//
+// Limits: 256 instructions, 64 params, 16 states of both kinds, 64 KiB.
 
 #include "tkv/program.h"
 
@@ -68,7 +70,7 @@ bool ParseNumber(std::string_view word, double* number) {
   return error == std::errc() && end == word.data() + word.size() && !std::isnan(*number);
 }
 
-// Reads a program line by line; every error names the line.
+// A parser that reads a program line by line.  Every error names the line.
 class Parser {
  public:
   ProgramBody Parse(std::string_view text) {
@@ -271,7 +273,7 @@ class Parser {
     std::vector<std::string_view> names;
     names.reserve(names_.size());
     for (const auto& [name, operand] : names_) names.push_back(name);
-    // Every other letter is one edit away from a letter.
+    // No suggestion for one letter: it is one edit away from every other letter.
     const std::string_view nearest = word.size() > 1 ? Nearest(word, names) : "";
     if (!nearest.empty()) Refuse("'{}' is not defined; did you mean '{}'?", word, nearest);
     Refuse("'{}' is not defined", word);
@@ -343,7 +345,7 @@ class Parser {
   std::map<std::string, Operand> names_;
   std::vector<bool> stored_ = {false, false};
   Stage stage_ = Stage::kProgram;
-  std::vector<uint16_t> phases_;  // of each array: passes before it can be computed
+  std::vector<uint16_t> phases_;  // for each array, the passes before it can be computed
   int assignments_ = 0;
   int line_ = 0;
 };
@@ -411,7 +413,7 @@ Program Program::Parse(std::string_view text) {
   const FusedKernel fused = FusedFor(body->text, body->states);
   for (std::string_view name : fused.scalars) {
     const auto found = std::ranges::find(body->scalars, name, &ScalarNode::name);
-    if (found == body->scalars.end()) break;  // an array has the name
+    if (found == body->scalars.end()) break;  // an array has this name
     body->fused_scalars.push_back(static_cast<uint16_t>(found - body->scalars.begin()));
   }
   if (body->fused_scalars.size() == fused.scalars.size()) body->fused = fused.kind;

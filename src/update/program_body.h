@@ -1,4 +1,4 @@
-// What a verified program is inside.
+// The representation of a verified program.
 
 #pragma once
 
@@ -24,11 +24,11 @@ struct ScalarNode {
   enum class Kind : uint8_t { kParam, kConstant, kRound, kContributors, kState, kOp, kReduction };
   Kind kind = Kind::kConstant;
   double constant = 0;
-  uint16_t param = 0;  // number of a param or of a scalar state
+  uint16_t param = 0;  // number of a param or a scalar state
   kernels::Op op = kernels::Op::kAdd;
   uint16_t operands[3] = {};
   std::string name;  // empty for constants
-  // Passes over the values that have to be done before it is known.
+  // Number of passes over the values before this scalar is known.
   uint16_t phase = 0;
 };
 
@@ -36,7 +36,7 @@ struct ScalarNode {
 struct Reduction {
   uint16_t array = 0;   // array number
   uint16_t scalar = 0;  // scalar number
-  uint16_t pass = 0;    // in which it is found, from 0; the stores come after the last one
+  uint16_t pass = 0;    // number of its pass, from 0; the stores happen after the last pass
 };
 
 struct StoreTo {
@@ -45,12 +45,12 @@ struct StoreTo {
 };
 
 inline constexpr size_t kParamsMax = 64;
-// A result and three constants for each instruction, the params, the states, `t` and `n`.
+// Each instruction may have a result and three constants; then the params, the states, `t` and `n`.
 inline constexpr size_t kScalarsMax =
     4 * size_t{Program::kInstructionsMax} + kParamsMax + Program::kStatesMax + 2;
 inline constexpr uint16_t kNoScalar = UINT16_MAX;
 
-// Whether two lists are the same to the bit: a zero and its negative make different scalars.
+// Returns true if two lists are equal bit by bit: 0 and -0 make different scalars.
 inline bool AreSameBits(std::span<const double> a, std::span<const double> b) {
   return a.size() == b.size() &&
          (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
@@ -62,16 +62,17 @@ struct ProgramBody {
   std::vector<Program::Param> params;
   std::vector<std::string> states;
   std::vector<Program::ScalarState> scalar_states;
-  std::vector<uint16_t> scalar_stores;  // the scalar that each becomes, or kNoScalar: it stays
+  // For each scalar state, the scalar that it becomes; kNoScalar: unchanged.
+  std::vector<uint16_t> scalar_stores;
   std::vector<ScalarNode> scalars;
   std::vector<Instruction> instructions;
   std::vector<Reduction> reductions;
   std::vector<StoreTo> stores;
   uint16_t draw_count = 0;
   kernels::Fused fused = kernels::Fused::kNone;
-  std::vector<uint16_t> fused_scalars;  // scalar numbers in the order that the fused kernel wants
+  std::vector<uint16_t> fused_scalars;  // scalar numbers in the order of the fused kernel
 
-  // Passes over the values before the one that stores.
+  // Returns the number of passes over the values before the one that stores.
   uint16_t pass_count() const {
     uint16_t count = 0;
     for (const Reduction& reduction : reductions)
@@ -81,18 +82,18 @@ struct ProgramBody {
   uint16_t input_count() const { return static_cast<uint16_t>(2 + states.size()); }
 };
 
-// Whether an update needs all elements of a value at once: one that lies in parts on several servers
-// cannot have it.
+// Returns true if an update needs all elements of a value at once.  Values that are divided among
+// several servers cannot use it.
 inline bool NeedsWholeValue(const Program& program) { return !program.body().reductions.empty(); }
 
-// The scalars of a program, in f64, for round `t` with `n` contributors; `out` has
-// body.scalars.size() places.  Reductions are NaN, and so is what depends on them.
-//   states  the scalar states; null: as they are before the first update
-//   source  scalar_math.h, so that they have the same bits with every C library
+// Computes the scalars of a program, in f64, for round `t` with `n` contributors.  `out` has room
+// for body.scalars.size() numbers.  Reductions and scalars that depend on them are NaN.
+//   states  the scalar states; null: their values before the first update
+//   source  scalar_math.h, so that every C library gives the same bits
 void EvaluateScalars(const ProgramBody& body, const double* params, const double* states, double t,
                      double n, double* out);
 
-// Computes again what depends on reductions, which the caller has written to `out`.
+// Recomputes the scalars that depend on reductions, which the caller has written to `out`.
 void EvaluateReduced(const ProgramBody& body, double* out);
 
 }  // namespace tkv

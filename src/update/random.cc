@@ -9,7 +9,7 @@
 namespace tkv {
 namespace {
 
-// The finalizer of splitmix64.
+// Mixes bits with the finalizer of splitmix64.
 uint64_t Mixed(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -19,7 +19,7 @@ uint64_t Mixed(uint64_t x) {
 uint32_t Low(uint64_t x) { return static_cast<uint32_t>(x); }
 uint32_t High(uint64_t x) { return static_cast<uint32_t>(x >> 32); }
 
-// 53 bits of a word as a number in (0, 1].
+// Returns a number in (0, 1] made of 53 bits of two words.
 double Unit(uint32_t low, uint32_t high) {
   const uint64_t bits = (uint64_t{high} << 32 | low) >> 11;
   return std::ldexp(static_cast<double>(bits + 1), -53);

@@ -9,7 +9,7 @@
 namespace tkv {
 namespace {
 
-// Of Random123's kat_vectors.
+// The vectors are from kat_vectors of Random123.
 TEST(Random, PhiloxHasTheKnownVectors) {
   using Words = std::array<uint32_t, 4>;
   constexpr uint32_t kOnes = 0xFFFFFFFF;
@@ -31,7 +31,7 @@ TEST(Random, TheNumbersHaveTheMomentsOfANormal) {
   constexpr size_t kCount = 1 << 20;
   const std::vector<double> x = Drawn({StreamOf("w"), 0}, kCount, {0, 3, 0});
   const double expected[] = {0, 1, 0, 3, 0, 15};
-  const double variance[] = {1, 2, 15, 96, 945, 10170};  // of x^k
+  const double variance[] = {1, 2, 15, 96, 945, 10170};  // variance of x^k
   for (int k = 1; k <= 6; ++k) {
     double sum = 0;
     for (const double one : x) sum += std::pow(one, k);

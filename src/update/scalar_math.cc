@@ -19,7 +19,7 @@ constexpr double kHalfPi1 = 0x1.921fb544p+0;
 constexpr double kHalfPi2 = 0x1.0b4611a6p-34;
 constexpr double kHalfPi3 = 0x1.3198a2e037073p-69;
 
-// Taylor's series around 0 for |x| <= pi / 4, whose next term is below 1e-17.
+// Computes cos(x) for |x| <= pi / 4 by its Taylor series around 0, whose next term is below 1e-17.
 double CosOfSmall(double x) {
   const double y = x * x;
   double sum = 0;
@@ -44,7 +44,7 @@ double Exp(double x) {
   const double rest = (x - whole * kLn2High) - whole * kLn2Low;  // |rest| <= ln 2 / 2
   double sum = 0;
   for (int k = 14; k >= 2; --k) sum = (sum + 1) * (rest / k);
-  // In two steps: 2^whole itself may be out of range where the result is not.
+  // Scales in two steps: 2^whole may be out of range although the result is not.
   const int half = static_cast<int>(whole) / 2;
   const double result = 1 + (rest + rest * sum);
   return std::ldexp(std::ldexp(result, half), static_cast<int>(whole) - half);

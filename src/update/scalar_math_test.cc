@@ -1,4 +1,4 @@
-// The functions of scalars against the C library in long double.
+// Compares the functions of scalars with the C library in long double.
 
 #include "update/scalar_math.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// How far a result is from the true one, in units of its last place.
+// Returns the error of a result in units in the last place.
 double Ulps(double result, long double truth) {
   const double near = static_cast<double>(truth);
   const double unit = std::nextafter(std::fabs(near), kInfinity) - std::fabs(near);

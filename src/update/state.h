@@ -1,4 +1,5 @@
-// What an update program keeps beside a value: its states, and a master of a 16-bit value.
+// Makes the state that an update program keeps for a value: its states, and a master of a 16-bit
+// value.
 
 #pragma once
 
@@ -15,14 +16,14 @@ namespace tkv {
 
 template <typename Memory>
 struct UpdateState {
-  std::vector<Memory> states;  // arrays, zero, then scalars as the program starts them
-  Memory master{};             // the value in its compute type; empty where the program needs none
+  std::vector<Memory> states;  // arrays of zeros, then scalars with the program's initial values
+  Memory master{};             // the value in its compute type; empty if there is no master
 };
 
-// The state of a value before its first update: arrays and master have the value's elements in its
-// compute type, scalars are one float64.
-//   have      so many states are there already; the others are made
-//   allocate  makes an array, or a scalar: Memory, and the address of its first byte
+// Makes the state of a value before its first update.  Arrays and the master have the value's
+// elements in its compute type; each scalar is one float64.
+//   have      number of states that already exist; only the others are made
+//   allocate  makes an array or a scalar; returns its Memory and the address of its first byte
 template <typename Memory, typename Allocate>
 UpdateState<Memory> PrepareState(const Program& program, size_t have, bool needs_master,
                                  DType dtype, const void* value, size_t count, Allocate allocate) {

@@ -15,7 +15,7 @@ namespace {
 
 using kernels::Write;
 
-// Below this many bytes waking a second thread costs more than it saves (docs/performance.md,
+// Below this many bytes, waking a second thread costs more than it saves (docs/performance.md,
 // "Thresholds").
 constexpr size_t kParallelBytes = size_t{1} << 20;
 constexpr size_t kParallelGrainBytes = size_t{128} << 10;
@@ -36,14 +36,15 @@ size_t TouchedBytes(const TileJob& job) {
          job.count * ItemSize(job.dtype) * (job.sources.size() + 1 + 2 * job.states.size());
 }
 
-// Writing past the cache pays when what a call writes would not stay in it anyway.
+// Returns the number of written bytes above which stores bypass the cache, since the bytes would
+// not stay in it.
 size_t StreamingThreshold() {
   static const size_t bytes = std::min(LastLevelCacheBytes(), size_t{16} << 20);
   return bytes;
 }
 
-// Scratch of one thread: the tile of the sum, the tile of a 16-bit value in f32, the registers of
-// the evaluator.
+// The scratch memory of one thread: a tile of the sum, a tile of a 16-bit value in f32, and the
+// evaluator's registers.
 class Scratch {
  public:
   Scratch(size_t register_bytes, size_t source_count) {
@@ -70,7 +71,7 @@ class Scratch {
   std::unique_ptr<void, Free> registers_;
 };
 
-// One tile of one job.
+// A tile of one job.
 class Tile {
  public:
   Tile(const TileJob& job, size_t index, Write write, Scratch* scratch)
@@ -92,7 +93,7 @@ class Tile {
     WriteOutputs(At(job_.value, job_.dtype));
   }
 
-  // Runs a pass, which changes nothing but `sums`.
+  // Runs a reduction pass, which changes nothing except `sums`.
   void Reduce(const TileCode& pass, const void* rounded, double* sums) {
     const DType compute = ComputeType(job_.dtype);
     const void* value = At(job_.value, job_.dtype);
@@ -117,7 +118,7 @@ class Tile {
     return {{job_.stream, job_.begin + begin_}, job_.scalars->values.data()};
   }
 
-  // Bytes that nobody reads again soon go past the cache.
+  // Stores the sum without an update.  With Write::kStreaming the stores bypass the cache.
   void Assign() {
     const DType compute = ComputeType(job_.dtype);
     void* const value = At(job_.value, ValueTypeOf(job_));
@@ -154,7 +155,7 @@ class Tile {
     }
   }
 
-  // A tile begins where every encoding can be read.
+  // Ensures that every encoding can be read from the first element of a tile.
   static_assert(kTileElements % kEncodedElements == 0);
   void SumEncodedInto(float* target) {
     bool is_first = job_.base == nullptr;
@@ -195,7 +196,7 @@ class Tile {
     kernels::Sum(compute, both, target, count_, write);
   }
 
-  // The sum as the updater reads it: a single source of the compute type is read where it is.
+  // Returns the sum for the updater: a single source in the compute type is read in place.
   const void* SumForUpdate() {
     if (job_.base == nullptr && job_.sources.size() == 1 && job_.codings.empty() &&
         ComputeType(job_.dtype) == job_.dtype) {
@@ -256,12 +257,12 @@ class Tile {
   Scratch* const scratch_;
 };
 
-// What the jobs of one call need in common.
+// The needs that the jobs of one call have in common.
 struct Plan {
   Write write = Write::kCached;
   size_t touched = 0;         // bytes
-  size_t register_bytes = 0;  // of the evaluator, per thread
-  size_t source_count = 0;    // the most of any job
+  size_t register_bytes = 0;  // registers of the evaluator, per thread
+  size_t source_count = 0;    // largest number of sources of any job
 
   explicit Plan(std::span<const TileJob> jobs) {
     size_t written = 0;
@@ -290,10 +291,10 @@ void RunSerially(std::span<const TileJob> jobs, const Plan& plan) {
 }
 
 void RunInParallel(std::span<const TileJob> jobs, const Plan& plan, int threads) {
-  std::vector<size_t> ends(jobs.size());  // tiles up to and with job i
+  std::vector<size_t> ends(jobs.size());  // number of tiles up to and including job i
   size_t tiles = 0;
   for (size_t i = 0; i < jobs.size(); ++i) ends[i] = tiles += TilesOf(jobs[i]);
-  std::vector<std::unique_ptr<Scratch>> scratch;  // all of it before anything changes
+  std::vector<std::unique_ptr<Scratch>> scratch;  // allocated before anything changes
   scratch.reserve(static_cast<size_t>(threads));
   for (int i = 0; i < threads; ++i) {
     scratch.push_back(std::make_unique<Scratch>(plan.register_bytes, plan.source_count));
@@ -312,7 +313,7 @@ void RunInParallel(std::span<const TileJob> jobs, const Plan& plan, int threads)
   });
 }
 
-// Finds the reductions of a job, pass by pass, and completes its scalars.
+// Computes the reductions of a job, pass by pass, and completes its scalars.
 void FindReductions(const TileJob& job, const Plan& plan, int threads) {
   const CompiledUpdate& update = *job.update;
   const ProgramBody& body = update.program.body();
@@ -326,7 +327,7 @@ void FindReductions(const TileJob& job, const Plan& plan, int threads) {
       std::max<size_t>(1, tiles * kParallelGrainBytes / std::max<size_t>(1, plan.touched));
   for (size_t number = 0; number < update.passes.size(); ++number) {
     const TileCode& pass = update.passes[number];
-    std::vector<uint16_t> found;  // scalars
+    std::vector<uint16_t> found;  // numbers of the scalars that this pass computes
     for (const Reduction& reduction : body.reductions) {
       if (reduction.pass == number) found.push_back(reduction.scalar);
     }

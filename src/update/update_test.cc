@@ -1,4 +1,4 @@
-// The evaluator and the tile driver: programs on tiles, jobs over cores.
+// Tests the evaluator and the tile driver: programs on tiles, jobs on several cores.
 
 #include <gtest/gtest.h>
 
@@ -90,7 +90,7 @@ TEST(Evaluator, EveryFusedKernelEqualsItsProgramBitForBit) {
   }
 }
 
-// One tile of everything that floats can be.
+// Returns a tile of ordinary and special numbers: NaN, infinities, zeros, denormals and extremes.
 template <typename T>
 std::vector<T> OddNumbers(uint64_t seed) {
   using Limits = std::numeric_limits<T>;
@@ -154,14 +154,14 @@ TEST(Evaluator, LeavingOutWhatChangesNothingKeepsEveryBit) {
     left_out += CheckShorter<float>(name, DType::kF32) + CheckShorter<double>(name, DType::kF64);
   }
   EXPECT_GE(left_out, 60U) << "three steps of ten optimizers, in two types";
-  // A minimum of which the scalar comes second makes infinity of NaN, and -0 + 0 is 0.
+  // If the scalar is the second operand, a minimum turns NaN into infinity; and -0 + 0 is 0.
   const Program same = Program::Parse(
       "program same\nparam none inf\nparam zero 0\na = min value none\nb = add a zero\n"
       "value <- b\n");
   EXPECT_TRUE(FindIdentities(same.body()).empty());
 }
 
-// A schedule is scalar code before the code of an optimizer.
+// A learning-rate schedule is scalar code before the code of an optimizer.
 TEST(Evaluator, AComputedHyperparameterKeepsTheFusedKernel) {
   const Program momentum = BuiltinProgram("momentum");
   std::string text = momentum.ToText();
@@ -182,7 +182,7 @@ TEST(Evaluator, AComputedHyperparameterKeepsTheFusedKernel) {
   EXPECT_FALSE(SameBytes(fused.value, first.value));
 }
 
-// Code that reads like an optimizer's but means something else.
+// Code that has an optimizer's text but another meaning is not fused.
 TEST(Evaluator, OnlyTheSameCodeOnScalarsAndTheSameStatesIsFused) {
   const std::string text = BuiltinProgram("sgd").ToText();
   const std::string param = "param wd 0\n";
@@ -200,7 +200,7 @@ TEST(Evaluator, OnlyTheSameCodeOnScalarsAndTheSameStatesIsFused) {
   EXPECT_EQ(Program::Parse(text).body().fused, kernels::Fused::kSgd);
 }
 
-// A scalar state starts at its number, is seen as it was before the update, and belongs to the value.
+// A scalar state starts at its initial value, and an update reads the value from before the update.
 TEST(Evaluator, ScalarStatesGoFromUpdateToUpdate) {
   const Program program = Program::Parse(
       "program p\nscalar product 1\nstate s\nscalar kept 5\n"
@@ -219,7 +219,8 @@ TEST(Evaluator, ScalarStatesGoFromUpdateToUpdate) {
   }
 }
 
-// The norms of the value, of the sum and of what a norm has scaled: three passes before the stores.
+// The norms of the value, of the sum, and of a result that depends on a norm: three passes before
+// the stores.
 constexpr std::string_view kNorms =
     "program norms\nstate s\nscalar last 7\nvv = mul value value\na = reduce_sum vv\nra = sqrt a\n"
     "scaled = mul sum ra\nb = reduce_sum scaled\nmoved = sub scaled b\nc = reduce_sum moved\n"
@@ -324,7 +325,7 @@ TEST(Evaluator, TheFirstStepsOfAdamAreThoseOfItsPaper) {
   }
 }
 
-// value and states swapped, shifted and reused: the registers must not mix them up.
+// Swaps, shifts and reuses the value and the states: the registers must not be confused.
 TEST(Evaluator, StoresSeeTheOldContents) {
   const Program program = Program::Parse(
       "program rotate\nstate a\nstate b\nx = add value sum\ny = mul a 2\nz = add y b\n"
@@ -347,8 +348,8 @@ TEST(Evaluator, StoresSeeTheOldContents) {
   EXPECT_EQ(b, 6);
 }
 
-// Random programs against a direct interpretation in double: allocation of registers is where a
-// compiler errs.
+// Compares random programs with a direct interpretation in double, because register allocation is
+// error-prone.
 TEST(Evaluator, RandomProgramsEqualADirectInterpretation) {
   std::mt19937_64 random(7);
   for (int round = 0; round < 300; ++round) {
@@ -487,7 +488,7 @@ TEST(ParallelFor, EveryIndexOnceAndSlotsBelowTheThreads) {
   EXPECT_LT(slot_max, 2U);
 }
 
-// The slot that has the first index is busy until every other index is done.
+// The slot that has the first index stays busy until every other index is done.
 TEST(ParallelFor, AnIdleSlotTakesWhatABusyOneHasLeft) {
   constexpr size_t kCount = 100;
   if (ThreadsFor(0) < 2) GTEST_SKIP() << "one thread runs all";
@@ -511,7 +512,7 @@ TEST(ParallelFor, ExceptionsReachTheCaller) {
                }));
 }
 
-// An operation that is under way until somebody waits for it.
+// A pending operation that is done as soon as a caller waits for it.
 class EndsWhenWaitedFor final : public Pending {
  public:
   bool done() const noexcept override { return done_; }
@@ -598,7 +599,8 @@ TEST(Optimizer, ABuiltinClipsToAPositiveBoundAlone) {
   EXPECT_EQ(own->param("clip_gradient"), -3) << "what it means is the program's";
 }
 
-// Every instruction a scalar of its own with three constants, and every param there is.
+// A program of the largest size: every instruction is a scalar with three constants, and all params
+// exist.
 TEST(Update, AProgramOfTheLargestSizeRuns) {
   std::string text = "program large\n";
   for (int i = 0; i < 64; ++i) text += Format("param p{} 1\n", i);
