@@ -1,4 +1,4 @@
-// What can happen next in a world, what it is called in a trace, and what it does.
+// Lists the events that may happen next in a world, names them for traces, and performs them.
 
 #include "base/format.h"
 #include "exploration/world.h"
@@ -6,8 +6,8 @@
 namespace tkv::exploration {
 namespace {
 
-// Time stands still, but an actor's next deadline may come where it is nearer than this, like that
-// of another dial.
+// Longest wait for an actor's next deadline, such as that of another dial, that counts as a
+// possible event.  Later deadlines never come.
 constexpr Time kSoon = 3 * kSecond;
 
 }  // namespace
@@ -92,7 +92,7 @@ std::string World::Apply(const Action& action) {
       break;
     case Action::Kind::kVerdict: {
       uint64_t incarnation = verdict_[action.index];
-      if (incarnation == 0) {  // it goes on, and does not know
+      if (incarnation == 0) {  // the worker continues and does not know of it
         const auto worker = static_cast<size_t>(WorkerOf(action.index));
         incarnation = static_cast<const ClientNode&>(*actors_[worker]->node).client().incarnation();
         deaths_[action.index] = 1;

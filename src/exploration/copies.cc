@@ -1,5 +1,5 @@
-// How worlds share what they do not change: actors and wires are copied before a change, and their
-// fingerprints are taken after it.
+// Shares unchanged parts between worlds: actors and wires are copied before a change, and their
+// fingerprints are computed after it.
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 namespace tkv::exploration {
 
-// The actor, for change: what other worlds share is copied first.
+// Returns an actor that may be changed, copying it first if other worlds share it.
 World::Actor* World::Edit(int index) {
   const auto at = static_cast<size_t>(index);
   if (edited_[at] != nullptr) return edited_[at];
@@ -23,7 +23,7 @@ World::Actor* World::Edit(int index) {
       break;
     default:
       copy->node = std::make_shared<ClientNode>(static_cast<const ClientNode&>(node));
-      // All copies of a client write into one memory: it is brought up to date before each use.
+      // All copies of a client write into one target.  Restores its contents before each use.
       if (!copy->out.empty()) {
         std::memcpy(copy->scratch.data, copy->out.data(), kPushes * sizeof(float));
         std::memcpy(copy->scratch.as<float>() + kChunkElements,
@@ -35,7 +35,7 @@ World::Actor* World::Edit(int index) {
   return edited_[at];
 }
 
-// The changes are done: takes their fingerprints.
+// Ends the changes and computes the fingerprints of the changed actors and wires.
 void World::Seal() {
   std::string bytes;
   const auto add = [&bytes](const auto& value) {
@@ -59,7 +59,7 @@ void World::Seal() {
       }
     } else {
       const User& user = actor->user;
-      // Of what has been pulled only the counts matter.
+      // Only the counts of a pulled value matter, so the other elements are cleared.
       std::memset(actor->scratch.as<float>() + kPushes, 0,
                   (kChunkElements - kPushes) * sizeof(float));
       if (user.verb == 'L' || user.verb == 'X') {
@@ -94,7 +94,7 @@ void World::Seal() {
   step_sent_.clear();
 }
 
-// The wire, for change; Seal takes its fingerprint again.
+// Returns a copy of the wire that may be changed.  Seal recomputes its fingerprint.
 World::Wire* World::EditWire(size_t wire) {
   auto copy = std::make_shared<Wire>(*wires_[wire]);
   Wire* const edited = copy.get();

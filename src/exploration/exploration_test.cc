@@ -20,7 +20,8 @@ TEST(ExplorationTest, TheSameScopeHasTheSameStates) {
   EXPECT_EQ(first.depth, second.depth);
 }
 
-// Buckets and chunks are told apart by nothing in the protocol, and an empty part is a part.
+// A sparse key has as many states as a dense one: the protocol treats buckets as chunks, and an
+// empty part as a part.
 TEST(ExplorationTest, AKeyByRowsHasTheStatesOfADenseKey) {
   const ExplorationReport dense = Explore("PPL");
   for (const char* const scope : {"PPL-rows", "PPL-rows-admit"}) {

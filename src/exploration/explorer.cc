@@ -1,4 +1,4 @@
-// Breadth first over all that can happen: the first violation has a shortest way to it.
+// Explores all possible events breadth first, so the first violation has a shortest trace.
 
 #include <algorithm>
 #include <boost/unordered/unordered_flat_set.hpp>
@@ -14,7 +14,7 @@ using exploration::Action;
 using exploration::Fingerprint;
 using exploration::World;
 
-struct Step {  // how a state was reached first
+struct Step {  // the event by which a state was first reached
   uint32_t from = 0;
   Action action;
 };

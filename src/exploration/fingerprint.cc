@@ -11,7 +11,7 @@
 
 namespace tkv {
 
-// The friend of every machine: turns what they remember into bytes.
+// A writer that turns the state of machines into bytes.  Every machine declares it a friend.
 class StateWriter {
  public:
   explicit StateWriter(std::string* bytes) : bytes_(bytes) {}
@@ -56,7 +56,7 @@ class StateWriter {
   }
   void Add(const Block& value) { Add(value.bytes()); }
   void Add(const ChunkData& data) { All(data.dense_, data.rows_); }
-  // Its rows in order, with what is noted of them and what updates keep beside them, and its candidates.
+  // Adds the rows in order, with their notes and optimizer states, and the candidates.
   void Add(const RowTable& table) {
     const std::vector<uint64_t> mixes = table.Mixes(0, table.size());
     All(mixes, table.state_count(), table.has_master(), table.version());
@@ -112,7 +112,7 @@ class StateWriter {
     Add(value.has_value());
     if (value) Add(*value);
   }
-  // Ordered containers.
+  // Adds an ordered container.
   template <typename T>
     requires requires(const T& t) {
       t.begin();
@@ -122,7 +122,7 @@ class StateWriter {
     Add(values.size());
     for (const auto& value : values) Add(value);
   }
-  // Their order means nothing.
+  // Adds an unordered container, sorted, because its order has no meaning.
   template <typename K, typename V>
   void Add(const boost::unordered_flat_map<K, V>& values) {
     Sorted(values);
@@ -157,9 +157,9 @@ class StateWriter {
     boost::pfr::for_each_field(value, [this](const auto& field) { this->Add(field); });
   }
 
-  // Counters, which nothing depends on.
+  // Adds nothing: no behaviour depends on these counters.
   void Add(const CurrentWait&) {}
-  void Add(const Client::StandPlace&) {}  // follows from ops_
+  void Add(const Client::StandPlace&) {}  // derived from ops_
 
   void Add(const Backoff& backoff) { Add(backoff.wait_); }
   void Add(const Head& head) {
@@ -182,7 +182,7 @@ class StateWriter {
         shard.control_count_, shard.held_bytes_, shard.cutter_, shard.cuts_, shard.grants_,
         shard.grant_count_, shard.half_closed_, shard.dropped_);
   }
-  // Without what it has counted.
+  // Adds a link without its counters.
   void Add(const ServerLink& link) {
     All(link.server_, link.state_, link.link_, link.incarnation_, link.credit_bytes_,
         link.next_seq_, link.unaccepted_bytes_, link.waiting_pull_bytes_, link.ready_pull_bytes_,
@@ -190,7 +190,7 @@ class StateWriter {
         link.ready_pulls_, link.asking_pulls_, link.sent_, link.mutating_, link.down_since_,
         link.next_dial_, link.backoff_, link.open_since_, link.last_heard_, link.next_ping_);
   }
-  // Without pushes_, timers_ and stands_, which follow from ops_.
+  // Adds a client without pushes_, timers_ and stands_, which are derived from ops_.
   void Add(const Client& client) {
     All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
         client.head_lost_since_, client.head_has_ended_, client.now_, client.last_op_, client.ops_,

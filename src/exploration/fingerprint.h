@@ -1,7 +1,7 @@
-// What makes two machines the same: a hash of all that they remember.
+// Computes the identity of a machine's state: a hash of all that the machine remembers.
 //
-// Aggregates are taken apart field by field by the compiler, so that a new field cannot be
-// forgotten; only classes with private members list theirs here.
+// The compiler takes aggregates apart field by field, so that a new field cannot be forgotten.
+// Only classes with private members list their fields here.
 
 #pragma once
 
@@ -23,7 +23,7 @@ inline size_t hash_value(const Fingerprint& fingerprint) noexcept { return finge
 
 Fingerprint FingerprintOf(std::string_view bytes);
 Fingerprint FingerprintOf(const Frame& frame);
-// All that the node and its machines remember, as bytes.
+// Appends the complete state of the node and its machines, as bytes.
 void AppendState(const HeadNode& node, std::string* bytes);
 void AppendState(const ServerNode& node, std::string* bytes);
 void AppendState(const ClientNode& node, std::string* bytes);

@@ -1,4 +1,4 @@
-// What travels between the actors of a world: frames, dials and the ends of links.
+// Transports frames, dials and closed links between the actors of a world.
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 
 namespace tkv::exploration {
 
-// Hears what the shard of one server completes.
+// A listener that passes completed versions of one server's shard to the world.
 class World::Recorder final : public ShardListener {
  public:
   explicit Recorder(World* world) : world_(world) {}
@@ -19,7 +19,8 @@ class World::Recorder final : public ShardListener {
   World* world_;
 };
 
-// Whether this event in this state has been seen before: then what it did is done again.
+// Returns true if this event was seen before in this state of the actor, and repeats its effect.
+// Otherwise begins to record the effect.
 bool World::Recall(int actor, const Fingerprint& event) {
   const auto at = static_cast<size_t>(actor);
   std::string bytes(sizeof(Fingerprint) * 2, 0);
@@ -100,7 +101,7 @@ void World::CloseEnd(size_t index, size_t side) {
   if (End& other = wire->ends[1 - side]; other.actor >= 0) other.arriving.push_back(nullptr);
 }
 
-// A packet, or the end of the link.
+// Puts a packet on its way, or closes the link if there is no packet.
 void World::Send(int actor, const Sent& sent) {
   if (actor == step_actor_) step_sent_.push_back(sent);
   for (size_t w = 0; w < wires_.size(); ++w) {
@@ -115,7 +116,7 @@ void World::Send(int actor, const Sent& sent) {
   }
 }
 
-// Takes what a node wants from its transport.  A dial is answered at once.
+// Performs the output of a node: sends, dials and closed links.  A dial succeeds at once.
 void World::Dispatch(int index) {
   Actor* const actor = Edit(index);
   NodeOutput output = actor->node->TakeOutput();
@@ -143,7 +144,7 @@ void World::Dispatch(int index) {
   }
 }
 
-// Lets everybody do what needs nothing to arrive.
+// Runs every changed actor until it needs an event.
 void World::Settle() {
   for (size_t i = 0; i < actors_.size(); ++i) {
     if (actors_[i] == nullptr || edited_[i] == nullptr) continue;

@@ -13,7 +13,7 @@
 namespace tkv::exploration {
 namespace {
 
-constexpr uint64_t kIdsOfPush = 64;  // among which there is one of each bucket
+constexpr uint64_t kIdsOfPush = 64;  // enough ids to find one of each bucket
 
 uint64_t IdOfRow(size_t push, uint32_t bucket) {
   uint64_t id = push * kIdsOfPush;
@@ -21,7 +21,7 @@ uint64_t IdOfRow(size_t push, uint32_t bucket) {
   return id;
 }
 
-// The pushes whose rows a pull asks for, of a bucket in the order in which rows travel.
+// Returns the pushes whose rows a pull of a bucket requests, in the order in which rows are sent.
 const std::vector<size_t>& PushesIn(uint32_t bucket) {
   static const auto all = [] {
     std::array<std::vector<size_t>, kChunks> pushes;
@@ -123,7 +123,7 @@ bool CountsOfRows(const float* pulled, uint32_t bucket, Counts* counts) {
 
 namespace {
 
-// What is noted of a row or of a candidate; count 0: nothing.
+// Returns the note of a row or of a candidate; its count is 0 if there is none.
 RowNote NoteOf(const RowTable& table, uint64_t mix, bool of_row) {
   RowNote note;
   if (of_row) {

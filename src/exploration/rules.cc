@@ -1,4 +1,4 @@
-// What holds in every world.
+// Checks the rules that hold in every world.
 
 #include <algorithm>
 #include <cstring>
@@ -25,7 +25,8 @@ bool CountsOf(const std::byte* data, Counts* counts) {
 uint64_t PushesOf(int rank) { return uint64_t{0xFFFFFFFF} << (rank * 32); }
 uint64_t PushesOf(int rank, int life) { return uint64_t{0xFFFF} << (rank * 32 + life * 16); }
 
-constexpr uint64_t kInBothBuckets = 0x5555'5555'5555'5555;  // as Brings has it
+// Pushes with even numbers, as in Brings.
+constexpr uint64_t kInBothBuckets = 0x5555'5555'5555'5555;
 
 }  // namespace
 
@@ -51,7 +52,8 @@ std::string World::NameOf(int index) const {
   }
 }
 
-// Which pushes a version is made of, by what each has added.
+// Finds which pushes a version is made of from the counts of its sum.  Returns an empty text, or
+// the broken rule.
 std::string World::LookAtSum(const Chunk& chunk, const Seen& seen, Counts* counts,
                              uint64_t* pushes) {
   if (!CountsOf(chunk.value.Read().data, counts)) return "no sum of pushes";
@@ -63,7 +65,8 @@ std::string World::LookAtSum(const Chunk& chunk, const Seen& seen, Counts* count
   return {};
 }
 
-// The same by what is noted of rows; the n-th push of a life is round n.
+// Does the same for a bucket from the notes of its rows.  The n-th push of an incarnation belongs
+// to round n.
 std::string World::LookAtBucket(uint32_t bucket, const Chunk& chunk, const Seen& seen,
                                 Counts* counts, uint64_t* pushes) const {
   const RowTable& table = chunk.value.rows();
@@ -84,7 +87,7 @@ std::string World::LookAtBucket(uint32_t bucket, const Chunk& chunk, const Seen&
   return {};
 }
 
-// A version is made of one push of each member, of pushes that no other version is made of.
+// Checks a completed version: it has one push of each member, and no push of another version.
 void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) {
   if (id.key != IdOf(KeyName())) return;
   Actor* const server = edited_[1 + tkv::ServerOf(kPlacement, id.key, id.chunk)];
@@ -105,7 +108,7 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
   const std::string wrong = scope_->by_rows ? LookAtBucket(id.chunk, chunk, seen, &counts, &pushes)
                                             : LookAtSum(chunk, seen, &counts, &pushes);
   if (!wrong.empty()) return Violate(Format("{}: {}", where, wrong));
-  // By rows every other push brings bucket 1 nothing, which is a version all the same.
+  // For a sparse key, every other push sends bucket 1 no row; the bucket still has a new version.
   const bool shows = !scope_->by_rows || Brings(chunk.version - 1, id.chunk);
   for (const uint64_t earlier : seen.pushes) {
     if ((earlier & pushes) != 0) return Violate(where + ": a push of an earlier version counts");
@@ -134,7 +137,8 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
     }
   }
   if (pushes == 0 && shows && !somebody_abstains) return Violate(where + ": made of nothing");
-  // The same version is the same round in every chunk, but for what the dead have not sent.
+  // Both chunks of a version have the same pushes, except those that a dead worker has not sent
+  // completely.
   const Actor* const other = ServerOf(1 - id.chunk);
   const auto seen_there = other->chunks.find(1 - id.chunk);
   if (seen_there != other->chunks.end() && seen_there->second.values.size() > chunk.version) {
@@ -154,7 +158,7 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
   seen.adds.push_back(adds);
 }
 
-// What was accepted is in its round, or waits for it, in every chunk.
+// Checks that an accepted push is in its round, or waits for it, in every chunk.
 void World::CheckAccepted(const Actor& actor, size_t push, uint64_t round) {
   for (uint32_t c = 0; c < kChunks; ++c) {
     const Actor* const server = ServerOf(c);
@@ -167,14 +171,15 @@ void World::CheckAccepted(const Actor& actor, size_t push, uint64_t round) {
     } else if (chunk->version < round) {
       if (!chunk->HasArrived(round, actor.index)) Violate(what + " has not got it");
     } else if (scope_->by_rows && !Brings(push, c)) {
-      continue;  // nothing to be seen
+      continue;  // the push sends this bucket no row
     } else if ((server->chunks.at(c).pushes[static_cast<size_t>(round)] >> push & 1) == 0) {
       Violate(what + " does not count it");
     }
   }
 }
 
-// A worker sees the round of its last push, whole; a reader sees one version, whole.
+// Checks a pulled value: a worker gets the complete round of its last push, a reader one complete
+// version.
 void World::CheckPull(const Actor& actor, uint64_t version) {
   const auto& client = static_cast<const ClientNode&>(*actor.node).client();
   const std::string who =
@@ -225,9 +230,9 @@ void World::CheckFailure(const Actor& actor, const Error& error) {
   const auto rank = static_cast<size_t>(actor.index);
   if (actor.kind == Kind::kWorker && actor.user.life == 0 && deaths_[rank] != 0) {
     if (error.code() != Code::kAborted && error.code() != Code::kUnavailable) Violate(what);
-    return;  // it is held for dead
+    return;  // it was declared dead
   }
-  // Nobody else creates keys.
+  // Only worker 0 creates keys.
   if (actor.user.verb == 'I' && deaths_[0] != 0 && error.code() == Code::kUnavailable) return;
   for (size_t gone = 0; gone < kWorkers; ++gone) {
     const bool names_dead =

@@ -12,14 +12,15 @@ std::vector<Scope> MakeScopes() {
   using Policy = Epoch::Policy;
   struct Mishap {
     const char* name;
-    std::vector<std::string> small;  // programs that are explored every day; the others take longer
+    // Programs that are explored every day; the other programs take longer.
+    std::vector<std::string> small;
     void (*change)(Scope*);
   };
   const std::vector<std::string> programs = {"X",    "PL",  "PLPL", "PPL",   "LPLP", "XX",
                                              "PBPL", "IPL", "IX",   "PLCPL", "PCPL", "PPPL"};
   const std::vector<std::string> all(programs.begin(), programs.end() - 1);
   std::vector<std::string> stale = all;
-  stale.push_back("PPPL");  // two rounds ahead
+  stale.push_back("PPPL");  // the worker is two rounds ahead
   const std::vector<std::string> few = {"X", "PL", "XX", "IPL", "PLCPL"};
   const Mishap mishaps[] = {
       {"", all, [](Scope*) {}},
@@ -94,7 +95,8 @@ std::vector<Scope> MakeScopes() {
       scope.name = program + mishap.name;
       scope.program = scope.second_program = program;
       mishap.change(&scope);
-      if (scope.by_rows && program.find('C') != std::string::npos) continue;  // no updater there
+      // Sparse keys have no updater in an exploration.
+      if (scope.by_rows && program.find('C') != std::string::npos) continue;
       scope.is_large =
           std::find(mishap.small.begin(), mishap.small.end(), program) == mishap.small.end();
       scopes.push_back(std::move(scope));

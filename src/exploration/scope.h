@@ -1,5 +1,5 @@
-// What is explored: a small job, the programs of its workers, and what may go wrong, once,
-// anywhere.
+// Defines what is explored: a small job, the programs of its workers, and a few faults.  A fault
+// may happen at any point.
 
 #pragma once
 
@@ -11,30 +11,32 @@
 
 namespace tkv::exploration {
 
-// A program is a word over
-//   P push   L pull   X pushpull   B barrier   C control (the lowest rank that lives)
-// Every worker begins with an init of the key; a program that begins with I does so while
-// everything is explored, else the key is there.
+// A job to be explored.  A program is a text of these letters:
+//   P push   L pull   X pushpull   B barrier   C control (sent by the lowest live rank)
+//
+// Every worker first initializes the key.  If a program begins with I, the init is part of the
+// exploration.  Otherwise the key exists when the exploration begins.
 struct Scope {
   std::string name;
-  std::string program;         // of worker 0
-  std::string second_program;  // of worker 1
+  std::string program;         // program of worker 0
+  std::string second_program;  // program of worker 1
   Epoch::Policy policy = Epoch::Policy::kFail;
-  int losses = 0;             // of connections between a worker and a server, or the head
-  int kills = 0;              // of workers
-  bool zombie = false;        // the head may be told that a worker has ended that goes on
-  bool restarts = false;      // whoever was killed or held for dead has a later life
-  bool skips_epochs = false;  // an EPOCH may be overtaken by the next one
-  bool splits = false;        // head and bodies of a frame arrive one after the other
-  int reader_pulls = 0;       // of an observer
+  int losses = 0;             // lost connections between a worker and a server or the head
+  int kills = 0;              // killed workers
+  bool zombie = false;        // the head may be told that a running worker has ended
+  bool restarts = false;      // a worker that was killed or declared dead has a later incarnation
+  bool skips_epochs = false;  // an EPOCH may be replaced by the next one on its way
+  bool splits = false;        // head and bodies of a frame arrive as two events
+  int reader_pulls = 0;       // pulls of an observer
   uint32_t staleness = 0;
-  bool by_rows = false;  // the key is kept by rows
+  bool by_rows = false;  // the key is sparse
   uint32_t admit_count = 1;
-  bool is_large = false;  // not for every day
+  bool is_large = false;  // too large for daily runs
 };
 
 std::span<const Scope> Scopes();
-//   throws  kInvalidArgument  there is no such scope
+// Returns the scope with this name.
+//   throws  kInvalidArgument (no such scope)
 const Scope& ScopeNamed(const std::string& name);
 
 }  // namespace tkv::exploration

@@ -1,4 +1,4 @@
-// What the users of a world do: their programs, and what they are told.
+// Runs the users of a world: their programs, and the outcomes that they receive.
 
 #include <algorithm>
 #include <cstring>
@@ -22,7 +22,7 @@ Bytes ValueWith(const Counts& counts) {
   return {reinterpret_cast<const std::byte*>(values->data()), kElements * sizeof(float), values};
 }
 
-// What each push brings; made once, for nobody changes it.
+// Returns the value of a push.  All values are made once and never change.
 const Bytes& ValueOf(size_t push) {
   static const std::vector<Bytes> values = [] {
     std::vector<Bytes> all;
@@ -67,7 +67,7 @@ void World::RunUser(int index) {
   } while (BeginNext(index));
 }
 
-// Begins the next operation of the program; false where there is none to begin now.
+// Begins the next operation of the program.  Returns false if none can begin now.
 bool World::BeginNext(int index) {
   Actor* const actor = Edit(index);
   User& user = actor->user;
@@ -82,7 +82,7 @@ bool World::BeginNext(int index) {
     return true;
   }
   if (user.next == 0 && !user.warm && !explores_init && user.life == 0) {
-    user.warm = true;  // a connection to every server
+    user.warm = true;  // this pull connects the client to every server
     Begin(index, 'L');
     return true;
   }
@@ -99,10 +99,11 @@ bool World::BeginNext(int index) {
   if (user.next == 0 && user.life > 0) user.base = node.client().RoundOf(KeyName());
   while (user.next < program.size()) {
     const char verb = program[user.next++];
-    if (verb == 'I') continue;  // done
+    if (verb == 'I') continue;  // the init is done
     if (verb == 'P' || verb == 'X') {
       ++user.ordinal;
-      if (static_cast<uint64_t>(user.ordinal) <= user.base) continue;  // an earlier life did it
+      // An earlier incarnation has pushed it.
+      if (static_cast<uint64_t>(user.ordinal) <= user.base) continue;
     }
     if (verb == 'C' && (!node.client().IsSender() || user.life > 0)) continue;
     Begin(index, verb);

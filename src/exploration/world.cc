@@ -5,7 +5,7 @@
 namespace tkv::exploration {
 namespace {
 
-// Nothing is ever given up: every patience of the machines ends later than the exploration does.
+// A timeout that never expires during an exploration.
 constexpr Time kFar = 1'000'000 * kSecond;
 
 BufferPool* Pool() {
@@ -31,7 +31,7 @@ World::World(const Scope* scope) : scope_(scope) {
   Seal();
   run();
   held_ = false;
-  memory_->steps.clear();  // made while programs were held
+  memory_->steps.clear();  // these steps were recorded while programs were held
   for (size_t i = 0; i < actors_.size(); ++i) {
     if (actors_[i]->kind == Kind::kWorker || actors_[i]->kind == Kind::kObserver) {
       Edit(static_cast<int>(i));

@@ -1,5 +1,5 @@
-// One state of a whole job: machines, what is on its way between them, what their users do, and
-// what has been seen so far.  A value: a copy shares all that it does not change.
+// A state of a whole job: machines, frames in transit, the programs of the users, and all versions
+// seen so far.  A value type: a copy shares all that it does not change.
 
 #pragma once
 
@@ -19,15 +19,16 @@ inline constexpr uint32_t kServers = 2;
 inline const Placement kPlacement{1, kServers, {}};
 inline constexpr int kWorkers = 2;
 inline constexpr uint32_t kChunks = 2;
-// The smallest chunk; the second one holds the counts only.
+// Elements of the smallest chunk.  The first chunk has this size; the second one holds only the
+// counts.
 inline constexpr uint32_t kChunkElements = 1024;
 
-// Each push of each life of each worker is one element of the value, which says how often it
-// counts.
+// Number of distinct pushes.  Each push of each incarnation of a worker has one element of the
+// value, which says how often the push counts.
 inline constexpr size_t kPushes = 64;
 inline constexpr size_t kElements = kChunkElements + kPushes;
 using Counts = std::array<uint8_t, kPushes>;
-inline constexpr int kOrdinals = 16;  // of a life
+inline constexpr int kOrdinals = 16;  // pushes of an incarnation
 constexpr size_t PushId(int rank, int life, int ordinal) {
   return static_cast<size_t>(rank * 32 + life * kOrdinals + ordinal - 1);
 }
@@ -37,54 +38,55 @@ inline const std::string& KeyName() {
   return name;
 }
 
-// What happens next.
+// An event that may happen next.
 struct Action {
   enum class Kind : uint8_t {
-    kDeliver,    // the next frame of a wire, in one direction
-    kTick,       // the time of an actor comes
-    kLose,       // a connection, with what is on its way
-    kKill,       // a worker; bit i of `detail`: what is on its way to server i is lost
-    kVerdict,    // the head is told that the process of a worker has ended
-    kRestart,    // a later life of a worker
-    kSkipEpoch,  // a wire from the head forgets one that is followed by another
+    kDeliver,    // delivers the next frame of a wire, in one direction
+    kTick,       // advances an actor's clock to its next deadline
+    kLose,       // loses a connection and the frames in transit on it
+    kKill,       // kills a worker; bit i of `detail`: frames in transit to server i are lost
+    kVerdict,    // tells the head that a worker's process has ended
+    kRestart,    // starts a later incarnation of a worker
+    kSkipEpoch,  // drops an EPOCH from the head that is followed by another
   };
   Kind kind{};
-  uint8_t index = 0;  // wire, actor or rank
+  uint8_t index = 0;  // number of a wire, an actor or a rank
   uint8_t detail = 0;
 };
 
 class World {
  public:
-  // A job whose workers have joined; where no program begins with I, with the key.
+  // Makes a job whose workers have joined.  Its key exists unless a program begins with I.
   explicit World(const Scope* scope);
 
   std::vector<Action> Actions() const;
-  // The first rule that is broken, or nothing.
+  // Performs an event and returns the first broken rule, or an empty text.
   std::string Apply(const Action& action);
-  // Nothing happens any more: whether everybody has come to an end.
+  // Checks a state without further events: every program must have ended.  Returns the broken rule,
+  // or an empty text.
   std::string CheckEnd() const;
   Fingerprint fingerprint() const;
   std::string Describe(const Action& action) const;
 
  private:
   enum class Kind : uint8_t { kHead, kServer, kWorker, kObserver };
-  struct User {  // of a worker or observer
+  struct User {  // the user of a worker or observer
     int life = 0;
-    size_t next = 0;  // in the program
-    OpId op = kNoOp;  // under way
-    char verb = 0;    // of it
-    int ordinal = 0;  // of its last push in the program
+    size_t next = 0;  // position in the program
+    OpId op = kNoOp;  // the running operation
+    char verb = 0;    // letter of the running operation
+    int ordinal = 0;  // ordinal of the user's last push in the program
     bool accepted = false;
-    bool opened = false;  // the key is known
-    bool warm = false;    // and every server
+    bool opened = false;  // the key is known to the client
+    bool warm = false;    // the client is connected to every server
     bool over = false;    // the program has ended, or an operation has failed
-    int barriers = 0;     // begun
-    uint64_t base = 0;    // the round that a later life has found
+    int barriers = 0;     // barriers that it has begun
+    uint64_t base = 0;    // the key's round when a later incarnation joined
   };
-  struct Seen {  // of one chunk, for each version
+  struct Seen {  // the history of one chunk, by version
     std::vector<Counts> values;
-    std::vector<uint64_t> pushes;  // that it has and the one before has not
-    std::vector<bool> adds;        // whether it was added to the one before
+    std::vector<uint64_t> pushes;  // pushes that this version has and the previous one has not
+    std::vector<bool> adds;        // true if the sum was added to the previous version
   };
   struct Actor {
     Kind kind{};
@@ -93,9 +95,9 @@ class World {
     std::shared_ptr<Node> node;  // changed only by the world that has just copied it
     Time clock = 0;
     User user;
-    Block scratch;                    // where the user's pulls land, shared by all worlds
-    std::string out;                  // what this world has there
-    std::map<uint32_t, Seen> chunks;  // of a server
+    Block scratch;                    // target of the user's pulls, shared by all worlds
+    std::string out;                  // contents of the target in this world
+    std::map<uint32_t, Seen> chunks;  // chunks of a server
     Fingerprint hash;
   };
   using ActorPtr = std::shared_ptr<const Actor>;
@@ -104,26 +106,26 @@ class World {
     Fingerprint hash;
     bool is_epoch = false;
   };
-  using PacketPtr = std::shared_ptr<const Packet>;  // null: the connection ends
+  using PacketPtr = std::shared_ptr<const Packet>;  // null: the connection ends here
   struct End {
-    int actor = -1;  // -1: gone
+    int actor = -1;  // -1: closed
     LinkId link = kNoLink;
     std::vector<PacketPtr> arriving;
-    bool landed = false;  // the head and bodies of the first one have been taken
+    bool landed = false;  // the head of the first packet has been delivered, its bodies not yet
   };
   struct Wire {
-    std::array<End, 2> ends;  // the first one has dialed
+    std::array<End, 2> ends;  // the first end belongs to the actor that dialed
     Fingerprint hash;
 
     void Seal();
   };
   using WirePtr = std::shared_ptr<const Wire>;
-  struct Sent {  // by an actor, on one of its links; no packet: it has closed the link
+  struct Sent {  // sent by an actor on one of its links; no packet: the link was closed
     LinkId link = kNoLink;
     PacketPtr packet;
   };
-  // What an event does to an actor, where it does nothing to others and nobody else is looked at:
-  // the same event in the same state does the same in every world.
+  // The effect of an event on an actor, if the event neither changes nor reads any other actor.
+  // Then the same event in the same state has the same effect in every world.
   struct Step {
     ActorPtr after;
     std::vector<Sent> sent;
@@ -166,24 +168,26 @@ class World {
   }
 
   const Scope* scope_;
-  std::vector<ActorPtr> actors_;  // null: ended
-  std::vector<Actor*> edited_;    // during one action; null: shared
+  std::vector<ActorPtr> actors_;  // null: the actor has ended
+  std::vector<Actor*> edited_;    // actors copied during one action; null: still shared
   std::vector<WirePtr> wires_;
-  std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();  // of all copies
-  // The step that is being made, to be remembered if it is one of its kind.
+  // Shared by all copies of the world.
+  std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
+  // The step in progress, to be remembered if it is local to its actor.
   int step_actor_ = -1;
   Fingerprint step_key_;
   std::vector<Sent> step_sent_;
   bool step_is_local_ = false;
   int losses_ = 0, kills_ = 0;
-  // Of each rank: how many lives it has had, the life of whose end the head is not told yet, and
-  // whether the first one has ended or is held for dead.
+  // For each rank: the number of its incarnations, the ended incarnation that the head does not
+  // know of yet (0: none), and 1 if its first incarnation has ended or was declared dead.
   std::array<uint8_t, 2> lives_{1, 1};
   std::array<uint64_t, 2> verdict_{0, 0};
   std::array<uint8_t, 2> deaths_{0, 0};
-  std::array<uint64_t, 2> control_from_{0, 0};  // round from which a rank's CONTROL counts; 0: none
+  // Round from which a rank's CONTROL counts; 0: no CONTROL.
+  std::array<uint64_t, 2> control_from_{0, 0};
   std::array<uint8_t, 2> control_done_{0, 0};
-  bool held_ = true;  // programs wait until the job is there
+  bool held_ = true;  // programs wait until the job has started
   std::string violation_;
 };
 
