@@ -1,4 +1,4 @@
-// What the outcomes of operations have to be, and what may be held in memory.
+// Checks the outcomes of operations, and the memory that processes hold.
 
 #include <algorithm>
 #include <cstring>
@@ -32,7 +32,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
     driver->last_accepted[running.key] = running.push.ordinal;
     driver->last_round[running.key] = outcome.round;
     running.last_accepted = running.push.ordinal;
-    // The source is free: the user may write what he likes there.
+    // The source is released, so the user may overwrite it.
     std::memset(const_cast<std::byte*>(running.value.data), 0xAB, running.value.size);
     return;
   }
@@ -53,7 +53,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
     ++report_.failed_operations;
     CheckFailure(*driver, running, *outcome.error);
     if (running.has_push && !running.accepted) {
-      // A failed call leaves the source to the user as well, though what it has pushed goes on.
+      // A failed call also releases the source, although its push may still be in progress.
       driver->process->endpoint->ReleaseSource(running.value.data, running.value.size);
       std::memset(const_cast<std::byte*>(running.value.data), 0xAB, running.value.size);
       model_.Failed(running.key, running.push);
@@ -112,14 +112,15 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
   if (was_read) StartRelease(driver, was_key);
 }
 
-// A cut has exactly the version of the worker's last push, and reads as that version, whatever has
-// been pushed since.
+// Checks that a saved version is the version of the worker's last push, and still reads as that
+// version after later pushes.
 void Simulation::CheckSave(const Driver& driver, const Driver::Running& running,
                            const Outcome& outcome) {
   const SimKey& key = scenario_.keys[running.key];
   if (running.phase == kReleasing) return;
   if (running.phase == kCutting) {
-    // A push that has failed may have taken no round, and a later life finds its place first.
+    // A failed push may have taken no round, and a later incarnation first has to find its
+    // position.
     const bool knows_round = driver.failures == 0 && !driver.process->client()->client().rejoined();
     if (key.meta.mode == KeyMeta::Mode::kSync && knows_round && outcome.round != running.round) {
       Violate(Format("worker {} has kept version {} of {} after its push {}", driver.rank,
@@ -132,7 +133,7 @@ void Simulation::CheckSave(const Driver& driver, const Driver::Running& running,
       (generation == driver.generation.end() ? 0 : generation->second) == running.generation;
   if (!is_same || IsLost(key)) return;
   if (key.meta.by_rows()) {
-    if (running.next_part <= kKeptParts.size()) return;  // not all of it is read
+    if (running.next_part <= kKeptParts.size()) return;  // parts are still to be read
     const auto is_other = [&](const ChunkState& state) { return state.version != running.round; };
     if (key.meta.mode == KeyMeta::Mode::kSync &&
         std::any_of(running.states->begin(), running.states->end(), is_other)) {
@@ -145,7 +146,7 @@ void Simulation::CheckSave(const Driver& driver, const Driver::Running& running,
                 running.last_accepted, running.out.bytes());
 }
 
-// Whether a server that holds a part of the key has died.
+// Returns true if a server that holds a part of the key has died.
 bool Simulation::IsLost(const SimKey& key) const {
   for (uint32_t c = 0; c < key.meta.chunk_count(); ++c) {
     if (servers_[ServerOf(HeadEpoch().placement, IdOf(key.name), c)] == nullptr) return true;
@@ -153,7 +154,8 @@ bool Simulation::IsLost(const SimKey& key) const {
   return false;
 }
 
-// What a client has seen, for the judge of histories; `end` 0: it never learnt the outcome.
+// Records an operation for the judge of histories.
+//   end  position of its end; 0: the client never learnt the outcome
 void Simulation::Record(const Driver& driver, const Driver::Running& running,
                         HistoryEvent::Kind kind, uint64_t end, uint64_t round) {
   const SimKey& key = scenario_.keys[running.key];
@@ -189,7 +191,7 @@ void Simulation::Record(const Driver& driver, const Driver::Running& running,
   }
 }
 
-// Errors have to have a reason.
+// Checks that an error has a reason among the faults and the other workers.
 void Simulation::CheckFailure(const Driver& driver, const Driver::Running& running,
                               const Error& error) {
   const bool heavy = std::any_of(
@@ -200,8 +202,8 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
   const Code code = error.code();
   const bool is_observer = driver.rank == kNoRank;
   const std::string text = error.what();
-  // Under `fail` the error for a dead or left worker comes at once.  A worker that was started again waits
-  // for the next process of a dead one.
+  // Under the policy `fail`, an operation fails at once if a worker is dead or has left.  Only a
+  // restarted worker waits for the next process of a dead one.
   const bool waits_for_lives =
       scenario_.lives_return && driver.process->client()->client().rejoined();
   const bool names_gone = (text.find("(dead)") != std::string::npos && !waits_for_lives) ||
@@ -255,7 +257,8 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
   }
 }
 
-// Whether a worker has ended before the head had heard of it: then it is awaited, as nobody can tell.
+// Returns true if a worker has ended before the head knew of it.  Other workers still wait for it
+// then.
 bool Simulation::EndedUnknown() const {
   for (int rank = 0; rank < scenario_.workers; ++rank) {
     const bool is_awaited = HeadEpoch().StateOf(rank) == Epoch::State::kAwaited;
@@ -293,7 +296,8 @@ void Simulation::Event(Process* process, const char* what, uint64_t link) {
   }
 }
 
-// G4: nothing is held beyond values, state, the accumulators of open rounds, and what is under way.
+// G4: Checks that servers hold only values, state, the accumulators of open rounds, and messages in
+// progress.
 void Simulation::CheckMemory() {
   size_t key_bytes = 0;
   for (const SimKey& key : scenario_.keys) {
@@ -323,7 +327,7 @@ void Simulation::CheckMemory() {
   }
 }
 
-// What a server counts as waiting for a session is what waits.
+// Checks that servers count the waiting pulls of each session correctly.
 void Simulation::CheckParked() {
   for (Process* const server : servers_) {
     if (server == nullptr) continue;
@@ -335,8 +339,8 @@ void Simulation::CheckParked() {
   }
 }
 
-// Stores that workers close: their keys are there while a worker may use them, and are removed when every
-// worker that lives or may return has closed them.
+// Checks the stores that workers close.  Keys exist while some worker may use them.  They are
+// removed when every worker that is alive or may return has closed the store.
 void Simulation::CheckStores() {
   if (closers_.empty() || Happened({Fault::Kind::kKillServer, Fault::Kind::kIsolate})) return;
   for (size_t server = 0; server < servers_.size(); ++server) {
@@ -365,7 +369,7 @@ void Simulation::CheckStore(const Shard& shard, uint32_t server, const SimKey& k
   for (Rank rank = 0; rank < scenario_.workers; ++rank) {
     if (shard.epoch().IsLast(rank)) continue;
     const Driver* const driver = DriverOf(rank, shard.epoch());
-    // What a dead life has closed, its later one has to close again.
+    // If a dead incarnation has closed a store, its successor has to close it again.
     const bool is_alive = shard.epoch().StateOf(rank) == Epoch::State::kAlive;
     all_closed = all_closed && is_alive && driver != nullptr && driver->closed.contains(store);
     if (driver == nullptr) continue;
@@ -383,9 +387,10 @@ void Simulation::CheckStore(const Shard& shard, uint32_t server, const SimKey& k
   }
 }
 
-// The life of a rank that an EPOCH names; null where it runs no more.
+// Returns the driver of the incarnation that an EPOCH names for a rank, or null if it has ended.
 const Driver* Simulation::DriverOf(Rank rank, const Epoch& epoch) const {
-  if (static_cast<size_t>(rank) >= epoch.workers.size()) return nullptr;  // none has come yet
+  // No incarnation has joined yet.
+  if (static_cast<size_t>(rank) >= epoch.workers.size()) return nullptr;
   const uint64_t incarnation = epoch.workers[static_cast<size_t>(rank)].incarnation;
   for (const auto& [process, driver] : drivers_) {
     if (driver.rank == rank && process->client()->joined() &&

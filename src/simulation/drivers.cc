@@ -1,4 +1,4 @@
-// The workers' programs: which operation comes next.
+// Runs the workers' programs: chooses and starts the next operation.
 
 #include <algorithm>
 #include <cstring>
@@ -28,7 +28,7 @@ void Simulation::StartWorker(int rank) {
   driver.step_count = scenario_.step_counts[static_cast<size_t>(rank)];
 }
 
-// The newest life of a rank; null where there is none.
+// Returns the newest incarnation of a rank, or null if there is none.
 Process* Simulation::WorkerOf(int rank) const {
   for (auto at = processes_.rbegin(); at != processes_.rend(); ++at) {
     if ((*at)->kind == Process::Kind::kWorker && (*at)->index == rank) return at->get();
@@ -40,8 +40,9 @@ Life Simulation::LifeOf(const Driver& driver) const {
   return {driver.rank, driver.process->client()->client().incarnation()};
 }
 
-// Key and push of a PUSH.  A body that has been copied since, because its push has failed or was
-// given up, is known by its round, and the first part of a push by what the body holds.
+// Returns the key and the push of a PUSH message, normally found by the owner of its body.  If the
+// body was copied since, because its push failed or was cancelled, its round identifies the push.
+// If the model does not know that round yet, the contents identify the push.
 std::optional<std::pair<size_t, Push>> Simulation::PushOf(const Driver& driver,
                                                           const Message& message) const {
   const auto body = bodies_.find(message.body.owner.get());
@@ -94,7 +95,7 @@ OpId Simulation::Begin(Driver* driver, Operation operation, Driver::Running runn
   }
   running.logged_at = ++logged_;
   running.generation = driver->generation[running.key];
-  // The client may send within Begin: what is sent has to be known before.
+  // The client may send messages within Begin, so the operation has to be known before.
   ClientNode* const node = driver->process->client();
   const OpId id = node->client().next_op();
   driver->running.emplace(id, std::move(running));
@@ -113,7 +114,7 @@ void Simulation::Drive(Driver* driver) {
   }
 }
 
-// Starts the next operation; false where it has to wait or the program is over.
+// Starts the next operation.  Returns false if it has to wait or the program has ended.
 bool Simulation::StartNext(Driver* driver) {
   const Client& client = driver->process->client()->client();
   if (client.closed() || driver->process->client()->member().refused()) {
@@ -155,7 +156,7 @@ bool Simulation::StartNext(Driver* driver) {
       if (!driver->running.empty()) return false;
       Step step;
       step.kind = Step::Kind::kPull;
-      if (!driver->opened) {  // finds the key (again), then pulls it
+      if (!driver->opened) {  // opens the key (again), and pulls it in the next step
         driver->opened = true;
         driver->next_init = static_cast<size_t>(
             random_.Between(0, static_cast<int64_t>(scenario_.keys.size()) - 1));
@@ -215,7 +216,8 @@ void Simulation::StartInit(Driver* driver) {
   Begin(driver, std::move(init), std::move(running));
 }
 
-// A later life of worker 0 that sets the optimizer before it has found this key.
+// Starts a CONTROL of a later incarnation of worker 0 before its init of this key.  Returns true if
+// it did.
 bool Simulation::StartsEarlyControl(Driver* driver) {
   const Client& client = driver->process->client()->client();
   if (scenario_.control_before_init != driver->next_init || driver->rank != 0 ||
@@ -234,17 +236,17 @@ bool Simulation::IsClosed(const Driver& driver, uint32_t store) const {
   return driver.closing.contains(store);
 }
 
-// Whether a program that starts again knows that it is past the closing of the key's store.
+// Returns true if a restarted program knows that it has already closed the key's store.
 bool Simulation::IsClosedForLaterLife(const Driver& driver, size_t key) const {
   if (driver.rank == kNoRank || !driver.process->client()->client().rejoined()) return false;
   const auto closers = closers_.find(StoreOf(scenario_.keys[key].name));
   if (closers == closers_.end()) return false;
-  // If workers may return, the store stays open until the later life has closed it as well.
+  // If workers may return, the store stays open until the later incarnation has closed it as well.
   const bool is_held = scenario_.policy == Epoch::Policy::kWait || scenario_.lives_return;
   return !is_held || closers->second.contains(driver.rank);
 }
 
-// Which rows of its key a step's pull asks for; an observer looks at all of them.
+// Returns the rows that a step's pull requests; an observer requests all.
 RowSet Simulation::AskedRows(const Driver& driver, const Step& step) const {
   const SimKey& key = scenario_.keys[step.key];
   const uint64_t drawn = Random::Mix(scenario_.seed ^ step.ordinal << 20 ^
@@ -263,7 +265,7 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   if (is_of_key && driver->missing.contains(step.key)) return true;
   const uint32_t store = step.kind == Step::Kind::kControl ? step.store : StoreOf(key.name);
   if (!is_barrier && step.kind != Step::Kind::kClose && IsClosed(*driver, store)) return true;
-  // A later life goes on where the rounds of its key are.
+  // A later incarnation skips steps of rounds that its key had reached before it joined.
   const bool has_rounds = is_barrier || key.meta.mode == KeyMeta::Mode::kSync;
   const size_t slot = is_barrier ? scenario_.keys.size() : step.key;
   if ((pushes || is_barrier) && has_rounds && step.ordinal <= driver->rounds_at_start[slot]) {
@@ -351,8 +353,8 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   return true;
 }
 
-// Which part of a bucket is read next; false where all have been.  Parts are read one after the other,
-// and then the values once more, by ids.
+// Chooses the next part to be read from the saved version, or the values by ids after all parts.
+// Returns false if everything has been read.
 bool Simulation::ChooseRows(const Driver& driver, Driver::Running* saved, Operation* read) const {
   const SimKey& key = scenario_.keys[saved->key];
   while (saved->next_part < kKeptParts.size()) {
@@ -374,7 +376,8 @@ bool Simulation::ChooseRows(const Driver& driver, Driver::Running* saved, Operat
   return true;
 }
 
-// Reads what has been kept, while the program goes on; false where all of it has been read.
+// Starts to read the saved version, while the program continues.  Returns false if everything has
+// been read.
 bool Simulation::StartRead(Driver* driver, Driver::Running saved) {
   const SimKey& key = scenario_.keys[saved.key];
   if (saved.phase == kReading && !key.meta.by_rows()) return false;
@@ -395,7 +398,7 @@ bool Simulation::StartRead(Driver* driver, Driver::Running saved) {
   return true;
 }
 
-// What has been kept of the key's store is released when all of it is read.
+// Releases the saved versions of the key's store after all of them have been read.
 void Simulation::StartRelease(Driver* driver, size_t key) {
   const uint32_t store = StoreOf(scenario_.keys[key].name);
   for (const auto& [id, running] : driver->running) {
@@ -412,7 +415,7 @@ void Simulation::StartRelease(Driver* driver, size_t key) {
   Begin(driver, std::move(release), std::move(running));
 }
 
-// Barrier, delete, barrier, init: what a program does to make a key anew.
+// Starts the next phase of recreating a key: barrier, delete, barrier, init.
 void Simulation::StartRecreate(Driver* driver, const Step& step) {
   const SimKey& key = scenario_.keys[step.key];
   Operation operation;

@@ -1,4 +1,4 @@
-// What goes wrong: on the wires, and to processes.
+// Injects faults into links and processes.
 
 #include <algorithm>
 
@@ -73,9 +73,9 @@ void Simulation::InjectOne(const Fault& fault) {
       periods_.push_back({fault.kind, now_ + lasts, "", ""});
       break;
     case Fault::Kind::kCut: {
-      lasts *= 2;  // up to 3 s: shorter than what makes the head hold somebody for dead
+      lasts *= 2;  // up to 3 s: too short for the head to declare a member dead
       const bool forth = choice.Chance(0.5);
-      if (target == head_) {  // two in a row would be too long for it
+      if (target == head_) {  // two successive cuts would be too long
         Time& next = next_cut_from_head_[worker->address];
         if (next > now_) break;
         next = now_ + lasts + 2 * kSecond;
@@ -112,8 +112,8 @@ void Simulation::InjectOne(const Fault& fault) {
       ++isolations_;
       break;
     case Fault::Kind::kHaste:
-      // What the old life sends is held for a while; the new life joins meanwhile, and the servers
-      // learn of it late.
+      // The messages of the old incarnation are delayed.  Meanwhile the new incarnation joins, and
+      // the servers learn of it late.
       lasts = choice.Between(200, 500) * kMillisecond;
       for (Process* const other : servers_) {
         if (other == nullptr) continue;
@@ -148,7 +148,7 @@ void Simulation::InjectOne(const Fault& fault) {
   }
 }
 
-// Ends a worker.  A launcher may tell the head, and does so where it starts lives again.
+// Ends a worker.  A launcher may report this to the head, and does so if it restarts workers.
 void Simulation::Kill(Process* worker, const Fault& fault, Random* choice) {
   const auto rank = static_cast<Rank>(worker->index);
   const uint64_t incarnation =

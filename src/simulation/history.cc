@@ -9,7 +9,8 @@
 namespace tkv::simulation {
 namespace {
 
-constexpr size_t kOpenMax = 12;  // pushes of unknown outcome; beyond that a sum proves nothing
+// Pushes of unknown outcome; with more of them a sum proves nothing.
+constexpr size_t kOpenMax = 12;
 
 class Judge {
  public:
@@ -36,9 +37,10 @@ class Judge {
     if (wrong_.empty()) wrong_ = std::move(text);
   }
 
-  // The pushes of one worker get one round each, in the order in which they were begun.
+  // Checks that each push of a worker gets a round of its own, in the order in which the pushes
+  // began.
   void CheckRounds(uint64_t object, const Events& pushes) {
-    std::map<uint64_t, uint64_t> last;  // of each worker
+    std::map<uint64_t, uint64_t> last;  // last round of each worker
     Events sorted = pushes;
     std::sort(sorted.begin(), sorted.end(),
               [](const auto* a, const auto* b) { return a->begin < b->begin; });
@@ -52,7 +54,7 @@ class Judge {
     }
   }
 
-  // Everybody sees the same value in the same round.
+  // Checks that all workers see the same value in the same round.
   void CheckAgreement(uint64_t object, const Events& pulls) {
     for (const HistoryEvent* pull : pulls) {
       if (pull->failed || pull->end == 0) continue;
@@ -64,7 +66,7 @@ class Judge {
     }
   }
 
-  // A worker never reads less than it has written or has read before.
+  // Checks that a worker never reads an older round than it has pushed or read before.
   void CheckOrder(uint64_t object, const Events& pulls) {
     for (const HistoryEvent* pull : pulls) {
       if (pull->failed || pull->end == 0) continue;
@@ -83,7 +85,7 @@ class Judge {
     }
   }
 
-  // What was accepted for a round is in its value once; what failed may be.
+  // Checks that the value of a round contains every accepted push once, and any of the failed ones.
   void CheckSums(uint64_t object) {
     Events open;
     std::map<uint64_t, Events> by_round;
@@ -115,7 +117,8 @@ class Judge {
         if ((subset >> i & 1) != 0) Add(open[i]->value, &sum);
       }
       if (Same(value, sum)) return true;
-      // The updater may add; where the value before is not known, the sum proves nothing.
+      // The updater may add to the previous value; if that value is unknown, the sum proves
+      // nothing.
       if (before == nullptr) return true;
       Add(*before, &sum);
       if (Same(value, sum)) return true;
@@ -138,7 +141,7 @@ class Judge {
 
   const History& history_;
   std::map<uint64_t, Events> pushes_, pulls_;
-  std::map<uint64_t, std::map<uint64_t, Lanes>> values_;  // of each object, by round
+  std::map<uint64_t, std::map<uint64_t, Lanes>> values_;  // values of each object, by round
   std::string wrong_;
 };
 

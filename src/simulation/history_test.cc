@@ -23,7 +23,8 @@ HistoryEvent Pull(uint64_t worker, uint64_t begin, uint64_t end, uint64_t round,
   return {Kind::kPull, worker, 1, begin, end, false, round, L(value)};
 }
 
-// Two workers, three rounds of assignment, every value read by both.
+// Returns a correct history: two workers and three rounds of assignment; both workers read every
+// value.
 History Good() {
   History history;
   history.lanes = 1;

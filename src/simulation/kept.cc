@@ -1,4 +1,4 @@
-// What cuts of keys by rows have to be: the rows, notes, values and candidates of a version.
+// Checks saved versions of sparse keys: the rows, notes, values and candidates of a version.
 
 #include <algorithm>
 #include <cstring>
@@ -19,7 +19,7 @@ std::vector<T> Items(const std::map<uint64_t, Bytes>& parts, uint64_t part) {
   return items;
 }
 
-// Whether ids ascend by their mixes, and are of the bucket.
+// Returns true if the ids ascend by their mixes and belong to the bucket.
 bool AreOf(const SimKey& key, uint32_t bucket, const std::vector<uint64_t>& ids) {
   for (size_t i = 0; i < ids.size(); ++i) {
     if (BucketOf(Mix(ids[i]), key.meta.buckets) != bucket) return false;
@@ -37,8 +37,9 @@ bool RowHasLane(const SimKey& key, const std::byte* row, int64_t lane) {
 
 }  // namespace
 
-// Rows that are gone by age may be in a cut, while their memory is not free: they read as rows that nobody
-// has written, and their notes tell.
+// Returns an empty text if the saved parts are those of the version, or the difference.  Expired
+// rows may be included until their memory is freed: they read as initial rows, and their notes show
+// their age.
 std::string Model::KeptOf(const SimKey& key, uint32_t index, const ChunkState& state,
                           const std::map<uint64_t, Bytes>& parts, const Version& version) const {
   const RowPolicy& policy = key.meta.policy;
@@ -75,7 +76,7 @@ void Model::Kept(size_t key, Life life, uint64_t last, const std::vector<ChunkSt
   const auto found = keys_.find(key);
   if (found == keys_.end()) return;
   const SimKey& sim = scenario_.keys[key];
-  std::map<uint64_t, size_t> at;  // bytes of the buckets before
+  std::map<uint64_t, size_t> at;  // for each part, the bytes of the previous buckets
   const std::byte* row = by_ids.data;
   for (uint32_t c = 0; c < states.size(); ++c) {
     const ChunkModel& model = found->second.chunks[c];

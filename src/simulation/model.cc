@@ -32,7 +32,8 @@ void Model::Deleted(size_t key) {
   if (found != keys_.end()) deleted_.emplace(key, std::move(found->second));
   keys_.erase(key);
   for (Control& control : controls_) {
-    if (control.from_rounds[key] != kNever) control.from_rounds[key] = 0;  // made anew, if at all
+    // Applies to the recreated key from its first round.
+    if (control.from_rounds[key] != kNever) control.from_rounds[key] = 0;
   }
 }
 
@@ -43,15 +44,15 @@ void Model::Pushed(size_t key, Push push, uint64_t round) {
   if (found->second.all.insert(push).second) CheckOrder(key, push, round);
 }
 
-// A CONTROL counts for the sender's own pushes that come after it, and for no other: from_round
-// says so, unless an earlier push has failed.
+// Checks that a CONTROL counts for its sender's later pushes and for none of the earlier ones.  The
+// round reported by the sender guarantees this unless an earlier push has failed.
 void Model::CheckOrder(size_t key, Push push, uint64_t round) {
   const SimKey& sim = scenario_.keys[key];
   const KeyModel& model = keys_.at(key);
   const bool has_failed = std::any_of(model.failed.begin(), model.failed.end(),
                                       [&](const Push& old) { return old.life == push.life; });
   if (sim.meta.mode == KeyMeta::Mode::kAsync || has_failed) return;
-  const Control* given = nullptr;  // the last one before the push
+  const Control* given = nullptr;  // the last CONTROL before the push
   const Control* counts = nullptr;
   for (const Control& control : controls_) {
     const uint64_t from = control.from_rounds[key];
@@ -93,7 +94,7 @@ void Model::Failed(size_t key, Push push) {
 }
 
 void Model::Controlled(Control control) {
-  for (const Control& other : controls_) {  // one message for each server
+  for (const Control& other : controls_) {  // one CONTROL has a message for each server
     if (other.life == control.life && other.generation == control.generation) return;
   }
   controls_.push_back(std::move(control));
@@ -111,14 +112,14 @@ void Model::ControlFailed(Life life) {
   std::erase_if(withdrawn_, [&](const Control& control) { return control.life == life; });
 }
 
-// An asynchronous push is applied by the rule of the last CONTROL that is committed, or by one that
-// is under way (or was, as far as the server has heard).
+// Returns true if an asynchronous push may be applied by this rule: the rule of the last committed
+// CONTROL, or of a CONTROL in progress.  A server may also still apply a withdrawn CONTROL.
 bool Model::MayBeRule(const Epoch& seen, const Epoch& head, size_t key, bool accumulate) const {
   const bool hides =
       std::any_of(scenario_.faults.begin(), scenario_.faults.end(), [](const Fault& fault) {
         return fault.kind == Fault::Kind::kIsolate || fault.kind == Fault::Kind::kPause;
       });
-  if (hides) return true;  // a server may be out of reach for longer than an operation lasts
+  if (hides) return true;  // a server may be unreachable for longer than an operation lasts
   bool committed = false;
   bool may_be = false;
   const auto is_open = [&](const Control& control) {
@@ -139,14 +140,14 @@ bool Model::MayBeRule(const Epoch& seen, const Epoch& head, size_t key, bool acc
          std::any_of(withdrawn_.begin(), withdrawn_.end(), is_open);
 }
 
-// A key that is made after a CONTROL begins with it.
+// Notes that a key is created; earlier CONTROLs count from its first round.
 void Model::Made(size_t key) {
   for (Control& control : controls_) {
     if (control.from_rounds[key] == kUnlisted) control.from_rounds[key] = 0;
   }
 }
 
-// The rule of a round: that of the last CONTROL which has been committed and is due.
+// Returns the rule of a round: true if the last CONTROL that is committed and due accumulates.
 bool Model::RuleAt(size_t key, uint64_t round, const Epoch& head) const {
   bool accumulate = false;
   for (const Control& control : controls_) {
@@ -157,7 +158,7 @@ bool Model::RuleAt(size_t key, uint64_t round, const Epoch& head) const {
   return accumulate;
 }
 
-// The version that follows, without whose pushes are in it.
+// Returns the version that follows, without the names of its pushes.
 Model::Version Model::Result(const SimKey& key, uint32_t index, const Version& before,
                              const Lanes& sum, RowSet touched, bool accumulate) const {
   Version result{before.lanes, {}, before.rows};
@@ -178,7 +179,7 @@ bool HasLane(const SimKey& key, const std::byte* element, int64_t lane) {
   return Load(key.meta.dtype, element) == Wrap(key.meta.dtype, lane);
 }
 
-// Whether these bytes, as a pull gets them of a chunk, hold the lanes.
+// Returns true if these bytes, as a pull receives them from a chunk, have the values of the lanes.
 bool Matches(const SimKey& key, uint32_t chunk, const Bytes& bytes, const Lanes& lanes,
              RowSet rows = kAllRows) {
   const size_t item = ItemSize(key.meta.dtype);
@@ -197,12 +198,12 @@ bool Matches(const SimKey& key, uint32_t chunk, const Bytes& bytes, const Lanes&
   for (size_t i = 0; i < first; ++i) {
     if (!HasLane(key, bytes.data + i * item, lanes[i])) return false;
   }
-  // The rest repeats the first eight.
+  // The other elements repeat the first eight.
   return count <= kLanes ||
          std::memcmp(bytes.data, bytes.data + kLanes * item, (count - kLanes) * item) == 0;
 }
 
-// What a pull of everything would get.
+// Returns the bytes that a pull of the whole chunk would receive.
 Bytes ValueOf(const SimKey& key, uint32_t index, const Chunk& chunk) {
   if (!key.meta.by_rows()) return chunk.value.Read();
   std::vector<uint64_t> mixes;
@@ -215,7 +216,7 @@ Bytes ValueOf(const SimKey& key, uint32_t index, const Chunk& chunk) {
 
 }  // namespace
 
-// Empty where the chunk is this version.
+// Returns an empty text if the chunk has this version's contents, or the difference.
 std::string Model::Differs(const SimKey& key, uint32_t index, const Chunk& chunk,
                            const Bytes& value, const Version& version) const {
   if (!Matches(key, index, value, version.lanes)) return "the value is another one";
@@ -249,7 +250,7 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
   if (round != state.version + 1) {
     return Violate(Format("{}: follows version {}", where, state.version));
   }
-  // Who must be in it, and who may.
+  // Finds the pushes that must be in the version, and those that may be.
   const Epoch& epoch = shard.epoch();
   const Shard::Key* const shard_key = shard.FindKey(IdOf(sim.name));
   std::vector<Push> must;
@@ -258,8 +259,8 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
   const auto abstains = [&](Rank rank) {
     return shard_key != nullptr && shard_key->AbstainOf(rank) >= round;
   };
-  // A worker that has failed a push before it left has one round fewer than the others, which go on
-  // without it once it has closed the store.
+  // If a push of a worker failed before the worker left, the worker has one round fewer than the
+  // others.  They continue without it after it has closed the store.
   const auto needs = [&](Rank rank) {
     const bool has_closed = epoch.policy == Epoch::Policy::kContinue && shard_key != nullptr &&
                             shard.HasClosed(rank, shard_key->store);
@@ -283,7 +284,8 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
     }
     may.insert(may.end(), pushes.begin(), pushes.end());
   }
-  // Which of those that may be in it are: at most one of each rank.
+  // Finds a subset of the optional pushes that explains the value, with at most one push of each
+  // rank.
   const bool accumulate = RuleAt(key, round, head) && sim.accumulates;
   if (const auto rule = model.rule_of_round.find(round);
       rule != model.rule_of_round.end() && rule->second != accumulate) {
@@ -317,7 +319,8 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
       if ((subset >> i & 1) != 0) add(may[i]);
     }
     if (!possible) continue;
-    for (Rank rank = 0; rank < scenario_.workers; ++rank) {  // of several lives one has to be in
+    // A rank with several incarnations needs one of them in the version.
+    for (Rank rank = 0; rank < scenario_.workers; ++rank) {
       if (needs(rank) && !from.contains(rank)) possible = false;
     }
     if (!possible || (from.empty() && !somebody_abstains)) continue;
@@ -381,7 +384,7 @@ void Model::Accepted(size_t key, Push push, uint64_t round, const Placement& pla
   for (uint32_t c = 0; c < found->second.chunks.size(); ++c) {
     const Shard* const shard = shards[ServerOf(placement, IdOf(sim.name), c)];
     const Chunk* const chunk = shard == nullptr ? nullptr : shard->FindChunk({IdOf(sim.name), c});
-    if (chunk == nullptr) continue;  // that server is dead
+    if (chunk == nullptr) continue;  // the server is dead
     ChunkModel& state = found->second.chunks[c];
     if (sim.meta.mode == KeyMeta::Mode::kAsync) {
       if (!state.applied_in.contains(push)) {
@@ -415,7 +418,7 @@ void Model::Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t l
     const ChunkModel& state = found->second.chunks[c];
     const Bytes part{bytes.data + at, PulledBytes(sim, c, rows), nullptr};
     at += part.size;
-    if (part.size == 0) continue;  // it has not asked for rows of this bucket
+    if (part.size == 0) continue;  // the pull requested no rows of this bucket
     if (exact) {
       const auto version = state.versions.find(round);
       if (version == state.versions.end() || !Matches(sim, c, part, version->second.lanes, rows)) {

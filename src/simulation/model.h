@@ -1,5 +1,5 @@
-// What every value has to be: per chunk, which pushes of which lives of which workers each version
-// is made of.  Knows the protocol's promises (G1 to G6), not its messages.
+// Predicts every value: for each chunk, the pushes that made each version.  Knows the protocol's
+// promises (G1 to G6), not its messages.
 
 #pragma once
 
@@ -15,14 +15,14 @@
 
 namespace tkv::simulation {
 
-// One life of one worker.
+// An incarnation of a worker.
 struct Life {
   Rank rank = kNoRank;
   uint64_t incarnation = 0;
   auto operator<=>(const Life&) const = default;
 };
 
-// One push: `ordinal` counts the pushes of a life, whatever rounds they get.
+// A push; `ordinal` counts the pushes of an incarnation, whatever rounds they get.
 struct Push {
   Life life;
   uint64_t ordinal = 0;
@@ -31,44 +31,49 @@ struct Push {
 
 class Model {
  public:
-  static constexpr uint64_t kNever = UINT64_MAX;         // a round that does not come
-  static constexpr uint64_t kUnlisted = UINT64_MAX - 1;  // unless the key is made anew
+  static constexpr uint64_t kNever = UINT64_MAX;         // a round that never comes
+  static constexpr uint64_t kUnlisted = UINT64_MAX - 1;  // counts only if the key is created later
 
   struct Control {
     Life life;
     uint64_t generation = 0;
-    uint64_t last = 0;       // ordinal of the last push that the life was given before it
-    bool is_repeat = false;  // said again by the client itself
+    uint64_t last = 0;       // ordinal of the incarnation's last push before this CONTROL
+    bool is_repeat = false;  // sent again by the client itself
     bool accumulate = false;
-    std::vector<uint64_t> from_rounds;  // of each key; kNever: another store's
+    // For each key, the first round; kNever: a key of another store.
+    std::vector<uint64_t> from_rounds;
   };
 
   explicit Model(const Scenario& scenario) : scenario_(scenario) {}
 
   // ---- what the workers do
-  void Created(size_t key);  // by an init; a key that has been deleted begins again
+  void Created(size_t key);  // by an init; a deleted key begins again
   void Deleted(size_t key);
-  void Pushed(size_t key, Push push, uint64_t round);  // a first byte has left
+  void Pushed(size_t key, Push push, uint64_t round);  // its first byte has been sent
   bool HasLeft(size_t key, Push push) const;
-  // What this life has pushed in a round.
+  // Returns the push of an incarnation in a round, or nothing.
   std::optional<Push> PushOf(size_t key, Life life, uint64_t round) const;
-  void Failed(size_t key, Push push);  // it may be in some chunks or in none
+  void Failed(size_t key, Push push);  // some chunks, all or none may have it
   void Accepted(size_t key, Push push, uint64_t round, const Placement& placement,
                 const std::vector<const Shard*>& shards);
   void Controlled(Control control);
   void Withdrawn(Life life, uint64_t generation);
-  void ControlFailed(Life life);  // it has been taken back everywhere
-  void Made(size_t key);          // the INIT with which it appears has left
+  void ControlFailed(Life life);  // it was withdrawn on every server
+  void Made(size_t key);          // the INIT that creates it has been sent
   // ---- what the servers do
   void Completed(const Shard& shard, const Epoch& head, const ChunkId& id, const Chunk& chunk);
   // ---- what the workers see
-  // `last` is the ordinal of the worker's last accepted push of the key before it, or 0; `rows` are
-  // those that it has asked for.
+  // Checks a pulled value.
+  //   last  ordinal of the worker's last accepted push of the key before the pull, or 0
+  //   rows  the requested rows
   void Pulled(size_t key, Life life, bool exact, uint64_t round, uint64_t last, const Bytes& bytes,
               RowSet rows = kAllRows);
   void Observed(size_t key, const Bytes& bytes);
-  // Of a key by rows what servers have kept of each bucket: its parts as they were read, and the values of
-  // all ids that count; `last` as for Pulled.
+  // Checks a saved version of a sparse key.
+  //   last    as for Pulled
+  //   states  the saved state of each bucket
+  //   parts   the parts of the buckets, as they were read
+  //   by_ids  the values of all ids that count
   void Kept(size_t key, Life life, uint64_t last, const std::vector<ChunkState>& states,
             const std::map<uint64_t, Block>& parts, const Bytes& by_ids);
 
@@ -77,21 +82,21 @@ class Model {
  private:
   struct Version {
     Lanes lanes{};
-    std::map<Rank, Push> from;  // whose pushes are in
-    RowTruth rows;              // by rows
+    std::map<Rank, Push> from;  // the pushes that it contains
+    RowTruth rows;              // only for a sparse key
   };
   struct ChunkModel {
     uint64_t version = 0;
     std::map<uint64_t, Version> versions;
-    std::map<Life, uint64_t> applied;     // async: the last push of each life
-    std::map<Push, uint64_t> applied_in;  // and the version that each has made
+    std::map<Life, uint64_t> applied;     // async: last push of each incarnation
+    std::map<Push, uint64_t> applied_in;  // async: the version that each push has made
   };
   struct KeyModel {
     std::vector<ChunkModel> chunks;
-    std::map<uint64_t, std::set<Push>> pushed;  // by round
+    std::map<uint64_t, std::set<Push>> pushed;  // sent pushes, by round
     std::set<Push> all;
     std::set<Push> failed;
-    std::map<uint64_t, bool> rule_of_round;  // as the first chunk applied it
+    std::map<uint64_t, bool> rule_of_round;  // as applied by the first chunk
   };
 
   bool WasWhole(const SimKey& key, const KeyModel& model, const Bytes& bytes) const;
@@ -115,7 +120,8 @@ class Model {
   std::map<size_t, KeyModel> keys_;
   std::multimap<size_t, KeyModel> deleted_;
   std::vector<Control> controls_;
-  std::vector<Control> withdrawn_;  // that may still be in force somewhere, for asynchronous keys
+  // Withdrawn CONTROLs that may still be in force on some server, for asynchronous keys.
+  std::vector<Control> withdrawn_;
   std::string violation_;
 };
 

@@ -1,4 +1,4 @@
-// A machine with its place in the network.
+// Connects a machine to the simulated network, and reports its messages to the model.
 
 #include "base/format.h"
 #include "rows/memory_disk.h"
@@ -91,8 +91,8 @@ void Process::Sent(LinkId, const Message& message) {
   if (message.type == Type::kPush && (message.flags & kBarrierKey) == 0) {
     if (const auto pushed = s.PushOf(driver->second, message)) {
       const auto& [key, push] = *pushed;
-      // Pushes of a key leave in order: one that a later one has passed has failed, though its
-      // outcome is not told yet.
+      // Pushes of a key are sent in order.  If a later push is sent first, the earlier one has
+      // failed, although its outcome is not reported yet.
       for (const auto& [id, running] : driver->second.running) {
         const bool is_earlier =
             running.has_push && running.key == key && running.push.ordinal < push.ordinal;
@@ -101,7 +101,7 @@ void Process::Sent(LinkId, const Message& message) {
       s.model_.Pushed(key, push, message.number);
     }
   }
-  // Chunk 0 comes last, where nothing of the key was there.
+  // If a key does not exist yet, its INIT for chunk 0 is sent last.
   if (message.type == Type::kInit && message.chunk == 0) {
     for (size_t key = 0; key < s.scenario_.keys.size(); ++key) {
       if (IdOf(s.scenario_.keys[key].name) == message.key) s.model_.Made(key);

@@ -27,7 +27,7 @@ void RowTruth::Advance(const SimKey& key, uint32_t chunk, RowSet pushed, const L
     Row& row = rows_[id];
     if (!row.is_there) {
       row.candidate = {now_ + 1, row.candidate.count + 1};
-      if (row.candidate.count < policy.admit_count) continue;  // what it brings is dropped
+      if (row.candidate.count < policy.admit_count) continue;  // its value is dropped
       row = {true, {}, {}};
     }
     row.note = {now_ + 1, row.note.count + 1};
@@ -45,7 +45,8 @@ void RowTruth::Advance(const SimKey& key, uint32_t chunk, RowSet pushed, const L
   if (policy.rows_max > 0) Trim(key, ids, lanes);
 }
 
-// Norms are ordered as the elements of the row, which are all the same.
+// Removes the rows with the lowest scores.  All elements of a row are equal, so one element orders
+// rows as their norm does.
 void RowTruth::Trim(const SimKey& key, const std::vector<uint64_t>& ids, Lanes* lanes) {
   const RowPolicy& policy = key.meta.policy;
   const uint64_t most = (policy.rows_max + key.meta.buckets - 1) / key.meta.buckets;

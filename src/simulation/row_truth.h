@@ -1,5 +1,5 @@
-// Which rows a version of a bucket has, and what is noted of them: the policy of its key as a plain truth,
-// with no thought for time or memory.
+// Predicts the rows and notes of each version of a bucket: a simple implementation of the key's
+// policy that ignores time and memory.
 
 #pragma once
 
@@ -13,8 +13,8 @@
 
 namespace tkv::simulation {
 
-// What a table, or a cut of one, has of the ids that count: what is noted of each row and candidate.  Rows
-// that nobody reads any more are not among them, candidates that count no more may be.
+// The rows, candidates and notes of a table or of a saved version, of the ids below kRowIds.
+// Expired rows are excluded; expired candidates may be included.
 struct SeenRows {
   uint64_t version = 0;
   bool has_notes = false;
@@ -28,21 +28,21 @@ class RowTruth {
  public:
   struct Row {
     bool is_there = false;
-    RowNote note;       // of one that is there
-    RowNote candidate;  // of one that is not; count 0: it is none
+    RowNote note;       // its note, if it is there
+    RowNote candidate;  // its note as a candidate, if it is not there; count 0: no candidate
   };
 
   RowTruth() = default;
-  // The rows of an INIT.
+  // Begins with the rows of an INIT.
   explicit RowTruth(RowSet initial);
 
   const Row& row(uint64_t id) const { return rows_[id]; }
-  // The version that is made of these pushed rows follows.
-  //   sum    of the pushes, row by row
-  //   lanes  what the rows read as
+  // Makes the next version from the pushed rows.
+  //   sum    the sum of the pushes, row by row
+  //   lanes  the values of the rows, which are updated
   void Advance(const SimKey& key, uint32_t chunk, RowSet pushed, const Lanes& sum, bool accumulate,
                Lanes* lanes);
-  // Empty, or what the bucket has otherwise.
+  // Returns an empty text if the bucket is as predicted, or the first difference.
   std::string Compare(const SimKey& key, uint32_t chunk, const SeenRows& seen) const;
 
  private:
@@ -52,7 +52,7 @@ class RowTruth {
   uint64_t now_ = 0;
 };
 
-// Value `before`, if it is added to, and this sum, as an element of the key's dtype.
+// Returns `sum`, added to `before` if the update accumulates, as an element of the key's dtype.
 int64_t Updated(const SimKey& key, int64_t before, int64_t sum, bool accumulate);
 
 }  // namespace tkv::simulation

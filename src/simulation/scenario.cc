@@ -20,8 +20,8 @@ constexpr std::array<const char*, Fault::kKinds> kFaultNames = {
     "drop",   "duplicate",  "delay",    "slow",  "cut",     "kill",
     "vanish", "killserver", "killhead", "pause", "isolate", "haste"};
 
-// Draws that scenarios have learnt later come from a sequence of their own, so that the older draws
-// of a seed stay what they were.
+// Seeds of separate random sequences for newer kinds of draws, so that the older draws of a seed
+// stay the same.
 constexpr uint64_t kValues = 0x76616C756573;
 constexpr uint64_t kEncodings = 0x656E636F6465;
 constexpr uint64_t kRowDraws = 0x726F7773;
@@ -30,7 +30,7 @@ constexpr uint64_t kMemoryDraws = 0x6469736B73;
 constexpr uint64_t kLifeDraws = 0x6C69766573;
 constexpr uint32_t kStores = 4;  // the first one is never closed
 
-constexpr size_t kOtherRows = 400;  // a sweep of a version does not see all of them
+constexpr size_t kOtherRows = 400;  // more rows than one sweep of a version examines
 
 std::vector<Fault::Kind> ParseFaults(const std::string& text) {
   std::vector<Fault::Kind> kinds;
@@ -53,8 +53,8 @@ std::vector<Fault::Kind> ParseFaults(const std::string& text) {
   return kinds;
 }
 
-// Makes it a key by rows.  Where lives end, or asynchronously, the model finds out from each bucket alone
-// which pushes are in it.
+// Makes the key a sparse key.  If workers end, or the key is asynchronous, the model has to
+// identify the pushes of a version in each bucket alone, so pushes have no gaps then.
 void KeepByRows(Random* random, bool may_have_gaps, SimKey* key) {
   KeyMeta& meta = key->meta;
   meta.layout = Layout::kRows;
@@ -69,10 +69,11 @@ void KeepByRows(Random* random, bool may_have_gaps, SimKey* key) {
   key->has_gaps = may_have_gaps && meta.mode == KeyMeta::Mode::kSync && random->Chance(0.7);
 }
 
-// Which rows the key keeps.  The model finds out from each version which pushes are in it.  That works for
-// rounds also where what a push brings is dropped or goes at once, because it takes as many pushes of the
-// round for counted as can be; of an asynchronous key it has to recognise each push, so that such a key
-// keeps what it is brought, for a while.
+// Draws a policy for the rows of a sparse key.
+//
+// The model identifies the pushes of each version from its contents.  A synchronous key may drop or
+// evict pushed rows: the model assumes as many pushes of the round as possible.  An asynchronous
+// key has to keep pushed rows for a while, because the model has to recognise each push.
 void DrawPolicy(Random* random, SimKey* key) {
   KeyMeta& meta = key->meta;
   RowPolicy& policy = meta.policy;
@@ -86,13 +87,13 @@ void DrawPolicy(Random* random, SimKey* key) {
     }
   }
   const bool has_ids = meta.row_count >= kRowIds + kOtherRows;
-  // Rows that are gone and still in memory are there only where a table is larger than a sweep.
+  // Expired rows stay in memory only if a table is larger than a sweep.
   if (has_ids && policy.age_max > 0 && policy.rows_max == 0 && random->Chance(0.5)) {
     key->other_rows = kOtherRows;
   }
 }
 
-// A few rows of each bucket are in memory, the others on a disk.
+// Bounds the memory to a few rows for each bucket; the other rows are on a disk.
 void BoundMemory(Random* random, KeyMeta* meta) {
   if (meta->policy.rows_max > 0 && meta->policy.score == RowPolicy::Score::kNorm) return;
   const uint64_t rows = static_cast<uint64_t>(random->Between(1, 16)) * meta->buckets;
@@ -102,7 +103,7 @@ void BoundMemory(Random* random, KeyMeta* meta) {
 SimKey MakeKey(Random* random, size_t index, bool halves) {
   constexpr std::array kDTypes = {DType::kF32, DType::kF32, DType::kF64, DType::kI64, DType::kI32,
                                   DType::kI8,  DType::kU8,  DType::kI16, DType::kF16, DType::kBF16};
-  constexpr int64_t kHalves = 2;  // the last ones, whose sums over rounds are not exact
+  constexpr int64_t kHalves = 2;  // the last two dtypes, whose sums over rounds are not exact
   SimKey key;
   const std::string text = Format("w{}", index);
   const auto store =
@@ -120,7 +121,7 @@ SimKey MakeKey(Random* random, size_t index, bool halves) {
   const double mode = static_cast<double>(random->Between(0, 99));
   if (mode < 15 && !halves) {
     meta.mode = KeyMeta::Mode::kAsync;
-    // Wide elements: the model finds out from the value alone which push made it.
+    // Elements are wide, so that the model recognises each push from the value alone.
     meta.dtype = random->Chance(0.5) ? DType::kI64 : DType::kF64;
   } else if (mode < 30) {
     meta.staleness = static_cast<uint32_t>(random->Between(1, 2));
@@ -166,8 +167,8 @@ void MakeSteps(Random* random, size_t count, bool recreate, Scenario* scenario) 
   }
 }
 
-// CONTROLs where other draws have none: right after a push that may still wait for its round, and
-// in a later life that has not found its keys yet.
+// Adds CONTROLs in unusual places: right after a push that may still wait for its round, and in a
+// later incarnation that has not opened its keys yet.
 void MakeEarlyControls(Random* random, Scenario* scenario) {
   const bool accumulates = scenario->keys[0].accumulates;
   scenario->has_hasty_controls = random->Chance(0.4);
@@ -186,7 +187,7 @@ void MakeEarlyControls(Random* random, Scenario* scenario) {
   scenario->early_accumulates = accumulates && random->Chance(0.7);
 }
 
-// The connections of an observer are lost as well, also while it waits for an answer.
+// Adds lost connections of an observer, also while it waits for an answer.
 void MakeObserverDrops(Random* random, Scenario* scenario) {
   if (!scenario->observer || !random->Chance(0.6)) return;
   for (int64_t left = random->Between(1, 4); left > 0; --left) {
@@ -201,7 +202,8 @@ void MakeObserverDrops(Random* random, Scenario* scenario) {
                    [](const Fault& a, const Fault& b) { return a.at_event < b.at_event; });
 }
 
-// Somewhere all workers close one of the later stores, and go on with the others.
+// Lets all workers close one store other than the first at some step, and continue with the other
+// stores.
 void MakeClose(Random* random, uint32_t store, Scenario* scenario) {
   if (!random->Chance(0.4)) return;
   const auto at = random->Between(0, static_cast<int64_t>(scenario->steps.size()) - 1);
@@ -214,7 +216,7 @@ void MakeClose(Random* random, uint32_t store, Scenario* scenario) {
   found->store = store;
 }
 
-// In some jobs a launcher starts workers again.  There all of them may die at once.
+// Draws whether a launcher restarts workers.  If so, all of them may die at once.
 void MakeLives(Random* random, Scenario* scenario) {
   scenario->lives_return = random->Chance(0.5);
   for (Fault& fault : scenario->faults) {
@@ -223,7 +225,7 @@ void MakeLives(Random* random, Scenario* scenario) {
   }
 }
 
-// Here and there worker 0 saves a key, where others look at it.
+// Replaces some pulls and waits by saves of worker 0.
 void MakeSaves(Random* random, Scenario* scenario) {
   if (!random->Chance(0.5)) return;
   for (Step& step : scenario->steps) {
@@ -276,7 +278,7 @@ void MakeFaults(Random* random, const std::vector<Fault::Kind>& kinds, Scenario*
             [](const Fault& a, const Fault& b) { return a.at_event < b.at_event; });
 }
 
-constexpr int kProcessesMax = 64;  // of a kind, as all of them run in one thread
+constexpr int kProcessesMax = 64;  // processes of a kind, because all of them run in one thread
 constexpr int kStepsMax = 1'000'000;
 
 }  // namespace
@@ -470,13 +472,14 @@ Lanes DrawnLanes(uint64_t base, DType dtype) {
 struct SimCoding {
   Encoding encoding = Encoding::kDense;
   int64_t threshold = 0;
-  DType values{};  // dense, in runs and rows: the key's, or float32 as of a sum of 16-bit values
+  // For dense values, runs and rows: the key's dtype, or float32 as for a sum of 16-bit values.
+  DType values{};
 
   bool is_wide(const SimKey& key) const { return values != key.meta.dtype; }
 };
 
-// Sums of bf16 keys are exact below 256, so they use no int8.  Fewer elements than lanes would not tell
-// one push from another in some encodings.
+// Draws the encoding of a push.  Sums of bf16 keys are exact only below 256, so they use no int8.
+// With fewer elements than lanes, some encodings could not distinguish pushes.
 SimCoding CodingOf(uint64_t base, const SimKey& key) {
   SimCoding coding{.values = key.meta.dtype};
   const bool has_choice = key.encodes || key.meta.by_rows();
@@ -495,8 +498,8 @@ SimCoding CodingOf(uint64_t base, const SimKey& key) {
   return coding;
 }
 
-// Lane i of the push with this number, as the encoding can say it, so that no two of the first 256 pushes
-// are alike.
+// Returns lane i of a push as the encoding can represent it exactly.  The first 256 pushes all
+// differ.
 int64_t Exactly(const SimCoding& coding, size_t i, uint64_t push, int64_t lane) {
   const bool bit = (push >> i & 1) != 0;
   switch (coding.encoding) {
@@ -509,14 +512,14 @@ int64_t Exactly(const SimCoding& coding, size_t i, uint64_t push, int64_t lane) 
     case Encoding::kTopK:
     case Encoding::kRuns:
       return i == 0 ? static_cast<int64_t>(push % 31) + 1 : lane % 3 == 0 ? 0 : lane;
-    case Encoding::kInt8:  // whose scale is 1
+    case Encoding::kInt8:  // with scale 1
       return i == 0 ? 127 : i == 1 ? static_cast<int64_t>(push % 255) - 127 : lane % 255 - 127;
     default:
       return lane;
   }
 }
 
-// Runs of what is not zero, of each chunk.
+// Encodes the non-zero elements of each chunk as runs.
 void EncodeRuns(const KeyMeta& meta, DType type, const std::vector<float>& values,
                 std::vector<std::byte>* out, codec::Contribution* contribution) {
   const size_t item = ItemSize(type);
@@ -544,7 +547,7 @@ void EncodeRuns(const KeyMeta& meta, DType type, const std::vector<float>& value
   }
 }
 
-// Positions and values of what is not zero, of each chunk.
+// Encodes the non-zero elements of each chunk as positions and values.
 void EncodeChosen(const KeyMeta& meta, const std::vector<float>& values,
                   std::vector<std::byte>* out, codec::Contribution* contribution) {
   size_t begin = 0;
@@ -596,7 +599,8 @@ std::vector<uint64_t> RowsOf(const SimKey& key, uint32_t chunk, RowSet rows) {
   return ids;
 }
 
-// Where a push may leave no gap, it brings something else to every bucket than any other push.
+// Without gaps, a push has at least one row in every bucket, so that the model can identify it
+// there.
 RowSet Touched(uint64_t seed, const SimKey& key, Rank rank, uint64_t incarnation, uint64_t round) {
   if (!key.meta.by_rows()) return kAllRows;
   const uint64_t drawn = Random::Mix(BaseOf(seed, key, rank, incarnation, round) ^ kRowDraws);
@@ -618,7 +622,8 @@ std::vector<int64_t> IdsOf(RowSet rows) {
   return ids;
 }
 
-// Other rows begin anywhere: nobody reads them.
+// Writes rows with the values of the lanes.  The other rows may have any value, because no worker
+// reads them.
 void FillRows(const SimKey& key, DType type, const Lanes& lanes, RowSet rows,
               codec::Contribution* made, size_t other_rows = 0) {
   std::vector<int64_t> ids = IdsOf(rows);
@@ -645,7 +650,7 @@ Bytes FillWith(const SimKey& key, DType type, const Lanes& lanes) {
   for (size_t i = 0; i < std::min(count, kLanes); ++i) {
     Store(type, lanes[i], bytes->data() + i * item);
   }
-  for (size_t i = kLanes; i < count; i += kLanes) {  // copies of the first eight
+  for (size_t i = kLanes; i < count; i += kLanes) {  // repeats the first eight
     std::memcpy(bytes->data() + i * item, bytes->data(), std::min(kLanes, count - i) * item);
   }
   return {bytes->data(), count * item, bytes};
@@ -719,7 +724,7 @@ codec::Contribution Encoded(uint64_t seed, const SimKey& key, Rank rank, uint64_
   }
   TKV_CHECK(std::all_of(residual.begin(), residual.end(), [](float rest) { return rest == 0; }));
   const size_t size = bytes->size();
-  bytes->resize(size + 8);  // an owner, also of no bytes
+  bytes->resize(size + 8);  // has an owner even if it has no bytes
   contribution.bytes = {bytes->data(), size, bytes};
   return contribution;
 }

@@ -111,7 +111,7 @@ testing::SimulationReport Simulation::Run() {
 }
 
 void Simulation::Loop() {
-  Time end = kNever;  // a little after the last driver is done
+  Time end = kNever;  // a little after the last driver has ended
   while (report_.violation.empty() && model_.violation().empty()) {
     Process* next = nullptr;
     Time at = kNever;
@@ -138,7 +138,7 @@ void Simulation::Loop() {
       }
     }
     for (const Period& period : periods_) {
-      if (period.until < at) {  // one that ends in the instant of an event comes after it
+      if (period.until < at) {  // a period that ends at the time of an event ends after the event
         at = period.until;
         next = nullptr;
       }
@@ -188,7 +188,7 @@ void Simulation::Loop() {
     Dispatch(next);
     if (const auto driver = drivers_.find(next); driver != drivers_.end()) {
       Drive(&driver->second);
-      if (driver->second.done) Remove(next, false);  // the process ends
+      if (driver->second.done) Remove(next, false);
     }
     if (HeadEpoch().number != epoch_number_) {
       epoch_number_ = HeadEpoch().number;

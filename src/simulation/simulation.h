@@ -1,5 +1,5 @@
-// A whole cluster in one thread, on the machines and the transport that a real one has, with a
-// clock of its own.
+// Simulates a whole cluster in one thread, with the machines and the transport of a real cluster
+// and a clock of its own.
 
 #pragma once
 
@@ -20,12 +20,12 @@ namespace tkv::simulation {
 inline constexpr Time kPatience = 15 * kSecond;
 inline constexpr Time kServerPatience = 8 * kSecond;
 inline constexpr Time kGrace = 1 * kSecond;
-inline constexpr int kFailuresMax = 4;  // after which a driver gives up and leaves
+inline constexpr int kFailuresMax = 4;  // failures after which a driver leaves
 inline constexpr size_t kTraceLines = 4000;
 
 class Simulation;
 
-// A machine with its place in the network.
+// A process of the cluster: a machine and its endpoint in the network.
 class Process final : public LinkHandler, public MessageTap {
  public:
   enum class Kind : uint8_t { kHead, kServer, kWorker, kObserver };
@@ -53,15 +53,15 @@ class Process final : public LinkHandler, public MessageTap {
   std::unique_ptr<Node> node;
   std::unique_ptr<Endpoint> endpoint;
   Random disk_times;
-  std::map<Time, uint64_t> readings;  // tickets of what the disk reads, by when it has
+  std::map<Time, uint64_t> readings;  // tickets of disk reads, by the time of their completion
 };
 
 inline constexpr int kCutting = 0, kReading = 1, kReleasing = 2;  // phases of a kSave
-// What it reads of a key by rows, before it reads the values once more, by ids.
+// The parts of a sparse key that a kSave reads, before it reads the values again by ids.
 inline constexpr std::array kKeptParts = {ChunkState::kIds, ChunkState::kNotes, ChunkState::kValue,
                                           ChunkState::kCandidates, ChunkState::kCandidateNotes};
 
-// The user of a client: runs the program of the scenario.
+// The user of a client, which runs the program of the scenario.
 struct Driver {
   struct Running {
     Step step;
@@ -70,18 +70,18 @@ struct Driver {
     Bytes value;
     Block out;
     Push push;
-    RowSet rows = kAllRows;      // that a pull asks for
-    uint64_t last_accepted = 0;  // of the key, when a pull began
-    uint64_t round = 0;          // of the last push of the key, when a pull began
+    RowSet rows = kAllRows;      // rows that a pull requests
+    uint64_t last_accepted = 0;  // the key's last accepted push when a pull began
+    uint64_t round = 0;          // round of the key's last push when a pull began
     Time begin = 0;
     bool accepted = false;
     bool has_push = false;
-    uint64_t logged_at = 0;   // its beginning in the history
-    uint64_t generation = 0;  // of the key, which may be made anew
-    uint64_t last_push = 0;   // ordinal of the life's last push before a kControl
-    int phase = 0;            // of a kRecreate or kSave
-    bool is_mistake = false;  // a delete of a key that has just been deleted
-    // Of a kSave that reads: what was kept, and by rows the parts that have been read.
+    uint64_t logged_at = 0;   // position of its beginning in the history
+    uint64_t generation = 0;  // how often the key had been recreated
+    uint64_t last_push = 0;   // ordinal of the incarnation's last push before a kControl
+    int phase = 0;            // phase of a kRecreate or kSave
+    bool is_mistake = false;  // deletes a key that has just been deleted
+    // For a kSave that reads: the saved states, and for a sparse key the parts read so far.
     std::shared_ptr<const std::vector<ChunkState>> states;
     std::map<uint64_t, Block> parts;
     size_t next_part = 0;
@@ -94,21 +94,22 @@ struct Driver {
   size_t step_count = 0;
   bool started = false;
   bool asked_barrier = false;
-  std::set<uint32_t> closing;  // stores that it has begun to close
+  std::set<uint32_t> closing;  // stores that the driver has begun to close
   std::set<uint32_t> closed;
   bool was_early = false;  // has sent a CONTROL before its inits
   bool leaving = false;
   bool done = false;
-  bool opened = false;  // an observer has found the key that it pulls next
+  bool opened = false;  // an observer has opened the key that it pulls next
   size_t observed = 0;
   uint64_t ordinal = 0;
   int failures = 0;
   int recreate_phase = 0;
-  std::vector<uint64_t> rounds_at_start;  // of each key, where this life has joined; last: barrier
-  std::map<size_t, uint64_t> generation;  // how often a key has been made anew
-  std::map<size_t, uint64_t> last_accepted;  // ordinal of the last accepted push of a key
-  std::map<size_t, uint64_t> last_round;     // and its round
-  std::set<size_t> missing;                  // keys that could not be made
+  // For each key, its round when this incarnation joined; last: the barrier.
+  std::vector<uint64_t> rounds_at_start;
+  std::map<size_t, uint64_t> generation;     // how often a key has been recreated
+  std::map<size_t, uint64_t> last_accepted;  // ordinal of the last accepted push of each key
+  std::map<size_t, uint64_t> last_round;     // round of that push
+  std::set<size_t> missing;                  // keys whose init failed
   std::map<OpId, Running> running;
 };
 
@@ -135,15 +136,15 @@ class Simulation final : public FaultInjector, public ShardListener {
     int rank = 0;
     Kind kind = Kind::kBegin;
   };
-  struct Period {  // a fault that lasts
+  struct Period {  // a fault that lasts for a while
     Fault::Kind kind;
     Time until;
-    std::string from;  // empty: everybody
+    std::string from;  // empty: every process
     std::string to;
   };
 
-  struct Body {                       // of a push, as the driver made it
-    std::weak_ptr<const void> owner;  // expired: other bytes may lie there now
+  struct Body {                       // body of a push, as the driver made it
+    std::weak_ptr<const void> owner;  // expired: the memory may have been reused
     size_t key = 0;
     Push push;
   };
@@ -202,27 +203,32 @@ class Simulation final : public FaultInjector, public ShardListener {
   uint64_t process_count_ = 0;
   std::unique_ptr<InprocNetwork> network_;
   std::vector<std::unique_ptr<Process>> processes_;
-  std::vector<Process*> servers_;  // by index; null: dead
+  std::vector<Process*> servers_;  // servers by index; null: dead
   Process* head_ = nullptr;
   std::map<Process*, Driver> drivers_;
   std::vector<Period> periods_;
-  std::map<size_t, History> histories_;  // of each key with exact reads
+  std::map<size_t, History> histories_;  // histories of the keys with exact reads
   uint64_t logged_ = 0;
-  std::set<Fault::Kind> recent_;  // faults that have been at work lately
+  std::set<Fault::Kind> recent_;  // faults that were active lately
   Time recent_until_ = 0;
   size_t next_fault_ = 0;
-  std::vector<Planned> planned_;                // what will happen to workers
-  std::map<uint32_t, std::set<Rank>> closers_;  // of a store: ranks that have begun to close it
-  int isolations_ = 0;                          // that wait for the next CONTROL
-  std::map<const void*, Body> bodies_;          // by owner
-  std::set<std::pair<size_t, Push>> started_;   // all pushes, with their keys
+  std::vector<Planned> planned_;  // planned events of workers
+  // For each store, the ranks that have begun to close it.
+  std::map<uint32_t, std::set<Rank>> closers_;
+  int isolations_ = 0;                  // kIsolate faults that wait for the next CONTROL
+  std::map<const void*, Body> bodies_;  // bodies of pushes, by owner
+  // All pushes that drivers have begun, with their keys.
+  std::set<std::pair<size_t, Push>> started_;
   std::map<KeyId, size_t> key_index_;
-  std::map<uint64_t, std::set<Rank>> barriers_;     // who has come to the barrier with this number
-  std::map<std::string, Time> next_cut_from_head_;  // of a worker, by address: not before
-  bool has_barrier_failed_ = false;  // somewhere; from then on the numbers of the ranks differ
+  // Ranks that have entered each barrier, by its number.
+  std::map<uint64_t, std::set<Rank>> barriers_;
+  // For each worker, by address, the earliest time of the next cut.
+  std::map<std::string, Time> next_cut_from_head_;
+  // A barrier has failed on some worker; barrier numbers of ranks differ from then on.
+  bool has_barrier_failed_ = false;
   Epoch last_epoch_;
-  uint64_t epoch_number_ = 0;  // of the head
-  Time epoch_since_ = 0;       // when it began
+  uint64_t epoch_number_ = 0;  // epoch of the head
+  Time epoch_since_ = 0;       // time when that epoch began
   testing::SimulationReport report_;
   std::deque<std::string> trace_;
   std::map<std::array<std::string, 4>, uint64_t> coverage_;  // fault, receiver, message, state

@@ -9,7 +9,7 @@ namespace tkv::testing {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kSeeds = 200;  // the same seeds run without a sanitizer
+constexpr uint64_t kSeeds = 200;  // all seeds run without a sanitizer
 #else
 constexpr uint64_t kSeeds = 2000;
 #endif
@@ -42,8 +42,8 @@ TEST(Simulation, WithoutFaultsNothingFails) {
   }
 }
 
-// Equal in Debug and Release, on every machine: a change of these numbers is a change of the
-// protocol or of the simulation, and is made on purpose.
+// The hashes are equal in Debug and Release, on every machine.  A change of these numbers means
+// that the protocol or the simulation changed, and has to be intended.
 TEST(Simulation, TheSameSeedIsTheSameRunEverywhere) {
   const uint64_t hashes[] = {
 #include "simulation/hashes.inc"
