@@ -1,4 +1,4 @@
-// For builds without the headers of PMIx.
+// The stand-in for builds without the headers of PMIx.
 
 #include "base/format.h"
 #include "bootstrap/pmix/pmix.h"

@@ -15,7 +15,7 @@
 namespace tkv {
 namespace {
 
-// The functions of the library that this process has, whichever version.
+// The functions of this machine's PMIx library, of any version.
 struct Library {
   decltype(&PMIx_Init) init = nullptr;
   decltype(&PMIx_Finalize) finalize = nullptr;
@@ -47,7 +47,8 @@ struct Library {
   }
 };
 
-// What a fence's callback tells; it may come after nobody waits any more.
+// The result of a fence.  The library's callback writes it, perhaps after the last waiting thread
+// has left.
 struct Fence {
   std::mutex mutex;
   std::condition_variable changed;
@@ -95,7 +96,8 @@ class Group final : public PmixGroup {
                 const std::function<void()>& interrupt) override {
     const auto deadline = DeadlineAfter(longest);
     do {
-      // One that its caller has given up goes on, and is the one in which the others take part.
+      // A fence whose caller ran out of patience continues, and the other processes take part in
+      // it.  Wait for its end before beginning a new one.
       if (under_way_ == nullptr) under_way_ = Begin();
       const std::shared_ptr<Fence> fence = under_way_;
       std::unique_lock lock(fence->mutex);
@@ -114,7 +116,8 @@ class Group final : public PmixGroup {
   std::string Get(int rank, const std::string& key) override {
     pmix_proc_t of = self_;
     of.rank = static_cast<pmix_rank_t>(rank);
-    pmix_info_t at_once;  // what is not here after an exchange will not come
+    // A value that is missing after an exchange will not arrive later.
+    pmix_info_t at_once;
     std::memset(&at_once, 0, sizeof(at_once));
     std::strncpy(at_once.key, PMIX_IMMEDIATE, sizeof(at_once.key) - 1);
     at_once.value.type = PMIX_BOOL;
@@ -175,7 +178,8 @@ class Group final : public PmixGroup {
   pmix_proc_t self_{};
   int size_ = 0;
   std::map<std::string, std::string> put_;
-  bool has_news_ = false;  // that the next exchange has to tell
+  // Some value was put after the last commit.
+  bool has_news_ = false;
   std::shared_ptr<Fence> under_way_;
 };
 
