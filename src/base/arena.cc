@@ -20,8 +20,10 @@
 namespace tkv {
 namespace {
 
-constexpr size_t kStep = size_t{16} << 20;   // memory is taken from the system in such pieces
-constexpr size_t kTrim = size_t{256} << 20;  // free memory at the end beyond it is given back
+// The step in which memory is taken from the system.
+constexpr size_t kStep = size_t{16} << 20;
+// The size of the pieces in which free memory at the end is returned to the system.
+constexpr size_t kTrim = size_t{256} << 20;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 size_t MemoryOfMachine() {
@@ -30,13 +32,14 @@ size_t MemoryOfMachine() {
   return RoundUp(pages * page, kStep);
 }
 
-// No more than the machine has can be of use; a process may be allowed less.
+// Returns the size of the file: the memory of the machine, or less if limits of the process demand
+// it.
 size_t SizeOfFile() {
   size_t size = MemoryOfMachine();
   for (const auto which : {RLIMIT_FSIZE, RLIMIT_AS}) {
     rlimit limit{};
     if (getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
-    // Of the addresses others need most.
+    // Most of the address space stays free for other uses of the process.
     const size_t part = which == RLIMIT_AS ? 4 : 1;
     size = std::min(size, static_cast<size_t>(limit.rlim_cur) / part / kStep * kStep);
   }
@@ -73,14 +76,15 @@ std::shared_ptr<Arena> Arena::Open(std::string* why) {
 }
 
 Arena::~Arena() {
-  // A forked child does not have the memory, and may have something else there.
+  // A forked child does not have the mapping, and may have another one at this address.
   if (base_ != nullptr && birth_ == ForkGeneration()) munmap(base_, size_);
   if (reader_file_ >= 0) close(reader_file_);
   if (file_ >= 0) close(file_);
 }
 
-// Asks the system for the memory now: a page that is not there when it is touched ends the process.
-// Returns the free run that the new memory belongs to; the end where the system has none left.
+// Takes the memory from the system now: a first touch that finds no memory would kill the process
+// (SIGBUS).
+//   returns  the free run that contains the new memory; the end if the system has no memory left
 Arena::Runs::iterator Arena::Extend(size_t end) {
   end = std::min(RoundUp(end, kStep), size_);
   const WithoutWriteSignals guard;
@@ -111,7 +115,8 @@ Block Arena::Allocate(size_t bytes) {
   const size_t rest = found->second - size;
   free_.erase(found);
   if (rest > 0) free_.emplace(offset + size, rest);
-  lock.unlock();  // where there is no memory for its owner the block is freed at once
+  // If the owner below cannot be allocated, its deleter frees the block at once and takes the lock.
+  lock.unlock();
   return {base_ + offset, bytes,
           std::shared_ptr<void>(base_ + offset, [self = shared_from_this(), offset, size](void*) {
             std::lock_guard guard(self->mutex_);
@@ -119,8 +124,9 @@ Block Arena::Allocate(size_t bytes) {
           })};
 }
 
-// Enters memory that nobody uses, joined with its free neighbours; the run it is part of then.  The
-// end where the process has no memory to remember it by: that memory is not used again.
+// Adds unused memory to the free runs and joins it with its free neighbours.
+//   returns  the run that contains it; the end if the process has no memory for the entry, and the
+//            range is then never used again
 Arena::Runs::iterator Arena::Insert(size_t offset, size_t bytes) noexcept {
   auto after = free_.lower_bound(offset);
   if (after != free_.end() && offset + bytes == after->first) {
@@ -141,8 +147,9 @@ Arena::Runs::iterator Arena::Insert(size_t offset, size_t bytes) noexcept {
   }
 }
 
-// With the lock.  Gives the end of the arena back to the system where much of it is free: at most
-// kTrim bytes for each block that is freed, so that no caller is held up for long.
+// Marks a range as free.  Call with the lock.
+// If the last kTrim bytes are free, they are returned to the system: at most that many for each
+// freed block, so that no caller is delayed for long.
 void Arena::Free(size_t offset, size_t bytes) noexcept {
   const auto run = Insert(offset, bytes);
   if (run == free_.end() || run->first + run->second != backed_ || run->second < kTrim) return;
@@ -156,8 +163,8 @@ void Arena::Free(size_t offset, size_t bytes) noexcept {
 
 namespace {
 
-// Shared memory takes any free page of the machine.  One that has none left for a read of it (huge
-// pages are a stock of their own) ends the process that reads.
+// Returns true if the file has ordinary pages, which come from all free memory of the machine.
+// Huge pages have a pool of their own: a read that finds the pool empty kills the reading process.
 bool HasOrdinaryPages(int file) {
   struct statfs system{};
   return fstatfs(file, &system) == 0 && system.f_type == TMPFS_MAGIC &&
@@ -187,7 +194,8 @@ std::unique_ptr<ArenaView> ArenaView::Map(int file, std::string* why) {
                "has some when they are read");
   }
   const auto size = static_cast<size_t>(status.st_size);
-  if (size > MemoryOfMachine()) {  // each view takes addresses, of which a process has few
+  // Each view occupies address space, which a process has only so much of.
+  if (size > MemoryOfMachine()) {
     throw Fail(Code::kInvalidArgument, "shared memory: a file of {} bytes, the machine has {}",
                size, MemoryOfMachine());
   }
@@ -208,8 +216,9 @@ ArenaView::~ArenaView() {
   if (file_ >= 0) close(file_);
 }
 
-// Asks which pages are there, at some nanoseconds for each.  One that is not may have been written
-// to a swap device; the file knows.
+// Returns true if all pages of the range have memory.
+// Asks the kernel which pages are resident, at a few nanoseconds a page.  A page that is not
+// resident may be on a swap device, so the file is asked for holes before the answer is false.
 bool ArenaView::HasMemory(size_t offset, size_t bytes) const {
   constexpr size_t kPagesAtOnce = 1024;
   const size_t end = offset + bytes;

@@ -1,5 +1,5 @@
-// Memory that other processes of this host can read: one sealed memfd, which takes memory as it is
-// used.  It has no name in any file system, so nothing can be left behind.
+// Memory that other processes of this host can read: one sealed memfd, which occupies memory only
+// as it is used.  The memfd has no name in any file system, so a crash leaves nothing behind.
 
 #pragma once
 
@@ -15,34 +15,36 @@
 
 namespace tkv {
 
-// Thread-safe.  Blocks keep it alive.  A forked child does not have its memory.
+// An allocator of shared memory.  Thread-safe.  Its blocks keep it alive.  A forked child does not
+// have its memory.
 class Arena final : public std::enable_shared_from_this<Arena> {
  public:
-  // Null where the system does not allow it; `why` is told then.
+  // Returns a new arena, or null if the system does not allow one; `why` then has the reason.
   static std::shared_ptr<Arena> Open(std::string* why);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // The system backs a block when it is allocated, on the caller's thread, which larger ones would
-  // hold up.
+  // The largest block.  The system provides the memory of a block on the thread that calls
+  // Allocate, and larger blocks would delay that thread.
   static constexpr size_t kBlockBytesMax = size_t{64} << 20;
 
-  // Whole pages.  Without memory where the block is too large, there is no room, or the system has
-  // none left.
+  // Allocates a block of whole pages.  Returns an empty block if `bytes` is 0 or above
+  // kBlockBytesMax, if the arena is full, or if the system has no memory left.
   Block Allocate(size_t bytes);
   bool Contains(const std::byte* data) const noexcept {
     return data >= base_ && data < base_ + size_;
   }
-  // Where it is in the file.
+  // Returns the offset of an address in the file.
   uint64_t OffsetOf(const std::byte* data) const noexcept {
     return static_cast<uint64_t>(data - base_);
   }
-  // The file as others may have it: they can read it, and nobody can make it smaller.
+  // The file descriptor for other processes: they can read the file, and nobody can shrink it.
   int reader_file() const noexcept { return reader_file_; }
 
  private:
-  using Runs = std::map<size_t, size_t>;  // offset to size, none beside another
+  // Offset to size; adjacent runs are joined.
+  using Runs = std::map<size_t, size_t>;
 
   Arena() = default;
   Runs::iterator Extend(size_t end);
@@ -59,20 +61,21 @@ class Arena final : public std::enable_shared_from_this<Arena> {
   Runs free_;
 };
 
-// The arena of another process, to be read here.
+// A read-only view of another process's arena.
 class ArenaView {
  public:
-  // Takes the file over.  Null where it cannot be mapped; `why` is told then.
-  //   throws  kInvalidArgument  it is no arena: its owner could take memory away under a reader, or
-  //           its pages are not those of ordinary shared memory, and a read could end the process
+  // Maps a file and takes ownership of its descriptor.  Returns null if it cannot be mapped; `why`
+  // then has the reason.
+  //   throws  kInvalidArgument  the file is no arena: its owner could shrink it under a reader, or
+  //           its pages are not those of ordinary shared memory, and a read could kill this process
   static std::unique_ptr<ArenaView> Map(int file, std::string* why);
   ~ArenaView();
   ArenaView(const ArenaView&) = delete;
   ArenaView& operator=(const ArenaView&) = delete;
 
-  // The bytes there.  A page of a sparse file would get its memory when it is read, at the reader's
-  // cost, so the owner has to have written there before.
-  //   throws  kInvalidArgument  a part of it is outside, or has no memory
+  // Returns the bytes at an offset.  The owner must have written there before: a read of a hole
+  // would allocate its memory at the reader's cost.
+  //   throws  kInvalidArgument  a part of the range is outside of the file, or has no memory
   const std::byte* At(uint64_t offset, uint64_t bytes) const;
 
  private:

@@ -85,7 +85,7 @@ TEST(Arena, ABlockThatWouldHoldUpItsCallerIsNoBlock) {
   EXPECT_EQ(arena->Allocate(Arena::kBlockBytesMax).size, Arena::kBlockBytesMax);
 }
 
-// Bytes of an arena that the system backs with memory.
+// Returns how many bytes of an arena the system backs with memory.
 size_t BackedBytes(const Arena& arena) {
   struct stat status{};
   EXPECT_EQ(fstat(arena.reader_file(), &status), 0);
@@ -132,7 +132,7 @@ TEST(ArenaView, RefusesAFileThatCanShrinkAndOffsetsOutside) {
   EXPECT_THROW(view->At(~uint64_t{0} - 4095, 8192), Error);
 }
 
-// A sealed file of that many bytes as a peer may make one.
+// Returns a sealed file of that many bytes, as a peer may make one.
 int PeerFile(unsigned flags, size_t bytes) {
   const int file = memfd_create("peer", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
   EXPECT_GE(file, 0);
@@ -141,7 +141,7 @@ int PeerFile(unsigned flags, size_t bytes) {
   return file;
 }
 
-// The machine may have none: the first read would end the process.
+// A machine may have no huge page left: the first read would kill the process.
 TEST(ArenaView, RefusesAFileOfHugePages) {
   std::string why;
   EXPECT_THROW(ArenaView::Map(PeerFile(MFD_HUGETLB, size_t{64} << 20), &why), Error);
@@ -167,7 +167,7 @@ TEST(ArenaView, ReadsNothingWhereItsOwnerHasWrittenNothing) {
   close(owner);
 }
 
-// In a process of its own, whose limits it changes.
+// Runs f in a child process, because f changes the limits of its process.
 template <typename F>
 int InChild(F f) {
   const pid_t child = fork();
@@ -189,7 +189,8 @@ TEST(Arena, LowLimitsAreToldAndHarmNobody) {
   };
   EXPECT_EQ(with(RLIMIT_NOFILE, 3), 0);
   EXPECT_EQ(with(RLIMIT_FSIZE, 4096), 0);
-  EXPECT_EQ(InChild([] {  // it becomes smaller instead
+  // The arena is smaller instead.
+  EXPECT_EQ(InChild([] {
               const rlimit limit{size_t{64} << 20, size_t{64} << 20};
               setrlimit(RLIMIT_FSIZE, &limit);
               std::string why;

@@ -36,7 +36,7 @@ struct BufferPool::State {
     std::free(data);
   }
 
-  // False where there is no room to remember it.
+  // Keeps a block for later use.  Returns false if there is no memory to remember it.
   bool Keep(void* data, size_t capacity) noexcept {
     try {
       free[capacity].push_back(data);

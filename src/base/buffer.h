@@ -1,4 +1,4 @@
-// Runs of bytes with what keeps them alive, and the pool that blocks come from.
+// Ranges of bytes with their owners, and the pool that allocates blocks.
 
 #pragma once
 
@@ -10,7 +10,7 @@ namespace tkv {
 
 class Arena;
 
-// Read-only bytes.  A value type: copying shares the owner.
+// A read-only range of bytes.  A value type: copies share the owner.
 struct Bytes {
   const std::byte* data = nullptr;
   size_t size = 0;
@@ -19,15 +19,17 @@ struct Bytes {
   explicit operator bool() const noexcept { return data != nullptr; }
 };
 
-// A block that may be written.  Copying shares; `unique` says that nobody else can see it.
+// A writable range of bytes.  Copies share the memory; `unique` is true if there is no other copy.
 struct Block {
   std::byte* data = nullptr;
   size_t size = 0;
   std::shared_ptr<void> owner;
 
   explicit operator bool() const noexcept { return data != nullptr; }
-  // What others have read there happened before: letting a copy go is ordered after their letting
-  // go of theirs, which looking at the count alone is not.
+  // Returns true if no other copy exists.  Reads by former copies then happened before this call
+  // returns.
+  // The count alone gives no such order.  Destroying a copy of the owner does, because it
+  // synchronizes with the destruction of the others.
   bool unique() const noexcept {
     if (owner.use_count() != 1) return false;
     const std::shared_ptr<void> ordered = owner;
@@ -40,14 +42,14 @@ struct Block {
   }
 };
 
-// 64-byte aligned blocks.  Large ones are kept for the next caller when they are freed, because the
+// A pool of 64-byte aligned blocks.  Large freed blocks stay for the next caller, because the
 // first touch of fresh memory costs more than a copy.  Thread-safe; blocks may outlive the pool.
 class BufferPool {
  public:
   static constexpr size_t kCachedFrom = size_t{64}
                                         << 10;  // bytes of the smallest block that is kept
 
-  // With an arena large blocks come from there, as long as it has room.
+  // With an arena, large blocks are allocated there as long as it has room.
   explicit BufferPool(std::shared_ptr<Arena> arena, size_t cache_bytes_max = size_t{256} << 20);
   explicit BufferPool(size_t cache_bytes_max = size_t{256} << 20)
       : BufferPool(nullptr, cache_bytes_max) {}
@@ -56,7 +58,8 @@ class BufferPool {
   //   throws  kResourceExhausted  the system has no such memory
   Block Allocate(size_t bytes);
 
-  size_t bytes_in_use() const noexcept;  // of blocks that somebody holds
+  // The bytes of all blocks that are in use.
+  size_t bytes_in_use() const noexcept;
 
  private:
   struct State;

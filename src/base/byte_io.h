@@ -1,5 +1,5 @@
-// Little-endian bytes in and out.  The reader trusts nothing: each length is checked before it is
-// used, and what is missing is an Error.
+// A writer and a reader of little-endian bytes.  The reader trusts nothing: it checks each length
+// before use and throws an Error if bytes are missing.
 
 #pragma once
 
@@ -23,7 +23,7 @@ class ByteWriter {
     static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
   }
-  // Length (u32), then the bytes.
+  // Appends the length (u32) and the bytes.
   void Text(std::string_view text) {
     Number(static_cast<uint32_t>(text.size()));
     bytes_ += text;
@@ -54,7 +54,7 @@ class ByteReader {
     }
     return Take(size);
   }
-  // A count of items that follow, each of at least `item_bytes`.
+  // Reads the number of the items that follow, each of which has at least `item_bytes`.
   uint32_t Count(size_t item_bytes) {
     const auto count = Number<uint32_t>();
     if (count > bytes_.size() / item_bytes) {

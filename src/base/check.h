@@ -1,5 +1,5 @@
-// TKV_CHECK: for bugs of our own only.  What a user, peer, disk or network can cause throws an
-// Error with its own code.
+// TKV_CHECK: for bugs of this library only.  A fault that a user, a peer, a disk or a network can
+// cause throws an Error with its own code.
 
 #pragma once
 
@@ -12,8 +12,8 @@ namespace tkv {
 
 [[noreturn]] void CheckFailed(const char* expression, const char* file, unsigned line);
 
-// Counters of what is under way fall here: one that would fall below zero is a bug of ours, which
-// ends the session or the job and not the process.
+// Lowers a counter of things under way.  A counter that would fall below zero is a bug of this
+// library.  The Error ends the session or the job, not the process.
 template <typename T>
 void Drop(T* counter, std::type_identity_t<T> by = 1,
           std::source_location where = std::source_location::current()) {

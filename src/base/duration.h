@@ -1,4 +1,5 @@
-// Durations that users give.  They saturate: a moment plus a few of them never overflows.
+// Durations that users give.  They saturate, so that the present plus a few of them never
+// overflows.
 
 #pragma once
 
@@ -10,24 +11,24 @@
 
 namespace tkv {
 
-// A century: longer waits are cut to it, so that a deadline can be computed in nanoseconds.
+// A century.  Longer waits are cut to it, so that a deadline fits into nanoseconds.
 inline constexpr std::chrono::milliseconds kLongestWait{std::chrono::hours{24 * 365 * 100}};
 
-// At most a century, in nanoseconds.
+// Returns a duration in nanoseconds, at most a century.
 template <typename Duration>
 constexpr std::chrono::nanoseconds Saturated(Duration duration) {
   return duration >= kLongestWait ? std::chrono::nanoseconds(kLongestWait)
                                   : std::chrono::duration_cast<std::chrono::nanoseconds>(duration);
 }
 
-// When a wait of so long ends that begins now.
+// Returns the end of a wait that begins now.
 template <typename Duration>
 std::chrono::steady_clock::time_point DeadlineAfter(Duration longest) {
   return std::chrono::steady_clock::now() + Saturated(longest);
 }
 
-// Seconds as a user writes them; infinity is a century.
-//   throws  kInvalidArgument  negative, or no number; names the verb and the argument
+// Converts seconds as a user writes them; infinity becomes a century.
+//   throws  kInvalidArgument  negative, or no number; the message names the verb and the argument
 inline std::chrono::nanoseconds FromSeconds(double seconds, std::string_view verb,
                                             std::string_view argument) {
   if (std::isnan(seconds) || seconds < 0) {
@@ -37,7 +38,7 @@ inline std::chrono::nanoseconds FromSeconds(double seconds, std::string_view ver
   return Saturated(std::chrono::duration<double>(seconds));
 }
 
-// The same in whole milliseconds, rounded up.
+// Converts seconds as FromSeconds does, but to whole milliseconds, rounded up.
 inline std::chrono::milliseconds MillisecondsFromSeconds(double seconds, std::string_view verb,
                                                          std::string_view argument) {
   return std::chrono::ceil<std::chrono::milliseconds>(FromSeconds(seconds, verb, argument));

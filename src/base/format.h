@@ -1,5 +1,5 @@
-// Text made of parts.  The only place that names the formatting library, whose own code is compiled
-// once, in format.cc: compiled with each of its users it was half of the time that a build took.
+// Text formatting.  Only this header names the formatting library.  The library's code is compiled
+// once, in format.cc: compiled with each user, it took half of the time of a build.
 
 #pragma once
 
@@ -18,13 +18,13 @@ using FormatString = fmt::format_string<Args...>;
 
 std::string FormatValues(fmt::string_view text, fmt::format_args values);
 
-// Checked when it is compiled; the text is that of std::format.
+// Formats values as std::format does.  The format string is checked at compile time.
 template <typename... Args>
 std::string Format(FormatString<Args...> text, Args&&... args) {
   return FormatValues(text, fmt::make_format_args(args...));
 }
 
-// The values with `between` between them.
+// Returns the values as one text, separated by `between`.
 template <typename Range>
 std::string Join(const Range& values, const char* between) {
   std::string text;
@@ -36,13 +36,13 @@ std::string Join(const Range& values, const char* between) {
   return text;
 }
 
-// `throw Fail(Code::kNotFound, "pull '{}': no such key", key)`.
+// Makes an error to throw: `throw Fail(Code::kNotFound, "pull '{}': no such key", key)`.
 template <typename... Args>
 Error Fail(Code code, FormatString<Args...> text, Args&&... args) {
   return {code, FormatValues(text, fmt::make_format_args(args...))};
 }
 
-// Errors of f begin with name(), a text; an empty one changes nothing.
+// Runs f and begins the message of its Error with name(), a text.  An empty text changes nothing.
 template <typename Name, typename F>
 std::invoke_result_t<F&> NamedBy(Name name, F f) {
   try {

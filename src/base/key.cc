@@ -11,7 +11,8 @@ std::string KeyView::ToString() const {
   if (!is_string) return Format("{}", number);
   if (text.size() <= kKeyTextBytesMax) return Format("'{}'", text);
   size_t end = kShownBytes;
-  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // a character is whole
+  // The shown part ends between two UTF-8 characters.
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
   return Format("'{}...'", text.substr(0, end));
 }
 

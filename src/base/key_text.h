@@ -1,4 +1,4 @@
-// The rule for texts that are keys: one that every language, file and tool can hold.
+// The rule for texts that are keys: every language, file format and tool can hold such a text.
 
 #pragma once
 
@@ -6,7 +6,8 @@
 
 namespace tkv {
 
-// Returns why a text can be no key, to follow its name in a message; null if it can be one.
+// Returns the reason why a text cannot be a key, worded to follow its name in a message; null if it
+// can be one.
 // A key is UTF-8 without the character zero, of at most kKeyTextBytesMax bytes.
 const char* WhyNoKey(std::string_view text);
 

@@ -5,7 +5,7 @@
 namespace tkv {
 namespace {
 
-// The length of the UTF-8 sequence that the text begins with; 0 where it begins with none.
+// Returns the length of the UTF-8 sequence at the beginning of a text; 0 if there is none.
 size_t Utf8Length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -18,7 +18,7 @@ size_t Utf8Length(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
-  // Too long a form of a smaller code point, a surrogate, or beyond the last one.
+  // Overlong forms, surrogates, and code points above U+10FFFF are no UTF-8.
   if (first == 0xE0 && byte(1) < 0xA0) return 0;
   if (first == 0xED && byte(1) > 0x9F) return 0;
   if (first == 0xF0 && byte(1) < 0x90) return 0;
@@ -26,7 +26,7 @@ size_t Utf8Length(std::string_view text) {
   return length;
 }
 
-// The controls above ASCII, which some terminals obey: U+0080 to U+009F.
+// Returns true for the control characters above ASCII, U+0080 to U+009F, which some terminals obey.
 bool IsHighControl(std::string_view text) {
   return static_cast<unsigned char>(text[0]) == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;
 }

@@ -1,5 +1,4 @@
-// Events as lines of fields, `key=value` with blanks between them (logfmt): read by people, and
-// taken apart by tools.
+// Events as lines of `key=value` fields (logfmt), for people and for tools.
 
 #pragma once
 
@@ -12,16 +11,17 @@ namespace tkv {
 
 bool IsUtf8(std::string_view text);
 
-// Text without control characters but \n and \t, and without bytes that are no UTF-8: those become \xNN.
-// What comes from users and peers cannot command a terminal.
+// Returns the text with control characters other than \n and \t, and bytes that are not UTF-8,
+// replaced by \xNN.  Text from users and peers can then send no commands to a terminal.
 std::string Printable(std::string_view text);
-// The same in one line: \n and \t stand there as they do here.
+// Returns the printable text in one line: \n and \t become a backslash and a letter.
 std::string Escaped(std::string_view text);
 
-// A value of a field: as it is, or in quotes where it is empty or has blanks, quotes or `=`.
+// Returns a text as a field's value: in quotes if it is empty or has blanks, quotes, backslashes or
+// `=`.
 std::string FieldValue(std::string_view text);
 
-// The fields of one event, in the order in which they are added.
+// The fields of one event, in the order in which they were added.
 class Fields {
  public:
   template <typename T>
@@ -38,7 +38,7 @@ class Fields {
   std::string text_;
 };
 
-// `event=NAME` and its fields.
+// Returns fields that begin with `event=NAME`.
 inline Fields EventFields(std::string_view name) { return Fields().Add("event", name); }
 
 }  // namespace tkv

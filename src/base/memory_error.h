@@ -1,4 +1,4 @@
-// Errors of memory, with what the memory was for.
+// Errors for lack of memory that say what the memory was for.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tkv {
 
-// Errors of memory in f begin with what was to be done.
+// Runs f.  If memory is lacking, the error begins with the operation.
 //   what  a verb, or a verb and a key
 template <typename F>
 auto NamedWhereMemoryEnds(std::string_view what, F f) {
@@ -25,7 +25,8 @@ auto NamedWhereMemoryEnds(std::string_view what, F f) {
   }
 }
 
-// What is being caught, as an error; of memory it says what the memory was for.
+// Returns the exception that is being handled as an Error.  If memory was lacking, the message says
+// for what.
 inline Error ErrorNow(std::string_view what) {
   try {
     throw;

@@ -1,5 +1,5 @@
-// Rows are on disk and on the wire in the order of their mixes, and in the buckets of these: every version
-// must compute the same.
+// The disk and the wire hold rows in the order of their mixes, and in buckets of them: every
+// version must compute the same mixes.
 
 #include "base/mix.h"
 

@@ -7,7 +7,7 @@
 namespace tkv {
 namespace {
 
-// The optimal string alignment distance; both words are short names.
+// Returns the optimal string alignment distance.  Both words are short names.
 size_t Edits(std::string_view a, std::string_view b) {
   std::vector<size_t> before, last, row;
   for (size_t j = 0; j <= b.size(); ++j) row.push_back(j);
@@ -28,7 +28,8 @@ size_t Edits(std::string_view a, std::string_view b) {
 
 std::string_view Nearest(std::string_view word, std::span<const std::string_view> names) {
   constexpr size_t kWordMax = 64;
-  constexpr size_t kPartMin = 4;  // letters that say what is meant
+  // Shorter parts say too little about the intended name.
+  constexpr size_t kPartMin = 4;
   if (word.size() > kWordMax) return {};
   std::string_view nearest;
   size_t least = std::max<size_t>(1, word.size() / 3) + 1;

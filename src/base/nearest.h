@@ -1,4 +1,4 @@
-// What somebody may have meant who has misspelt a name.
+// Suggestions for misspelt names.
 
 #pragma once
 
@@ -7,9 +7,10 @@
 
 namespace tkv {
 
-// The one of the names that is fewest edits (insert, delete, replace, swap neighbours) away from
-// `word`, at most a third of its length; where none is, the shortest that has the word in it; "" where
-// there is none.
+// Returns the name that the user of a misspelt `word` may have meant, or "".
+// Prefers the name with the fewest edits (insert, delete, replace, swap neighbours): at most a
+// third of the word's length, or one.  If there is none and the word has at least 4 letters,
+// returns the shortest name that contains it.
 std::string_view Nearest(std::string_view word, std::span<const std::string_view> names);
 
 }  // namespace tkv

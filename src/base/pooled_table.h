@@ -1,4 +1,5 @@
-// A table of things that come and go: what one leaves behind, memory and all, the next one takes.
+// A table for entries that are added and erased often: an erased entry leaves its slot to the next
+// one.
 
 #pragma once
 
@@ -11,17 +12,18 @@
 
 namespace tkv {
 
-// Found by a number of the user's.  An entry stays where it is until it is erased.
+// A map from numbers that the user chooses to entries.  An entry keeps its address until it is
+// erased.
 template <typename T>
 class PooledTable {
  public:
-  // Null where there is none.
+  // Returns the entry, or null if there is none.
   T* Find(uint64_t id) { return const_cast<T*>(std::as_const(*this).Find(id)); }
   const T* Find(uint64_t id) const {
     const auto found = indices_.find(id);
     return found == indices_.end() ? nullptr : &entries_[found->second];
   }
-  // A fresh one, under a number that is not in use.
+  // Returns a fresh entry under a number that is not in use.
   T& Add(uint64_t id) {
     size_t index = entries_.size();
     if (free_.empty()) {
@@ -42,7 +44,7 @@ class PooledTable {
   }
   size_t size() const { return indices_.size(); }
   bool empty() const { return indices_.empty(); }
-  // Calls f(id, entry) for each, in no order; f may not add or erase.
+  // Calls f(id, entry) for each entry, in no order; f may not add or erase.
   template <typename F>
   void ForEach(F f) const {
     for (const auto& [id, index] : indices_) f(id, entries_[index]);

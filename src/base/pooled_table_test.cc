@@ -17,7 +17,7 @@ TEST(PooledTable, FindsWhatWasAddedUntilItIsErased) {
   ASSERT_NE(table.Find(7), nullptr);
   EXPECT_EQ(*table.Find(7), "seven");
   table.Erase(7);
-  table.Erase(7);  // nothing is there
+  table.Erase(7);
   EXPECT_EQ(table.Find(7), nullptr);
   EXPECT_TRUE(table.empty());
 }

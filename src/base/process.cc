@@ -29,9 +29,11 @@ int AffinityCores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
-constexpr size_t kControlBytesMax = 64 << 10;  // of a file of the kernel's
+// The most that is read of one of the kernel's control files.
+constexpr size_t kControlBytesMax = 64 << 10;
 
-// "max 100000" or "150000 100000"; the quota of a version 1 hierarchy is -1 where there is none.
+// Reads "max 100000" or "150000 100000"; 0 without a quota.  In version 1 the quota is -1 if there
+// is none.
 double ReadQuotaV2(const std::string& file) {
   std::istringstream in(StartOf(file, kControlBytesMax));
   std::string quota;
@@ -48,7 +50,7 @@ double ReadQuotaV1(const std::string& folder) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-// Whether `name` stands in a list with commas.
+// Returns true if the comma-separated list has `name`.
 bool Names(const std::string& list, const std::string& name) {
   std::istringstream words(list);
   for (std::string word; std::getline(words, word, ',');) {
@@ -82,8 +84,7 @@ double CgroupCpuQuota(const std::string& root, const std::string& proc_self_cgro
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const bool version2 = controllers.empty();
     if (!version2 && !Names(controllers, "cpu")) continue;
-    // A quota may stand at any level above; inside a container the path may not exist, its root
-    // does.
+    // Any ancestor may have a quota.  Inside of a container the path may not exist; its root does.
     for (std::string path = line.substr(second + 1);; path = path.substr(0, path.rfind('/'))) {
       quota = Tighter(quota, version2 ? ReadQuotaV2(Format("{}{}/cpu.max", root, path))
                                       : ReadQuotaV1(Format("{}/cpu{}", root, path)));

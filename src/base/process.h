@@ -1,4 +1,4 @@
-// What this process may use and whether it is the one that a resource was made in.
+// The resources that this process may use, and a test whether it has been forked.
 
 #pragma once
 
@@ -8,32 +8,36 @@
 
 namespace tkv {
 
-// Counts forks: grows by one in each child of fork().  A resource with threads or locks keeps the
-// number of its birth and refuses work under another one.
+// Returns the number of forks that led to this process: each fork() raises it by one in the child.
+// A resource with threads or locks remembers the number at its creation, and refuses to work under
+// another number.
 unsigned ForkGeneration() noexcept;
 
-// How often a wait looks whether its user has been interrupted.
+// The interval at which a wait checks whether its user has interrupted it.
 inline constexpr std::chrono::milliseconds kInterruptEvery{50};
 
-// Cores that this process may keep busy: its CPU affinity, cut to the CPU quota of its control
-// group (version 1 or 2), at least 1.
+// Returns the number of cores that this process may keep busy: its CPU affinity, cut to the CPU
+// quota of its control group (version 1 or 2), at least 1.
 int UsableCores();
 
-// Whether no more threads of the whole machine want to run than this process may keep busy, the
-// calling one among them, as of the last few milliseconds: then it harms nobody to spin briefly
-// instead of sleeping.  False where the system does not tell.
+// Returns true if a thread may spin briefly instead of sleeping without taking a core from another
+// thread.
+// The condition: the machine has at most as many runnable threads, including this one, as this
+// process may use cores.  The answer is a few milliseconds old at most.  Returns false with one
+// core, or if the system does not report the number of runnable threads.
 bool HasIdleCore() noexcept;
 
-// The CPU quota, in cores, that the cgroup file system below `root` gives this process; 0 where
+// Returns the CPU quota of this process, in cores, from the cgroup file system below `root`; 0 if
 // there is none.
 //   source  Linux admin guide, cgroup-v2 `cpu.max`, cgroup-v1 `cpu.cfs_quota_us`
 double CgroupCpuQuota(const std::string& root, const std::string& proc_self_cgroup);
 
-// The first bytes of a file, at most so many; none where it cannot be read.  A process that another
-// thread starts meanwhile does not inherit the open file, as it does one of a std::ifstream.
+// Returns the beginning of a file, at most `bytes_max` bytes; nothing if the file cannot be read.
+// The descriptor is closed on exec, unlike that of a std::ifstream: a process that another thread
+// starts meanwhile does not inherit it.
 std::string StartOf(const std::string& path, size_t bytes_max);
 
-// Bytes of the last-level cache as the system reports it; 32 MiB where it reports none.
+// Returns the size of the last-level cache as the system reports it; 32 MiB if it reports none.
 size_t LastLevelCacheBytes();
 
 }  // namespace tkv

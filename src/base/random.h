@@ -6,7 +6,8 @@
 
 namespace tkv {
 
-// source  SplitMix64, Steele, Lea and Flood 2014
+// A generator of random numbers.
+//   source  SplitMix64, Steele, Lea and Flood 2014
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -15,7 +16,7 @@ class Random {
     state_ += 0x9E3779B97F4A7C15u;
     return Mix(state_);
   }
-  // Uniform in [low, high].
+  // Returns a number from low to high, both included, each about equally likely.
   int64_t Between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(Next() % static_cast<uint64_t>(high - low + 1));
   }

@@ -1,4 +1,4 @@
-// Starts threads; the error names the work for which the system has no thread.
+// Starts threads.  If the system has no thread left, the error names the work.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// The one loop in which a thread of the user's waits.
+// The loop in which every thread of the user waits.
 
 #pragma once
 
@@ -13,10 +13,11 @@
 
 namespace tkv {
 
-// Waits until the condition holds or the deadline has passed; false in the latter case.  The
-// condition and `rest(longest)`, which waits for a change for at most so long, run with the lock.
-// About every 50 ms the interrupt, where there is one, is called without the lock: what it throws
-// ends the wait, with the lock held again.  `lock` may be null where nothing is to be locked.
+// Waits until the condition holds.  Returns false if the deadline passes first.
+// The condition and `rest(longest)` run with the lock; `rest` waits for a change, at most that
+// long.  The interrupt, if there is one, is called without the lock about every 50 ms.  An
+// exception from it ends the wait, with the lock held again.  `lock` may be null if there is
+// nothing to lock.
 template <typename Condition, typename Rest>
 bool WaitUntil(std::unique_lock<std::mutex>* lock, std::chrono::steady_clock::time_point deadline,
                const std::function<void()>& interrupt, Condition condition, Rest rest) {
@@ -40,7 +41,7 @@ bool WaitUntil(std::unique_lock<std::mutex>* lock, std::chrono::steady_clock::ti
   return true;
 }
 
-// The same for a condition whose changes are notified.
+// Waits in the same way for a condition whose changes are notified.
 template <typename Condition>
 bool WaitUntil(std::unique_lock<std::mutex>* lock, std::condition_variable* changed,
                std::chrono::steady_clock::time_point deadline,

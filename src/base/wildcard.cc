@@ -8,8 +8,8 @@
 namespace tkv {
 namespace {
 
-// Takes the first character off a text that is not empty.  A byte that belongs to no character is beyond
-// those of Unicode.
+// Removes the first character from a text that is not empty, and returns it.  A byte that belongs
+// to no character gets a number above those of Unicode.
 uint32_t TakeCharacter(std::string_view* text) {
   const auto byte_at = [&](size_t i) { return static_cast<uint8_t>((*text)[i]); };
   const uint8_t first = byte_at(0);
@@ -29,7 +29,8 @@ uint32_t TakeCharacter(std::string_view* text) {
 struct Set {
   std::string_view characters;
   bool is_negated = false;
-  size_t length = 0;  // in the pattern, with the brackets
+  // The length in the pattern, including the brackets.
+  size_t length = 0;
 
   bool Has(uint32_t character) const {
     std::string_view rest = characters;
@@ -46,20 +47,21 @@ struct Set {
   }
 };
 
-// Returns nothing if the pattern, which begins with `[`, has no set in front.
+// Returns the set at the beginning of a pattern that begins with `[`, or nothing if there is none.
 std::optional<Set> SetOf(std::string_view pattern) {
   Set set;
   set.is_negated = pattern.substr(1).starts_with('!');
   const size_t begin = set.is_negated ? 2 : 1;
-  const size_t end = pattern.find(']', begin + 1);  // the first character is no end
+  // A `]` in the first place is a member of the set.
+  const size_t end = pattern.find(']', begin + 1);
   if (end == std::string_view::npos) return std::nullopt;
   set.characters = pattern.substr(begin, end - begin);
   set.length = end + 1;
   return set;
 }
 
-// Takes one character off the text, and the part for it off the pattern, which does not begin with `*`.
-// Neither is empty.
+// Removes one character from the text, and the part that stands for it from the pattern.  Neither
+// is empty, and the pattern does not begin with `*`.
 //   returns  true if they match
 bool TakeOne(std::string_view* pattern, std::string_view* text) {
   const uint32_t character = TakeCharacter(text);
@@ -76,7 +78,7 @@ bool TakeOne(std::string_view* pattern, std::string_view* text) {
 }  // namespace
 
 bool MatchesWildcard(std::string_view pattern, std::string_view text) {
-  // The pattern behind its last `*`, and the text behind the characters that this star stands for.
+  // The pattern after its last `*`, and the text after the characters that this star matches.
   std::optional<std::string_view> behind_star;
   std::string_view text_behind_star;
   while (!text.empty() || !pattern.empty()) {
@@ -88,7 +90,8 @@ bool MatchesWildcard(std::string_view pattern, std::string_view text) {
     }
     if (!text.empty() && !pattern.empty() && TakeOne(&pattern, &text)) continue;
     if (!behind_star || text_behind_star.empty()) return false;
-    TakeCharacter(&text_behind_star);  // the star stands for one more
+    // Let the star match one more character.
+    TakeCharacter(&text_behind_star);
     pattern = *behind_star;
     text = text_behind_star;
   }

@@ -33,7 +33,7 @@ TEST(MatchesWildcard, DoesWhatItsCommentSays) {
       {"???", "\xe2\x82\xac\xf0\x9f\x98\x80x", true},
       {"?", "\xff", true},
       {"\xff", "\xff", true},
-      {"??", "\xc3z", true},  // bytes that are no character
+      {"??", "\xc3z", true},  // bytes that are not UTF-8
       {"?", ".hidden", false},
       {"*", ".hidden", true},
       {"layer[0-3]", "layer2", true},

@@ -1,4 +1,4 @@
-// Writes that end with an error and not with the process.
+// Makes failed writes return an error instead of killing the process.
 
 #pragma once
 
@@ -8,10 +8,11 @@
 
 namespace tkv {
 
-// While one lives, what this thread writes sends the process no SIGPIPE, where write() has no
-// MSG_NOSIGNAL, and no SIGXFSZ, where a file is at the limit of its size: errno says EPIPE or EFBIG.
-// The kernel sends these to the thread that writes: they are blocked there, and taken before they are
-// let through again, unless one was pending before, which is somebody else's.
+// A guard: while it lives, writes of this thread raise neither SIGPIPE nor SIGXFSZ.  errno is EPIPE
+// or EFBIG instead.  For use with write(), which has no MSG_NOSIGNAL, and files at their size limit.
+// The kernel sends both signals to the thread that writes.  The object blocks them in this thread,
+// and consumes them before it unblocks them.  A signal that was pending before is left alone: it
+// belongs to other code.
 class WithoutWriteSignals {
  public:
   WithoutWriteSignals() noexcept {
