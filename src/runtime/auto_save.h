@@ -1,4 +1,4 @@
-// When a store saves a snapshot by itself.
+// The schedule by which a store saves snapshots automatically.
 
 #pragma once
 
@@ -19,23 +19,26 @@ class DistStore;
 
 class AutoSave {
  public:
-  // Whether this says how often.
+  // Returns true if the text is an interval: a number of rounds or of seconds.
   static bool IsInterval(std::string_view every);
 
-  // `every`: "100" rounds or "30s"; both texts empty: never.
+  // Makes a schedule.  `every` is "100" (rounds) or "30s"; with both texts empty nothing is ever
+  // due.
   //   throws  kInvalidArgument  another text, or one without the other
   AutoSave(std::string folder, const std::string& every, Time now);
 
   const std::string& folder() const { return folder_; }
-  // Whether it is time, after so many rounds of this store.
+  // Returns true if a save is due after so many rounds of this store.
   bool IsDue(uint64_t rounds, Time now) const {
     return (rounds_ > 0 && rounds >= last_rounds_ + rounds_) || (span_ > 0 && now >= last_ + span_);
   }
-  // This worker goes on behind so many rounds; the last save is taken to be the newest that was due.
+  // Continues after `rounds` rounds of an earlier incarnation.  Assumes that the newest save that
+  // was due then exists.
   void GoesOn(uint64_t rounds) {
     if (rounds_ > 0) last_rounds_ = std::max(last_rounds_, rounds - rounds % rounds_);
   }
-  // The key with the most rounds has gone, and these are the most now.
+  // Lowers the round of the last save after the key with the most rounds was removed.  `rounds` is
+  // the most that is left.
   void GoesBack(uint64_t rounds) {
     if (rounds_ > 0) last_rounds_ = std::min(last_rounds_, rounds - rounds % rounds_);
   }
@@ -46,22 +49,24 @@ class AutoSave {
 
  private:
   std::string folder_;
-  uint64_t rounds_ = 0;  // between two; 0: time counts
+  // Rounds between two saves; 0: the schedule counts time.
+  uint64_t rounds_ = 0;
   Time span_ = 0;
   uint64_t last_rounds_ = 0;
   Time last_;
 };
 
-// The stores of one worker that save into one folder by themselves.  Each snapshot there has all of
-// them as the step before has left them.
+// The stores of one worker that save automatically into the same folder.  Each snapshot has all of
+// them, as they are between two steps.
 struct SavingStores {
   SavingStores(std::string folder, std::string how_often, Time now)
       : every(std::move(how_often)), when(std::move(folder), every, now) {}
 
   const std::string every;
-  // This worker has pushed no key of these stores in more rounds.
+  // The most rounds in which this worker has pushed a key of these stores.
   std::atomic<uint64_t> most_rounds = 0;
-  std::atomic<bool> is_stale = false;  // a key or store has gone that may have had the most rounds
+  // A key or store was removed that may have had the most rounds.
+  std::atomic<bool> is_stale = false;
 
   void Raise(uint64_t rounds) {
     uint64_t most = most_rounds;
@@ -69,18 +74,22 @@ struct SavingStores {
     }
   }
 
-  // Returns true if no store is open that saves here.
+  // Returns true if no open store saves into this folder.
   bool IsUnused() {
     std::lock_guard lock(mutex);
     return stores.empty();
   }
 
-  std::mutex mutex;  // of what follows; taken before that of a store
+  // Guards the members below.  Taken before the mutex of a store.
+  std::mutex mutex;
   AutoSave when;
-  std::map<uint32_t, DistStore*> stores;  // those that are open, by their numbers
-  bool is_writer = false;                 // this worker saves at its end what no snapshot has
-  bool has_looked = false;                // for keys that a save lacks
-  bool has_assigned = false;  // values have been replaced since the last save, which no count tells
+  std::map<uint32_t, DistStore*> stores;  // the open ones, by number
+  // On close, this worker saves all that no snapshot has.
+  bool is_writer = false;
+  // The check for keys that a save lacks has been made.
+  bool has_looked = false;
+  // Values were replaced since the last save.  No counter of rounds shows that.
+  bool has_assigned = false;
 };
 
 }  // namespace tkv

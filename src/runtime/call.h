@@ -1,4 +1,4 @@
-// Calls of a distributed store that are under way: what users hold as tickets.
+// Calls of a distributed store that are under way.  A user's ticket is a pointer to one.
 
 #pragma once
 
@@ -25,15 +25,17 @@ namespace tkv {
 
 struct KeyRecord;
 
-// One call: the operations that it has started, and what is to be done when they are.  Guarded by
-// its own mutex; a ticket is a pointer to it.  A child of fork() has it as it was at the fork and
-// never locks it: the store's threads are the parent's, and one of them may have held the lock.
+// A call: its operations, and the work to do when they have ended.
+// Guarded by its own mutex.  A child of fork() has a copy from the moment of the fork and never
+// locks it.  The threads of the store belong to the parent, and one of them may have held the lock.
 class Call final : public PendingCall, public std::enable_shared_from_this<Call> {
  public:
-  // Does the store's work until the condition holds, at most so long; false where it cannot.
+  // A function that does the store's work until the condition holds, for a limited time.  Returns
+  // false if it cannot help.
   using Help = std::function<bool(const std::function<bool()>& done, std::chrono::nanoseconds)>;
 
-  // Tickets and busy arrays may outlive the store, so what helps has to bear its being gone.
+  // Makes a call.  Tickets and busy arrays may outlive the store, so `help` must work after its
+  // end.
   Call(std::string verb, Help help, std::function<void()> interrupt)
       : verb_(std::move(verb)), help_(std::move(help)), interrupt_(std::move(interrupt)) {}
 
@@ -41,14 +43,15 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     const auto lock = Lock();
     return done_;
   }
-  // Its error is told once: here, or by the store if nobody asks here.
+  // Waits until the call has ended, and throws its error.  Each error is reported once: here, or by
+  // the store if nobody waits here.
   void Wait(std::chrono::nanoseconds patience) override {
     WaitDone(patience);
     const auto lock = Lock();
     is_looked_at_ = true;
     if (error_) throw Error(*error_);
   }
-  // Until the call has ended, well or not; its error stays untold.
+  // Waits until the call has ended, with or without an error.  The error remains to be reported.
   void WaitDone(std::chrono::nanoseconds patience) {
     WaitFor(patience, [this] { return done_; });
   }
@@ -77,11 +80,11 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     const auto lock = Lock();
     return error_;
   }
-  // Until every push of it is accepted, so that its sources are free.
+  // Waits until servers have accepted all pushes of the call, so that its sources are free.
   void WaitAccepted(std::chrono::nanoseconds patience) {
     WaitFor(patience, [this] { return done_ || unaccepted_ == 0; });
   }
-  // Whether it has ended with a push that no server holds.
+  // Returns true if the call has ended with a push that no server has.
   bool has_lost_push() const {
     const auto lock = Lock();
     return has_lost_push_;
@@ -91,7 +94,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     return done_ || unaccepted_ == 0;
   }
 
-  // ---- the store's side, under the lock of its node
+  // ---- for the store, under the lock of its node
   void Expect(size_t operations, size_t pushes) {
     std::lock_guard lock(mutex_);
     left_ = operations;
@@ -102,7 +105,8 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     --unaccepted_;
     changed_.notify_all();
   }
-  //   before_done  runs where that was the last one, before anybody learns that the call is done
+  // Ends one operation.
+  //   before_done  runs after the last operation, before the call is reported done
   void End(bool was_unaccepted, const Outcome& outcome,
            const std::function<void()>& before_done = {}) {
     std::unique_lock lock(mutex_);
@@ -114,7 +118,8 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     if (--left_ > 0) return;
     const bool good = !error_;
     lock.unlock();
-    // What it holds goes before anybody learns that the call is done: outputs on GPUs are free then.
+    // Destroys the completion function before the call is reported done, so that GPU outputs are
+    // already released.
     if (auto finishing = std::exchange(finish, nullptr); finishing && good) {
       try {
         finishing();
@@ -132,7 +137,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     lock.unlock();
     CompleteAfterGpus(shared_from_this());
   }
-  // All of it has ended.
+  // Reports the call done and runs the functions that wait for its end.
   void Complete(const std::optional<Error>& error = {}) {
     std::unique_lock lock(mutex_);
     if (error && !error_) error_ = error;
@@ -142,7 +147,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     lock.unlock();
     for (const auto& ended : on_end) ended();
   }
-  // The round of the outcome of its last operation.
+  // Returns the round of the last operation that ended.
   uint64_t round() const {
     std::lock_guard lock(mutex_);
     return round_;
@@ -158,19 +163,24 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
 
   const std::string& verb() const { return verb_; }
 
-  uint32_t store = 0;       // its number
-  bool is_counted = false;  // its end; guarded by its store's mutex
+  uint32_t store = 0;  // the store's number
+  // The end has been counted.  Guarded by the store's mutex.
+  bool is_counted = false;
   std::vector<OpId> ops;
   std::vector<std::shared_ptr<const KeyRecord>> keys;
-  std::vector<Bytes> sources, targets;  // memory that its operations read, and that they write
-  std::function<void()> finish;         // when all operations have succeeded
-  std::vector<AwaitedWork> awaited;     // by `finish`, which has begun it: it ends by itself
-  std::function<void(const Outcome&)> on_outcome;  // of each that has succeeded; with the lock
-  std::function<void(const std::shared_ptr<Call>&)> give_up;  // as its store does it
+  // Memory that the operations read, and memory that they write.
+  std::vector<Bytes> sources, targets;
+  std::function<void()> finish;  // runs when all operations have succeeded
+  // Work that `finish` has begun on GPUs and that ends by itself.
+  std::vector<AwaitedWork> awaited;
+  // Runs for each operation that has succeeded, with the lock.
+  std::function<void(const Outcome&)> on_outcome;
+  // Cancels the call by its store.
+  std::function<void(const std::shared_ptr<Call>&)> give_up;
 
  private:
   bool is_of_this_process() const noexcept { return birth_ == ForkGeneration(); }
-  // Of a child of fork(): no lock.
+  // Locks the mutex; in a child of fork() it does not lock.
   std::unique_lock<std::mutex> Lock() const {
     return is_of_this_process() ? std::unique_lock(mutex_) : std::unique_lock<std::mutex>();
   }
@@ -190,7 +200,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
       std::lock_guard guard(mutex_);
       return condition();
     };
-    // While a caller waits it does the node's work itself, unless another caller is at that.
+    // A waiting caller does the node's work itself, unless another caller is doing it.
     const auto rest = [&](std::chrono::nanoseconds longest) {
       lock.unlock();
       const bool has_helped = help_(locked_condition, longest);
@@ -214,7 +224,8 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   size_t unaccepted_ = 0;
   bool has_lost_push_ = false;
   bool done_ = false;
-  bool is_completing_ = false;  // its operations have ended, and it awaits GPUs
+  // The operations have ended, and GPU work is awaited.
+  bool is_completing_ = false;
   bool is_looked_at_ = false;
   std::optional<Error> error_;
   std::vector<std::function<void()>> on_end_;
@@ -222,7 +233,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
 
 using CallPtr = std::shared_ptr<Call>;
 
-// What a call is to the arrays that it writes: done when the call is.
+// A call as its outputs see it: pending until the call is done.
 class WrittenPart final : public Pending {
  public:
   explicit WrittenPart(CallPtr call) : call_(std::move(call)) {}
@@ -233,7 +244,7 @@ class WrittenPart final : public Pending {
   const CallPtr call_;
 };
 
-// What a call is to its sources: done when they are free.
+// A call as its sources see it: pending until servers have accepted its pushes.
 class AcceptedPart final : public Pending {
  public:
   explicit AcceptedPart(CallPtr call) : call_(std::move(call)) {}

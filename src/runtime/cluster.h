@@ -19,12 +19,15 @@ struct ClusterOptions {
   int servers = 1;
   Epoch::Policy policy = Epoch::Policy::kFail;
   std::function<void(int level, const std::string& text)> log;
-  std::string rows_dir = {};                // for rows of keys whose memory is bounded
-  std::chrono::milliseconds silence{5000};  // after which a member counts as dead
+  // The folder for rows of tables whose memory is bounded.
+  std::string rows_dir = {};
+  // The silence after which a member counts as dead.
+  std::chrono::milliseconds silence{5000};
 };
 
 class Cluster final {
  public:
+  // Starts the head and the servers.
   //   throws  kInvalidArgument  fewer than one worker or server
   explicit Cluster(const ClusterOptions& options);
   ~Cluster();
@@ -32,9 +35,9 @@ class Cluster final {
   InprocNetwork* network() { return &network_; }
   static std::string AddressOf(const Peer& peer);
   static constexpr const char* kJob = "inproc";
-  // Ends a server, as if its process had died.
+  // Ends a server as if its process had died.
   void KillServer(size_t index);
-  // Ends the head: data goes on, nobody joins any more.
+  // Ends the head.  Pushes and pulls continue, but no process can join any more.
   void KillHead() { head_.reset(); }
 
  private:
@@ -44,17 +47,17 @@ class Cluster final {
   std::unique_ptr<NodeThread> head_;
 };
 
-// A worker of the cluster, which it keeps alive.
+// Returns a new worker of the cluster, which keeps the cluster alive.
 //   blocks, throws  as Worker
 std::shared_ptr<class Worker> WorkerOf(const std::shared_ptr<Cluster>& cluster, Rank rank,
                                        const std::string& type, const StoreOptions& options);
 
-// An observer of the cluster, which it keeps alive.
+// Returns a new observer of the cluster, which keeps the cluster alive.
 //   blocks, throws  as Worker
 std::shared_ptr<class Worker> ObserverOf(const std::shared_ptr<Cluster>& cluster,
                                          const StoreOptions& options);
 
-// Empty: fail.
+// Returns the policy of a name; that of an empty one is `fail`.
 //   throws  kInvalidArgument  neither fail, continue nor wait
 Epoch::Policy PolicyFromName(const std::string& name);
 const char* NameOf(Epoch::Policy policy);

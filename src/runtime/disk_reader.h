@@ -1,4 +1,4 @@
-// A thread that reads a disk, so that nobody who is waited for has to.
+// A thread that reads from a disk, so that no thread of a server blocks on it.
 
 #pragma once
 
@@ -13,12 +13,15 @@
 
 namespace tkv {
 
-// Reads for the system's page cache: whoever reads the same next finds it there.
+// Reads blocks into the system's page cache, so that the next read of them is fast.
 class DiskReader {
  public:
-  //   done  called on the reader's thread with the ticket of what has been read; does not throw
+  // Starts the thread.
+  //   done  called on the reader's thread with the ticket of a reading that has ended; does not
+  //         throw
   explicit DiskReader(std::function<void(uint64_t ticket)> done);
-  ~DiskReader();  // what is being read is read to its end, the rest is forgotten
+  // Finishes the reading under way and forgets the others.
+  ~DiskReader();
   DiskReader(const DiskReader&) = delete;
   DiskReader& operator=(const DiskReader&) = delete;
 

@@ -31,28 +31,33 @@ namespace tkv {
 class GpuLandings;
 class GpuSums;
 
-// What all ranks know of a key.
+// A key as this store knows it.
 struct KeyRecord {
   Key key;
   std::string name;  // canonical
   KVStore::KeyInfo info;
   KeyMeta::Mode mode = KeyMeta::Mode::kSync;
-  size_t value_bytes = 0;  // by rows of one row
-  // Guarded by the store's mutex.
+  // The bytes of the value; for a table, of one row.
+  size_t value_bytes = 0;
+  // Guarded by the store's mutex, as are `told` and `pushes`.
   mutable UserBytes bytes = {};
-  mutable uint64_t told = 0;  // the number of the optimizer whose hyperparameters a push has sent
+  // The number of the optimizer whose hyperparameters this worker has sent with a push; 0: none.
+  mutable uint64_t told = 0;
   mutable uint64_t pushes = 0;
-  mutable uint64_t former_rounds = 0;  // of earlier lives of this worker
-  mutable PushStep former_step = {};   // the last one of these
+  // The rounds of earlier incarnations of this worker.
+  mutable uint64_t former_rounds = 0;
+  mutable PushStep former_step = {};  // the last step of these
   uint64_t rounds() const { return former_rounds + pushes; }
-  mutable std::shared_ptr<codec::Residual> residual = {};  // once a push of it has been compressed
-  mutable std::shared_ptr<const KeyMeta> meta = {};        // as rank 0 has made it
-  mutable uint64_t pulled = 0;                // of an observer: the round of its last pull; atomic
-  std::shared_ptr<const Optimizer> own = {};  // of this key alone; null: the store's
+  mutable std::shared_ptr<codec::Residual> residual = {};  // after its first compressed push
+  mutable std::shared_ptr<const KeyMeta> meta = {};        // the definition that the servers have
+  // For an observer, the round of the last pull.  Atomic.
+  mutable uint64_t pulled = 0;
+  // The optimizer of this key alone; null: that of the store.
+  std::shared_ptr<const Optimizer> own = {};
   mutable CompiledUpdates own_code = {};
 };
 
-// Of a key by rows: so many at most are pushed or pulled as one array.
+// Returns how many rows of a table a push or a pull may have as one array.
 inline uint64_t WholeRowsMax(const KeyRecord& record) {
   constexpr uint64_t kBytesMax = uint64_t{1} << 32;
   return std::min(kBytesMax / std::max<size_t>(record.value_bytes, 1), uint64_t{1} << 31);
@@ -60,7 +65,7 @@ inline uint64_t WholeRowsMax(const KeyRecord& record) {
 
 using RecordPtr = std::shared_ptr<const KeyRecord>;
 
-// The memory of a packed array.
+// Returns the memory of a packed array.
 inline Bytes MemoryOf(const NDArray& array) {
   return {static_cast<const std::byte*>(array.HostData()), array.bytes(), array.storage()};
 }
@@ -69,7 +74,7 @@ inline Block BlockOf(const NDArray& array) {
   return {static_cast<std::byte*>(array.HostData()), array.bytes(), array.storage()};
 }
 
-// An optimizer as servers take it.
+// Returns an optimizer in the form that servers receive.
 inline UpdateSpec SpecOf(const Optimizer& optimizer) {
   return {.program = optimizer.program().ToText(),
           .multi_precision = optimizer.multi_precision(),
@@ -82,7 +87,7 @@ class DistStore : public KVStore {
   DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker);
   ~DistStore() override;
 
-  // Position among the stores of this worker, in the order of Create.
+  // Returns the position among the stores of this worker, in the order of Create.
   uint32_t number() const { return number_; }
 
   void Init(std::span<const InitItem> items) override {
@@ -175,24 +180,24 @@ class DistStore : public KVStore {
   void CloseAfterFailure() override { CloseAs(ProgramFailed()); }
 
  protected:
-  // Of an observer: looks at the store with that number.
+  // Makes the store of an observer, which reads the store with that number.
   DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store);
 
   std::unique_lock<std::mutex> Lock(std::string_view verb) const;
   Operation Make(Operation::Kind kind, const std::string& verb, const KeyRecord* record) const;
   // Launches one operation and waits for it.
   Outcome AwaitOutcome(const std::string& verb, Operation operation);
-  // What servers say of all their keys.
+  // Returns what every server reports about all its keys.
   ServerListings ListAll(const std::string& verb) const;
   const std::shared_ptr<Worker>& worker() const { return worker_; }
-  // Of keys that this store has not inited itself.
+  // Add and remove a key that this store has not inited itself.
   void Add(const RecordPtr& record);
   void Drop(const KeyView& key);
   bool Has(const KeyView& key) const {
     const auto lock = Lock("in");
     return keys_.contains(key);
   }
-  // Null where it is not known; with the store's lock.
+  // Returns the record of a key, or null if it is not known.  Call with the store's lock.
   RecordPtr Peek(const KeyView& key) const {
     const auto found = keys_.find(key);
     return found == keys_.end() ? nullptr : found->second;
@@ -203,7 +208,8 @@ class DistStore : public KVStore {
     VerbCounts verbs;
     SharedWaitCounts waits;
   };
-  // Calls of a verb are counted, and those that throw; a ticket's failure is counted by CountEnd.
+  // Calls f, and counts the call of the verb and its failure.  CountEnd counts the failure of a
+  // ticket.
   template <typename F>
   std::invoke_result_t<F&> Counted(Verb verb, F f) {
     counts_.verbs.Called(verb);
@@ -214,7 +220,7 @@ class DistStore : public KVStore {
       throw;
     }
   }
-  // Waits of the calling thread are counted, with their time.
+  // Calls `wait`, and counts the wait of the calling thread and its time.
   template <typename F>
   auto Timed(WaitCause cause, F wait) {
     struct Timer {
@@ -234,11 +240,12 @@ class DistStore : public KVStore {
     for (const Item& item : items) keys.push_back(item.key);
     return keys;
   }
+  // Checks that the store is open.
   //   throws  kFailedPrecondition  the store is closed
   void CheckOpen(std::string_view verb) const { Lock(verb); }
   RecordPtr Get(std::string_view verb, const KeyView& key) const;
   void CheckUpdate(std::string_view verb, const KeyRecord& record);
-  // An operation under way may still use the array.
+  // Waits until no operation under way uses the array.
   //   blocks, throws  as Storage::WaitReadable and WaitWritable
   void WaitFor(const NDArray& array, Access access);
   void RaiseUnseen(std::string_view verb, std::span<const KeyView> keys);
@@ -255,23 +262,26 @@ class DistStore : public KVStore {
   void LaunchInits(const std::string& verb, std::vector<Operation> inits,
                    const std::vector<NewRecordPtr>& records);
 
-  // The sum of a push as one contiguous array; `is_own` where nobody else can see its memory.  One
-  // that is compressed is `encoded`.
+  // The values of one key on their way to servers: their sum as one contiguous array, or its
+  // encoded form.
   struct Source {
     RecordPtr record;
     NDArray array;
-    size_t values = 0;  // that the user has given
-    size_t bytes = 0;   // of them, by rows
+    // The number of arrays that the user has given.
+    size_t values = 0;
+    size_t bytes = 0;  // the bytes of these arrays, for rows
     bool is_own = false;
     codec::Compressor compressor = {};
-    std::shared_ptr<codec::Residual> residual = {};  // where there is one, or there will be
-    std::vector<NDArray> packed = {};                // the values, where there is a residual
+    // The residual of the key, if its pushes are or were compressed.
+    std::shared_ptr<codec::Residual> residual = {};
+    std::vector<NDArray> packed = {};  // the values, if there is a residual
     std::optional<codec::Contribution> encoded = {};
     std::optional<std::vector<double>> scalars = {};
-    uint64_t told = 0;  // as of the record, once it is on its way; 0: as it is
+    // The new value of KeyRecord::told after the launch; 0: it stays.
+    uint64_t told = 0;
     int priority = 0;
     PushStep step = {};
-    // Where values are on GPUs: their sum comes from there when the call has begun.
+    // For values on GPUs: their sum arrives from there after the call has begun.
     std::shared_ptr<GpuSums> gpus = {};
     size_t gpu_sum = 0;
   };
@@ -279,7 +289,7 @@ class DistStore : public KVStore {
   std::vector<Source> GatherSources(std::string_view verb, std::span<const PushItem> items);
   void GatherValues(std::string_view verb, std::span<const NDArray* const> values, Source* source);
   static void TakeSum(const NDArray& sum, Source* source);
-  // Arrays without holes in memory of the host, those of GPUs as copies.
+  // Returns arrays without holes in host memory, and copies GPU arrays there.
   //   blocks  for each at most the patience
   std::vector<NDArray> AllOnHost(std::string_view verb, const KeyView& key,
                                  std::span<const NDArray* const> arrays);
@@ -292,20 +302,22 @@ class DistStore : public KVStore {
   void Encode(Source* source);
   void EncodeLargest(Source* source, size_t* lost) const;
   void WarnOfLost(const Source& source, size_t lost);
-  // Where a pull lands, and the outs that are filled from there.
+  // The array in which a pull of one key arrives, and the outputs that are filled from it.
   struct Target {
     RecordPtr record;
     NDArray landing;
-    std::vector<NDArray> outs;  // other than the landing itself, and not on GPUs
+    // Outputs other than the landing itself, without those on GPUs.
+    std::vector<NDArray> outs;
     int priority = 0;
-    size_t bytes = 0;  // that the user gets
-    // Of a key by rows: what is asked for, one reading behind the other.
+    size_t bytes = 0;  // the bytes that the user gets
+    // For a table: the ids of all outputs, one output after another.
     codec::Contribution ids = {};
     std::shared_ptr<const codec::IdOrder> order = {};
-    std::vector<size_t> out_ends = {};       // of each out, in ids
-    bool is_shared = false;                  // every out gets all of it
-    std::shared_ptr<GpuLandings> gpus = {};  // of the call, where outs of it are on GPUs
-    bool lands_for_gpus = false;             // outs of this key
+    std::vector<size_t> out_ends = {};  // the end of each output's ids
+    bool is_shared = false;             // every output gets all rows
+    // The GPU outputs of the whole call, if there are any.
+    std::shared_ptr<GpuLandings> gpus = {};
+    bool lands_for_gpus = false;  // this key has GPU outputs
   };
   std::vector<Target> GatherTargets(std::string_view verb, std::span<const PullItem> items,
                                     std::span<const PushItem> inputs);
@@ -335,7 +347,8 @@ class DistStore : public KVStore {
   RowsExport ExportRowsAs(const std::string& verb, const KeyView& key, const RowsFilter& filter);
   void ImportRowsAs(const std::string& verb, const KeyView& key, const Rows& rows);
 
-  // An asynchronous call goes on when the verb has returned: its arrays know of it.
+  // An asynchronous call goes on after the verb has returned.  Its arrays then stay marked as in
+  // use.
   CallPtr PushAs(const std::string& verb, std::span<const PushItem> items, bool until_done);
   CallPtr PullAs(const std::string& verb, std::span<const PullItem> items, bool is_async);
   CallPtr StartPushes(const std::string& verb, const std::vector<Source>& sources, bool until_done);
@@ -348,7 +361,7 @@ class DistStore : public KVStore {
   static std::shared_ptr<GpuLandings> GpusOf(const std::vector<Target>& targets);
   static void PrepareFinish(const CallPtr& call, std::vector<Target> targets,
                             std::chrono::nanoseconds patience);
-  // An operation of a call, and what it pushes; null: it pushes nothing.
+  // An operation of a call, and the values that it pushes; null: none.
   struct Part {
     Operation operation;
     const Source* source = nullptr;
@@ -358,7 +371,7 @@ class DistStore : public KVStore {
   bool GoesOnWithCopies(const CallPtr& call, size_t bytes);
   void Copy(const CallPtr& call, size_t bytes);
   size_t BytesCopied();
-  // The arrays of the user that the targets write to.
+  // Returns the arrays of the user that the targets write to.
   static std::vector<NDArray> OutputsOf(const std::vector<Target>& targets);
   void LetGo(const CallPtr& call, const std::vector<Source>& sources,
              const std::vector<NDArray>& outputs);
@@ -372,7 +385,9 @@ class DistStore : public KVStore {
     return Worker::NewCall(worker_, verb, number_, options_.interrupt);
   }
   Ticket Tracked(const CallPtr& call);
-  //   failure  of what was to be done before, as an Operation has it: all that come get it
+  // Begins a barrier.
+  //   failure  the error of the work before the barrier, as in Operation: all workers that come
+  //            receive it
   CallPtr StartBarrier(const std::string& verb, const std::optional<Error>& failure = {},
                        Operation::Task task = Operation::Task::kNone);
   JobTrace::Ask Asking(const char* verb);
@@ -381,26 +396,29 @@ class DistStore : public KVStore {
   void LeaveUnclosed(const std::optional<Error>& failure) noexcept;
   static Error ProgramFailed() { return {Code::kAborted, "the worker's program has failed"}; }
   void FreeKeys();
-  // Whether servers are about to keep the keys for a save, and who wants it.
+  // The state of a cut, by which servers keep a version of the keys: none, or the party that wants
+  // it.
   enum class Cutting : uint8_t { kNone, kForUser, kByItself };
-  // The saves and exports of a store.  Outlives the store, because a save of several stores marks all
-  // of them.
+  // The saves and exports of a store.  They may outlive the store, because a save of several stores
+  // marks all of them.
   struct Saves {
-    std::mutex mutex;  // of what follows; never held together with a wait
+    // Guards the members below.  Never held during a wait.
+    std::mutex mutex;
     Cutting cutting = Cutting::kNone;
-    std::condition_variable cut;     // the keys have been kept, or not
-    std::shared_ptr<Saving> saving;  // the last one
-    bool is_auto_saving = false;     // nobody has asked for that one
+    std::condition_variable cut;     // the cut has succeeded or failed
+    std::shared_ptr<Saving> saving;  // the newest one
+    bool is_auto_saving = false;     // the newest one is automatic
 
-    // With the mutex.
+    // Returns true if a cut or save is under way.  Call with the mutex.
     bool is_busy() const {
       return cutting != Cutting::kNone || (saving != nullptr && !saving->done());
     }
   };
-  // The store cuts nothing else while it is there.
+  // A guard that reserves the store for one cut: no other cut begins while the guard lives.
   class CutTurn {
    public:
-    //   throws  kFailedPrecondition
+    // Reserves the store.
+    //   throws  kFailedPrecondition  another save or export is under way
     CutTurn(std::shared_ptr<Saves> saves, const std::string& verb, Cutting cutting);
     ~CutTurn();
     CutTurn(const CutTurn&) = delete;
@@ -409,7 +427,7 @@ class DistStore : public KVStore {
    private:
     const std::shared_ptr<Saves> saves_;
   };
-  // A store as a save takes it.
+  // A store as a save sees it.
   struct SavedStore {
     uint32_t number = 0;
     std::vector<RecordPtr> records;
@@ -425,11 +443,12 @@ class DistStore : public KVStore {
                                 std::chrono::nanoseconds patience);
   std::string SaveAs(const std::string& verb, const std::string& path, Parts parts);
   SnapshotInfo LoadAs(const std::string& verb, const std::string& path, Parts parts);
-  // One worker's task that all workers wait for, between two barriers.
+  // A task of one worker that all workers wait for, between two barriers.
   struct Meeting {
-    const char* task;  // as messages say it
+    const char* task;  // the words for it in messages
     const char* verb;
-    std::pair<Rank, uint64_t> worker = {kNoRank, 0};  // with the task, and its incarnation
+    // The worker with the task, and its incarnation.
+    std::pair<Rank, uint64_t> worker = {kNoRank, 0};
   };
   struct Loading;
   void OpenFor(const std::string& verb, const std::string& path, Parts parts, Loading* loading);
@@ -460,38 +479,43 @@ class DistStore : public KVStore {
   void EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept;
   void SetFunction(const UpdateFunction& updater);
   void SetProgram(std::shared_ptr<const Optimizer> optimizer);
-  bool Control(const std::string& verb, UpdateSpec spec);  // whether it is this worker's to set
+  // Sets the updater; returns false if that is left to another worker.
+  bool Control(const std::string& verb, UpdateSpec spec);
 
   const std::string type_;
   const StoreOptions options_;
   const KeyMeta::Mode mode_;
   const std::shared_ptr<Worker> worker_;
-  const std::shared_ptr<SavingStores> saving_stores_;  // null: it saves nothing by itself
+  const std::shared_ptr<SavingStores> saving_stores_;  // null: no automatic saves
   const uint32_t number_;
   const std::shared_ptr<Saves> saves_ = std::make_shared<Saves>();
   const Time begin_ = NodeThread::Now();
-  Scratch scratch_;  // of rows on their way
+  Scratch scratch_;  // for encoded rows
   mutable Counts counts_;
 
-  mutable std::mutex mutex_;  // of what follows; never held together with a wait
+  // Guards the members below.  Never held during a wait.
+  mutable std::mutex mutex_;
   bool closed_ = false;
   const int exceptions_ =
-      std::uncaught_exceptions();  // where there are more, the program has failed
+      // At the creation.  More of them at the end mean that the program has failed.
+      std::uncaught_exceptions();
   boost::unordered_flat_map<Key, RecordPtr, KeyHash, KeyEqual> keys_;
   std::vector<Key> order_;
   std::shared_ptr<const Optimizer> optimizer_;
   std::vector<double> committed_params_;
-  // Others than the rank that has set it send their hyperparameters with the first push of each
-  // key, so that the servers see where they differ.
+  // If another rank has set the optimizer, this one sends its hyperparameters with the first push
+  // of each key.  The servers can then see differences.
   uint64_t optimizer_number_ = 0;
   bool is_optimizer_of_other_ = false;
   CompiledUpdates compiled_;
-  bool compresses_ = false;  // some keys, now or before
+  // Compression was set for some keys, perhaps in the past.
+  bool compresses_ = false;
   bool has_warned_of_lost_ = false;
   codec::Compressions compressions_;
-  std::vector<CallPtr> untold_;                     // calls that nobody may wait for
-  KeyStats deleted_{Key(KeyView(0))};               // the sums of keys that are no more
-  std::vector<std::pair<CallPtr, size_t>> copied_;  // and the bytes of their sources
+  std::vector<CallPtr> untold_;        // calls that perhaps nobody waits for
+  KeyStats deleted_{Key(KeyView(0))};  // the sums of deleted keys
+  // Calls that hold copies of their sources, and the bytes of these.
+  std::vector<std::pair<CallPtr, size_t>> copied_;
 };
 
 }  // namespace tkv

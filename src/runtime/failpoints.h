@@ -1,6 +1,5 @@
-// Rehearsed failures: an endpoint that does what a list of failpoints says, at the n-th message of
-// a type, and else what the endpoint behind it does.
-//
+// Rehearsed failures: an endpoint that fails at the n-th message of a type, as a list of failpoints
+// says.  All else it leaves to the endpoint behind it.
 //   WHO:DIRECTION:TYPE:COUNT:ACTION, several with commas
 //     WHO        "worker 1", "server 0", "head": how errors name the process
 //     DIRECTION  "sent", when the transport has taken it; "received", when it is dealt with
@@ -28,8 +27,8 @@ struct Failpoint {
   Action action = Action::kKill;
 };
 
-// Those of a process.
-//   throws  kInvalidArgument  naming what cannot be read
+// Returns the failpoints of a process.
+//   throws  kInvalidArgument  a text that cannot be read; the message names it
 std::vector<Failpoint> FailpointsOf(const std::string& who, const std::string& text);
 
 std::unique_ptr<Endpoint> WithFailpoints(std::unique_ptr<Endpoint> endpoint,

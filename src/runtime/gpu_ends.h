@@ -1,5 +1,5 @@
-// Ends calls when copies to memory of others on GPUs have ended, where nobody can be told to wait for them: on a
-// thread of its own, which the first such call of the process makes.
+// Ends calls after their copies to GPU memory of other frameworks, which cannot be made to wait for
+// the copies.  The waiting is done on a thread that the first such call of the process starts.
 
 #pragma once
 
@@ -11,13 +11,14 @@ namespace tkv {
 class Call;
 class Event;
 
-// Work of a call that is to end before the call does.
+// Work on a GPU that has to end before its call does.
 struct AwaitedWork {
   std::shared_ptr<Event> done;
-  std::string of;  // its keys, for errors
+  std::string of;  // the keys of the work, for errors
 };
 
-// Calls Complete when all that the call awaits has ended, or has not within kHazardPatience.
+// Completes the call when all work that it awaits has ended.  After kHazardPatience the call fails
+// instead.  Without a thread or memory for that, the calling thread waits.
 void CompleteAfterGpus(const std::shared_ptr<Call>& call);
 
 }  // namespace tkv

@@ -1,5 +1,6 @@
-// What a call pulls to GPUs: values land in memory of the host that GPUs copy from, and when all have landed
-// each is copied to its GPUs once and written to its outputs there, which need nobody to wait.
+// Pulls to GPUs.  Values arrive in host memory that GPUs can copy from.  When all have arrived,
+// each value is copied to its GPUs once and written to its outputs there.  No thread waits for
+// these copies.
 
 #pragma once
 
@@ -20,28 +21,32 @@ namespace tkv {
 
 class GpuLandings final {
  public:
-  //   shares  some arrays of the call share memory: outputs are written one behind the other, in their order
+  // Makes landings without values.
+  //   shares  some arrays of the call share memory: outputs are written one after another, in their
+  //           order
   GpuLandings(std::string verb, bool shares) : verb_(std::move(verb)), shares_(shares) {}
 
-  // A key's outputs on GPUs.
+  // Adds the outputs on GPUs that a key has.
   //   returns  the number of the landing
   size_t Add(const KeyView& key, const Shape& shape, DType dtype,
              std::span<const NDArray* const> outs);
-  // In this order, each once.  Makes memory and launches; outputs stay.
+  // Allocates memory and prepares launches; outputs are unchanged.  Call Prepare, Enter and Run in
+  // this order, once each.
   //   blocks  while the driver compiles
   //   throws  kResourceExhausted, kUnavailable, kUnimplemented, kInternal
   void Prepare();
-  // Where a value is to land.
+  // Returns the host array that has to receive a value.
   const NDArray& OnHost(size_t landing) const { return landings_[landing].on_host; }
-  // Who uses the outputs from now on waits for Run, or until this is destroyed.
+  // Makes later users of the outputs wait for Run, or for the end of this object.
   //   blocks, throws  as EnterTogether
   void Enter(std::chrono::nanoseconds patience);
-  // All values have landed.  Never waits.
-  //   awaited  gets the work on memory of others, who do not wait for it themselves
-  //   throws   kUnavailable, kResourceExhausted, kInternal; outputs may be old then, or in part
+  // Starts all copies.  Call it when all values have arrived.  Never waits.
+  //   awaited  gets the work on memory of other frameworks, which do not wait for it themselves
+  //   throws   kUnavailable, kResourceExhausted, kInternal; outputs then may be unchanged, or
+  //            partly written
   void Run(std::vector<AwaitedWork>* awaited);
 
-  // Memory that Run writes to.
+  // Returns the memory that Run writes to.
   std::vector<std::shared_ptr<Storage>> outputs() const;
 
  private:
@@ -51,11 +56,11 @@ class GpuLandings final {
     DType dtype;
     std::vector<NDArray> outs;
     GpuLots::Place place;
-    // On each GPU the output that the value is copied to; null: none.
+    // For each GPU, the output that the value is copied to directly; null: none.
     std::vector<const NDArray*> direct;
     NDArray on_host;
   };
-  // Copies from the host to one GPU.
+  // The copies from the host to one GPU.
   struct Arrivals {
     explicit Arrivals(Device* on) : device(*on) {}
     Device& device;
@@ -64,7 +69,8 @@ class GpuLandings final {
     std::shared_ptr<Event> done;
     std::optional<DeviceWork> work;
   };
-  // Outputs on one GPU that are written together: by launches, and by copies to those with holes.
+  // The outputs on one GPU that are written together: by launches, and by copies for outputs with
+  // holes.
   struct Step {
     explicit Step(Device* on) : device(*on), batch(on) {}
     Device& device;
@@ -75,7 +81,8 @@ class GpuLandings final {
   };
 
   void Place(Landing* landing);
-  KeyView KeyOf(size_t lot) const;  // the first one, for errors
+  // Returns the first key of a lot, for errors.
+  KeyView KeyOf(size_t lot) const;
   void AddStep(const Landing& landing, size_t device, std::span<const NDArray> outs);
   template <typename T>
   static T& Of(Device* device, std::deque<T>* all);

@@ -1,5 +1,5 @@
-// Memory of GPUs and of the host between which values of one call are copied: a large value by a copy of its
-// own, many small ones by one.
+// Memory of GPUs and of the host for copies of the values of one call.  A large value is copied by
+// itself, many small ones together.
 
 #pragma once
 
@@ -13,7 +13,8 @@ namespace tkv {
 struct GpuLot {
   std::vector<Device*> devices;
   size_t bytes = 0;
-  bool is_shared = false;       // by small values
+  // Several small values share the lot.
+  bool is_shared = false;
   std::vector<NDArray> on_gpu;  // on each of the devices
   NDArray on_host;
 };
@@ -28,16 +29,16 @@ class GpuLots final {
   static constexpr size_t kSmallBytes = size_t{256} << 10;
   static constexpr size_t kLotBytes = size_t{1} << 20;
 
-  // Room for so many bytes, not 0, on each of some devices.
+  // Reserves so many bytes (not 0) on each of the devices.
   Place Add(const std::vector<Device*>& devices, size_t bytes);
-  // The room of a large value on one of its devices is that of an array, which is contiguous there.
+  // Uses a contiguous array as the memory of a large value on one of its devices.
   void UseInPlace(const Place& place, size_t device, const NDArray& array);
-  // Pinned memory of the host for a lot, and that of GPUs where no array has it.
+  // Allocates the pinned host memory of a lot, and GPU memory where UseInPlace has named no array.
   //   throws  kResourceExhausted, kUnavailable
   void Allocate(size_t lot);
 
   const std::vector<GpuLot>& all() const noexcept { return lots_; }
-  // Once they are allocated.
+  // Return the memory of a value, once its lot is allocated.
   NDArray OnHost(const Place& place, const Shape& shape, DType dtype) const {
     return NDArray::OfStorage(lots_[place.lot].on_host.storage(), place.begin_bytes, shape, dtype);
   }

@@ -1,4 +1,4 @@
-// What the head and the servers of a job say of it, put together.
+// The status of a job, combined from the reports of its head and its servers.
 
 #pragma once
 
@@ -16,8 +16,10 @@ namespace tkv {
 struct ServerListings {
   Epoch epoch;
   bool head_is_open = false;
-  std::vector<Listed> servers;      // of each all its keys
-  std::vector<std::string> errors;  // of each why it has not answered; empty: it has
+  // All keys of each server.
+  std::vector<Listed> servers;
+  // The reason why a server has not answered; empty if it has.
+  std::vector<std::string> errors;
 };
 
 // Asks every server for its keys, all at once.
@@ -27,9 +29,9 @@ ServerListings ListServers(const std::shared_ptr<Worker>& worker, const std::str
                            uint32_t store, std::chrono::nanoseconds patience,
                            const std::function<void()>& interrupt);
 
-// Keys that are there, by store and name.
+// Returns the existing keys, by store and name.
 std::vector<KeyStatus> ListedKeys(const ServerListings& listings);
-// All but job and url.
+// Returns the whole status except job and url.
 JobStatus StatusOf(const ServerListings& listings);
 
 }  // namespace tkv

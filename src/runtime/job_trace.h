@@ -1,4 +1,4 @@
-// The trace of a worker: what it does itself, and what the servers note for it.
+// The trace of a worker: its own operations, and the work that servers record for it.
 
 #pragma once
 
@@ -15,16 +15,17 @@
 
 namespace tkv {
 
-// The operations of a worker.  Guarded by the lock of its node.
+// Records the operations of a worker.  Guarded by the lock of its node.
 class WorkerTrace {
  public:
-  // Whether ends are to be told; what has begun while it was recorded is noted when it ends.
+  // Returns true if the ends of operations have to be reported here.  An operation that began while
+  // recording was on is still recorded at its end.
   bool is_on() const { return recorder_.is_on() || !waiting_.empty(); }
   bool is_recording() const { return recorder_.is_on(); }
   void Record(bool on) { recorder_.Record(on); }
   void Began(OpId id, const Operation& operation, Rank rank, Time now);
   void Ended(const Outcome& outcome, Time now);
-  // Moves what has been noted away, and what is under way.
+  // The operations recorded since the last Take: those that have ended, and those under way.
   struct Noted {
     std::vector<Span> spans;
     uint64_t lost = 0;
@@ -37,24 +38,24 @@ class WorkerTrace {
   uint64_t taken_ = 0;
   struct Waiting {
     Span span;
-    bool is_pushpull = false;  // whose push comes first
+    bool is_pushpull = false;  // the push is recorded first
   };
   boost::unordered_flat_map<OpId, Waiting> waiting_;
   boost::unordered_flat_map<KeyId, std::string> names_;
 };
 
-// Start, pause and write, one at a time.
+// Starts, pauses and writes a trace, one call at a time.
 class JobTrace {
  public:
-  // Asks a server.
-  //   throws  what the operation ends with
+  // Sends a request to a server and returns the answer.
+  //   throws  the error of the operation
   using Ask = std::function<std::shared_ptr<const Traced>(Traced::Request)>;
 
-  // Also goes on after a pause.
+  // Starts a trace, or resumes it after a pause.
   void Start(size_t servers, const Ask& ask);
   void Pause(const Ask& ask);
-  // Writes all of it to a file and ends the trace.  A server that cannot be reached is left out.
-  //   take  what the worker has noted
+  // Writes the whole trace to a file and ends it.  A server that cannot be reached is left out.
+  //   take  returns the operations that the worker has recorded
   KVStore::TraceInfo Write(const std::string& file, int rank, const Ask& ask,
                            const std::function<WorkerTrace::Noted()>& take);
 
@@ -63,7 +64,8 @@ class JobTrace {
     uint64_t next = Traced::kNewest;
     uint64_t lost = 0;
     Time ahead = 0;
-    Time best_trip = -1;  // there and back; -1: never measured
+    // The shortest round trip; -1: never measured.
+    Time best_trip = -1;
     std::vector<Span> spans;
     bool is_missing = false;
   };
@@ -72,8 +74,9 @@ class JobTrace {
   void Forget(const Ask& ask);
 
   std::mutex mutex_;
-  std::vector<Server> servers_;  // none: no trace has begun
-  WorkerTrace::Noted noted_;     // of the worker, where a file could not be written
+  std::vector<Server> servers_;  // empty: no trace has begun
+  // The worker's own operations; kept here if a file could not be written.
+  WorkerTrace::Noted noted_;
 };
 
 }  // namespace tkv

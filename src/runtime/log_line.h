@@ -10,21 +10,21 @@
 
 namespace tkv {
 
-// A user's function that is told each line.  Calls come from any thread, also of a store that is being
-// dropped: a line whose function throws is lost.
+// A user's function that receives each line of the log.  Any thread may call it, also for a store
+// that is being dropped.  If the function throws, the line is lost.
 using LogFunction = std::function<void(int level, const std::string& text)>;
 LogFunction WithoutThrowing(LogFunction log);
 
-// Standard error, or a file that takes its place in a test.
+// Standard error.  Tests use another file instead.
 inline constexpr int kLogFile = 2;
 
-// Writes one line, at most 4 KiB of it, in one piece.  Whoever calls may hold the lock of a node: where
-// nobody reads the pipe, socket or terminal the line is lost instead, and the next one that finds
-// room says how many were.
+// Writes one line, at most 4 KiB of it, in one piece.
+// The caller may hold the lock of a node, so the call must not block.  If nobody reads the pipe,
+// socket or terminal, the line is lost.  The next line that is written reports how many were lost.
 //   blocks  never, but for a disk
 void WriteLogLine(std::string line, int file = kLogFile) noexcept;
 
-// write(), which sends the process no SIGPIPE where the reader is gone: errno says EPIPE.
+// Calls write(), but a closed pipe causes no SIGPIPE: errno is EPIPE.
 ssize_t WriteWithoutSignal(int file, std::string_view text) noexcept;
 
 }  // namespace tkv

@@ -1,4 +1,4 @@
-// A thread that runs a node: frames in, time, frames out.
+// A thread that runs a node: it receives frames, reports the time and sends frames.
 
 #pragma once
 
@@ -19,36 +19,39 @@
 namespace tkv {
 
 struct NodeThreadOptions {
-  // Where a peer is whose address the EPOCH does not have.
+  // Returns the address of a peer that the EPOCH does not name.
   std::function<std::string(const Peer&)> address_of;
   std::function<void(int level, const std::string& text)> log;
-  // Told why a dialed link has closed.
+  // Receives the reason why a dialed link has closed.
   std::function<void(const Peer& peer, const Error& error)> failed;
-  // Told once, under the node's lock, why the thread can do nothing more: memory is lacking where
-  // nothing can be undone, or this is a bug of ours.
+  // Receives the reason why the thread can do nothing more; called once, under the node's lock.
+  // Either memory was lacking where nothing could be undone, or there is a bug in this library.
   std::function<void(const Error& error)> broken;
 };
 
-// A thread that waits for something of the node does its work meanwhile: what arrives wakes one
-// thread and not two.  Then the node's own thread rests for a moment, because most threads that
-// have waited soon wait again.
-//
-// Thread-safe.  Hooks run on its thread, or on the one that called Run, under its lock.
+// A thread with a node and its endpoint.
+// A thread that waits for a result of the node does the node's work meanwhile.  An arriving frame
+// then wakes one thread instead of two.  After that the node's own thread rests for a moment,
+// because most threads that have waited soon wait again.
+// Thread-safe.  Hooks run under its lock: on its thread, or on a thread that calls Run or waits.
 class NodeThread final : private LinkHandler {
  public:
   NodeThread(std::unique_ptr<Node> node, std::unique_ptr<Endpoint> endpoint,
              NodeThreadOptions options);
-  ~NodeThread() override;  // stops
+  // Stops.
+  ~NodeThread() override;
   NodeThread(const NodeThread&) = delete;
   NodeThread& operator=(const NodeThread&) = delete;
 
-  // Called after the node has done something; before Start.
+  // Sets a hook that is called after the node has done something.  Call it before Start.
   void OnChange(std::function<void(Node&)> hook) { on_change_ = std::move(hook); }
   void Start();
-  //   blocks  until the thread has ended: at most as long as one event takes
+  // Stops the thread and closes all links.
+  //   blocks  until the thread has ended: at most as long as one event, or one reading from the
+  //           disk, takes
   void Stop();
 
-  // Calls f(node, now) with the node to itself, and sends what comes of it, also where f throws.
+  // Calls f(node, now) under the lock, and sends the resulting output, even if f throws.
   template <typename F>
   auto Run(F f) {
     std::unique_lock lock(mutex_);
@@ -65,35 +68,37 @@ class NodeThread final : private LinkHandler {
         finish();
         return result;
       }
-    } catch (...) {  // of f: what it did before is sent
+      // The output that f made before it threw is sent.
+    } catch (...) {
       finish();
       throw;
     }
   }
   // Does the work of the node until the condition holds.
   //   blocks  at most so long
-  //   returns  false at once where another caller is at it already
+  //   returns  false at once if another caller is doing the work already
   bool PollUntil(const std::function<bool()>& done, Time longest);
-  // Does the work of the node until nothing is left of what has arrived before.
+  // Does the work of the node until all that arrived before has been handled.
   //   blocks  at most so long
   void TakeWhatHasArrived(Time longest);
-  // Whether something is under way, for which the node's thread may not rest.
+  // Sets whether operations are under way: the node's own thread may then not rest.
   void SetBusy(bool is_busy) { is_busy_ = is_busy; }
-  // Nobody is going to wait for what has been started: it goes on at once.
+  // Ends the rest of the node's thread, because no caller is going to wait for the work that was
+  // started.
   void GoOn();
-  // From within Run or the hook: see Endpoint.
+  // See Endpoint.  Call it from within Run or the hook.
   void ReleaseSource(const Bytes& bytes) {
     if (endpoint_ != nullptr) endpoint_->ReleaseSource(bytes.data, bytes.size);
   }
   void ReleaseTarget(const Bytes& bytes) {
     if (endpoint_ != nullptr) endpoint_->ReleaseTarget(bytes.data, bytes.size);
   }
-  // From within Run, where what has begun can be neither ended nor undone: the links close, and the
-  // node does nothing more.
+  // Closes all links and stops the node for good.  Call it from within Run if work that has begun
+  // can be neither finished nor undone.
   void Break(const Error& error) noexcept;
   static Time Now();
-  // From within Run: what has passed the links to a peer that this process has dialed, the earlier
-  // ones too.
+  // Returns the traffic of all links, present and former, to a peer that this process has dialed.
+  // Call it from within Run.
   TrafficStats TrafficOf(const Peer& peer) const;
 
  private:
@@ -112,15 +117,16 @@ class NodeThread final : private LinkHandler {
   void HasRead(uint64_t ticket) noexcept;
   void CountLink(uint64_t link);
   void Read();
-  // Whoever sleeps does so until the node's deadline, which may be earlier now.
+  // Wakes the polling thread if the node's deadline is now before the end of its sleep.
   void WakeInTime() noexcept {
     if (endpoint_ != nullptr && node_->deadline() < sleeps_until_) endpoint_->Wake();
   }
   void Loop();
-  // Handles what is there; how long it may sleep before there is something, 0 where there was.
+  // Handles the events that are there.  Returns 0 if there were some; otherwise the longest sleep
+  // until the next one.
   Time PollOnce() noexcept;
-  // The same, and looks again for a moment after the last event where a core has nothing else to
-  // do: to sleep and to be woken takes longer than most answers.
+  // Polls as PollOnce does, but repeats that for a moment after the last event if a core is idle.
+  // Sleeping and waking take longer than most answers.
   template <typename Done>
   Time PollBriefly(const Done& done);
 
@@ -130,30 +136,40 @@ class NodeThread final : private LinkHandler {
   std::function<void(Node&)> on_change_;
   struct Dialed {
     uint64_t link = 0;
-    TrafficStats before;  // of earlier links
+    TrafficStats before;  // of former links
   };
   std::map<Peer, Dialed> dialed_;
   std::mutex mutex_;
-  Time sleeps_until_ = 0;  // whoever polls, with the lock; 0: nobody
-  Time read_at_ = 0;       // when somebody last began to read; 0: nobody yet
-  Time turn_ends_at_ = 0;  // when reading makes way for what is due: a busy node is not a dead one
+  // The end of the polling thread's sleep; 0: no thread has polled yet.
+  Time sleeps_until_ = 0;
+  // The time of the last reading; 0: there was none.
+  Time read_at_ = 0;
+  // The end of a turn of reading.  Due work then goes first, so that a busy node does not look
+  // dead.
+  Time turn_ends_at_ = 0;
   bool is_broken_ = false;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
-  std::unique_ptr<DiskReader> reader_;  // from the first reading on
+  // Made for the first reading.
+  std::unique_ptr<DiskReader> reader_;
 
-  std::atomic<uint64_t> empty_polls_{0};  // that have found nothing
+  std::atomic<uint64_t> empty_polls_{0};  // polls without an event
 
-  // Whose turn it is to poll.
+  // The members below decide which thread polls.
   std::mutex turn_;
   std::condition_variable turn_changed_;
-  bool own_polls_ = false;                 // the node's thread is at it
-  Time active_ = 0;                        // when whoever polls has last seen an event
-  std::atomic<bool> caller_polls_{false};  // a caller is, or is about to
+  bool own_polls_ = false;  // the node's thread is polling
+  // The time of the last event, as the polling thread saw it.
+  Time active_ = 0;
+  // A caller polls or is about to.
+  std::atomic<bool> caller_polls_{false};
   std::atomic<bool> is_busy_{false};
-  Time others_wait_until_ = 0;  // callers that have not got the turn
-  Time rest_until_ = 0;         // the node's thread does, as long as nobody lets it go on
-  Time own_sleeps_until_ = 0;   // as it was told
+  // The last deadline of a caller that waits while another one polls.
+  Time others_wait_until_ = 0;
+  // The end of the rest of the node's thread.
+  Time rest_until_ = 0;
+  // The end of the present wait of the node's thread; 0: it does not wait.
+  Time own_sleeps_until_ = 0;
 };
 
 }  // namespace tkv

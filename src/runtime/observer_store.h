@@ -1,4 +1,4 @@
-// The KVStore of an observer: what workers have made, to look at and to read.
+// The KVStore of an observer, which reads the keys that workers have made.
 
 #pragma once
 
@@ -8,7 +8,7 @@ namespace tkv {
 
 class ObserverStore final : public DistStore {
  public:
-  // Looks at the store with that number, in the order of create().
+  // Observes the store with that number, in the order of create().
   ObserverStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store)
       : DistStore(options, std::move(observer), store) {}
 
@@ -36,10 +36,10 @@ class ObserverStore final : public DistStore {
   bool Contains(const KeyView& key) const override;
   std::vector<Key> Keys() const override;
   size_t size() const override { return Keys().size(); }
-  // That of the last pull of the key; 0: there was none.
+  // Returns the round of the last pull of the key, or 0 if there was none.
   uint64_t Round(const KeyView& key) const override;
 
-  // ---- what only workers do
+  // ---- operations that only workers have
   void Init(std::span<const InitItem>) override { Refuse("init"); }
   void Push(std::span<const PushItem>) override { Refuse("push"); }
   void PushPull(std::span<const PushItem>, std::span<const PullItem>) override {
@@ -88,14 +88,14 @@ class ObserverStore final : public DistStore {
     for (const Item& item : items) keys.push_back(item.key);
     return keys;
   }
-  // Has the store know the keys, to read them.
+  // Makes the store know the keys, so that they can be read.
   //   blocks  for a server at most the server patience
-  //   throws  kNotFound  a key is not there
+  //   throws  kNotFound  a key does not exist
   void Find(std::string_view verb, const std::vector<KeyView>& keys) {
     for (const KeyView& key : keys) FindOne(verb, key);
   }
   void FindOne(std::string_view verb, const KeyView& key);
-  // What the key is now.
+  // Returns the present definition of the key.
   //   blocks, throws  as Find
   KeyMeta Ask(std::string_view verb, const KeyView& key) const;
   std::string NameOf(std::string_view verb, const KeyView& key) const;

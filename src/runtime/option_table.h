@@ -1,4 +1,4 @@
-// The table of options: what each is called, which member it sets, and which values it may have.
+// The table of options: the names of each option, the member that it sets, and its allowed values.
 
 #pragma once
 
@@ -9,16 +9,17 @@
 
 namespace tkv {
 
-// What the environment says; null where that is nothing.
+// Returns the value of an environment variable, or null if it is not set or empty.
 const char* Variable(const char* name);
 
-// Sets an option; where the text does not fit, returns what would, "a whole number from 0 to 64".
-//   throws  kInvalidArgument  no such option, naming the nearest
+// Sets an option.  If the text does not fit, returns the accepted form, such as "a whole number
+// from 0 to 64".
+//   throws  kInvalidArgument  no such option; the message names the nearest one
 std::string TrySetOption(StoreOptions* options, std::string_view name, std::string_view text);
 
-// Checks that what a program has set (what is neither the default nor the environment's) has an effect
-// on a store of that type.
-//   throws  kInvalidArgument  naming the option that has none
+// Checks that every option which the program has set has an effect on a store of that type.
+// Defaults and values from the environment are not checked.
+//   throws  kInvalidArgument  an option without effect; the message names it
 void CheckEffects(std::string_view type, const StoreOptions& options);
 
 }  // namespace tkv

@@ -1,4 +1,5 @@
-// A save under way: what servers keep of every key is read and written, here or by a thread.
+// A save under way: reads the versions of the keys that the servers keep for it, and writes them to
+// a folder.  The calling thread or another one does the work.
 
 #pragma once
 
@@ -20,7 +21,7 @@ namespace tkv {
 
 class Saving final : public PendingCall {
  public:
-  // How a key was cut.
+  // The version of a key that the servers keep for this save.
   struct Source {
     std::string name;  // canonical
     std::shared_ptr<const KeyMeta> meta;
@@ -38,32 +39,32 @@ class Saving final : public PendingCall {
         options_(std::move(options)) {}
   ~Saving() override;
 
-  // Servers keep keys of this store too.
+  // Adds a store whose keys the servers keep for this save too.
   void AddStore(uint32_t store) { stores_.insert(store); }
   void Add(SavedKey key, Source source) {
     keys_.push_back(std::move(key));
     sources_.push_back(std::move(source));
   }
-  // Returns true if the newest snapshot of the folder has all keys with the same rounds and updates; if
-  // there is none, if nothing has been pushed.
+  // Returns true if the newest snapshot of the folder has all keys with the same rounds and
+  // updates.  If the folder has no snapshot, returns true if nothing has been pushed.
   bool IsInNewest() const;
-  // Ends it without a snapshot.
+  // Ends the save without a snapshot.
   void Skip();
-  // Writes all of it, and lets the servers forget what they have kept.
+  // Writes the snapshot, and releases the versions that the servers keep.
   //   returns  the path of the snapshot
-  //   throws   as WriteSnapshot, what the servers say, and what the interrupt throws
+  //   throws   as WriteSnapshot, errors of the servers, and what the interrupt throws
   std::string Run() { return Write(options_.interrupt); }
-  // The same, by a thread of its own.
+  // Does the work of Run on a new thread.
   //   throws  kResourceExhausted  there is no thread: the save has ended with this error
   static void Start(const std::shared_ptr<Saving>& saving);
-  // Lets the servers forget; waits for nobody.
+  // Releases the versions that the servers keep, without waiting for an answer.
   void Release() noexcept;
-  // It ends as soon as it can, and the thread has ended then.
+  // Asks the save to end soon, and waits until its thread has ended.
   void Stop();
-  // Until it has ended, well or not.
+  // Waits until the save has ended, with or without an error.
   //   throws  kDeadlineExceeded
   void WaitUntilDone(std::chrono::nanoseconds patience);
-  // The error that nobody has been told.
+  // Returns the error of the save, unless Wait has reported it.
   std::optional<Error> Unseen() const;
 
   bool done() const noexcept override;
@@ -83,15 +84,17 @@ class Saving final : public PendingCall {
   const Parts parts_;
   const std::shared_ptr<Worker> worker_;
   const uint32_t store_;
-  std::set<uint32_t> stores_;  // of which servers keep keys
+  std::set<uint32_t> stores_;  // the stores of which servers keep keys
   const StoreOptions options_;
   std::vector<SavedKey> keys_;
   std::vector<Source> sources_;
   GiveUp give_up_;
-  std::mutex stopping_;  // of the thread: several stores may be closed at once
+  // Guards the thread: several stores may be closed at once.
+  std::mutex stopping_;
   std::thread thread_;
 
-  mutable std::mutex mutex_;  // of what follows
+  // Guards the members below.
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
   bool is_told_ = false;

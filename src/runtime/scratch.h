@@ -1,5 +1,5 @@
-// Memory that calls need for themselves, kept for the next ones: fresh memory of some size costs the
-// kernel's zeros each time.
+// Buffers that calls need for themselves, kept for later calls.  The kernel would have to clear
+// fresh memory each time.
 
 #pragma once
 
@@ -16,16 +16,17 @@ inline NDArray BytesOf(size_t count) {
   return NDArray::Empty(Shape({static_cast<int64_t>(count)}), DType::kU8);
 }
 
-// Thread-safe.
+// A pool of arrays.  Thread-safe.
 class Scratch {
  public:
-  // So many bytes, of an array that nobody else has as long as a handle on it is there.
+  // Returns an array of bytes.  Nobody else gets its memory while a handle of it exists.
   //   throws  kResourceExhausted
   NDArray Take(size_t bytes);
-  size_t kept_bytes() const;  // of all arrays
+  size_t kept_bytes() const;  // of all kept arrays
 
  private:
-  static constexpr size_t kFrom = size_t{256} << 10;  // smaller ones cost nothing
+  // Smaller arrays are allocated afresh, which costs nothing.
+  static constexpr size_t kFrom = size_t{256} << 10;
   static constexpr size_t kKeptBytesMax = size_t{128} << 20;
 
   size_t Kept() const;

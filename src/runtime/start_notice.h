@@ -1,4 +1,4 @@
-// Says now and then for whom a process waits before its job is whole.
+// Regular log lines about the processes for which a starting process waits.
 
 #pragma once
 
@@ -17,14 +17,15 @@ class StartNotice {
   using Log = std::function<void(int level, const std::string& text)>;
   using Clock = std::chrono::steady_clock;
 
-  // `doing` begins the lines: "create 'dist_sync'".
+  // Makes a notice.  `doing` begins its lines: "create 'dist_sync'".
   StartNotice(std::string doing, Log log) : doing_(std::move(doing)), log_(std::move(log)) {}
 
   Clock::time_point begun() const { return begun_; }
-  // When the next line is due: after 5 s, and each time after twice as long, at most a minute later.
+  // Returns the time of the next line.  The first is due after 5 s.  The intervals then double, up
+  // to a minute.
   Clock::time_point next() const { return next_; }
   // Writes a line if one is due.
-  //   for_whom  returns " for the head: ..."
+  //   for_whom  returns the text after the waiting time: " for the head: ..."
   template <typename ForWhom>
   void Tell(const ForWhom& for_whom) {
     const auto now = Clock::now();

@@ -1,5 +1,5 @@
-// One life of a worker, or of an observer, in this process: its tie to the job, which all its stores
-// share.
+// The connection of this process to a job, as one incarnation of a worker or as an observer.  All
+// stores of the worker share the connection.
 
 #pragma once
 
@@ -22,21 +22,25 @@ namespace tkv {
 
 struct SavingStores;
 
-// Tells lives apart, those of other processes too: a repeated HELLO is no second life.
+// Returns a number that differs between incarnations, also those of other processes.  A repeated
+// HELLO is then not taken for a new incarnation.
 uint64_t LifeNumber();
 
 struct WorkerOptions {
   std::string job;
-  std::string url;  // of the job, for others; empty: nobody else can find it
+  // The job's URL for others; empty: no other process can find the job.
+  std::string url;
   Role role = Role::kWorker;
-  Rank rank = kNoRank;           // kNoRank: any that is free
+  Rank rank = kNoRank;           // kNoRank: any free rank
   Rank worker_beside_head = -1;  // as in Job
   Rank server_beside_head = -1;
   std::unique_ptr<Endpoint> endpoint;
   std::function<std::string(const Peer&)> address_of;
-  int local_workers = 1;       // on this machine, as far as the start of the job tells
-  std::shared_ptr<void> host;  // servers in this process: they live as long as the worker
-  // Called when the worker has left, by whoever closes its last store.
+  // The workers on this machine, as far as the launcher reports.
+  int local_workers = 1;
+  // Servers in this process, which live as long as the worker.
+  std::shared_ptr<void> host;
+  // Called after the worker has left the job, on the thread that closes its last store.
   std::function<void()> after_leave;
 };
 
@@ -44,7 +48,8 @@ class Worker final {
  public:
   // Joins the job.
   //   doing  begins the message of an error: "connect"
-  //   blocks  until the head and all servers are there, at most the server patience
+  //   blocks  a worker: until the head and all servers are there, at most the patience; an observer:
+  //           until the head is there, at most the server patience
   //   throws  kDeadlineExceeded, kFailedPrecondition (all workers have joined), kUnauthenticated
   Worker(const std::string& doing, const StoreOptions& store, WorkerOptions options);
   ~Worker();
@@ -54,69 +59,75 @@ class Worker final {
   bool is_observer() const { return role_ == Role::kObserver; }
   const std::string& job() const { return job_; }
   const std::string& url() const { return url_; }
-  int rank() const { return rank_; }  // -1: of an observer
+  int rank() const { return rank_; }  // -1 for an observer
   int workers() const { return workers_; }
   int local_workers() const { return local_workers_; }
   bool rejoined() const { return rejoined_; }
   int servers() const { return servers_; }
-  Epoch::Policy policy() const { return policy_; }  // of the job, which its head has set
+  // The policy of the job, which its head has set.
+  Epoch::Policy policy() const { return policy_; }
   bool is_of_this_process() const { return birth_ == ForkGeneration(); }
 
-  // The number of a new store, the same on all ranks that make their stores in the same order.
+  // Opens a store and returns its number.  The number is the same on all ranks that make their
+  // stores in the same order.
   //   throws  kFailedPrecondition  the last store has just been closed
   uint32_t OpenStore();
-  uint32_t store_count() const;  // that have been opened
-  // One that another worker has made, which an observer looks at.
+  uint32_t store_count() const;  // all that were opened
+  // Opens a store that another worker has made, for an observer.
   void ObserveStore(uint32_t store);
-  // True where that was the last one, whose worker is to leave the job.
+  // Closes a store.  Returns true if it was the last one: the worker then has to leave the job.
   bool CloseStore(uint32_t store);
-  // The stores of this worker that save into a folder by themselves; null without a folder.
+  // Returns the stores of this worker that save automatically into a folder; null without a folder.
   //   throws  kInvalidArgument  another store saves there, and not as often; and as AutoSave
   std::shared_ptr<SavingStores> StoresSavingIn(const std::string& folder, const std::string& every);
-  // No store is open any more, or the life is over: a new store needs a new one.
+  // Returns true if the last store was closed, or the worker was refused or broke.  A new store
+  // then needs a new worker.
   bool is_over() const;
 
-  // Calls f(client, now) with the client to itself.
+  // Calls f(client, now) under the node's lock.
   template <typename F>
   auto Run(F f) {
     return thread_->Run(
         [&](Node& node, Time now) { return f(static_cast<ClientNode&>(node), now); });
   }
-  // A call of a store of this worker; it may outlive the worker.
+  // Returns a call of a store of this worker.  The call may outlive the worker.
   static CallPtr NewCall(const std::shared_ptr<Worker>& worker, const std::string& verb,
                          uint32_t store, std::function<void()> interrupt);
   // Starts all operations of a call at once.
   void Launch(const CallPtr& call, std::vector<Operation> operations);
-  // Has the call expect all of some parts, each of which is launched then, or ended.
+  // Makes the call expect all operations of some parts.  Each part has to be launched or ended
+  // later.
   static void Expect(const CallPtr& call, std::span<const std::vector<Operation>> parts);
   void LaunchPart(const CallPtr& call, std::vector<Operation> operations);
-  // Ends some that have not been launched.
+  // Ends the operations of a part that has not been launched.
   void EndPart(const CallPtr& call, const std::vector<Operation>& operations, const Error& error);
   // See NodeThread.
   bool PollUntil(const std::function<bool()>& done, std::chrono::nanoseconds longest) {
     return thread_->PollUntil(done, longest.count());
   }
-  // Nobody waits for what was launched last.
+  // Continues without a rest, because no thread waits for the operations that were launched last.
   void GoOn() { thread_->GoOn(); }
-  // The caller does not wait any longer: nothing of it is written to from here on, and what it has
-  // pushed is read from a copy.
+  // Cancels a call whose caller waits no longer.  Afterwards nothing writes to its outputs, and its
+  // pushes that go on read from copies.
   void GiveUp(const CallPtr& call);
-  // Its sources may change from now on; it goes on with copies.
+  // Continues a call with copies of its sources, so that the sources may change.
   void Detach(const CallPtr& call);
-  // Ends every call of a store that is under way, so that nobody waits for one that cannot end.
+  // Cancels every call of a store that is under way, so that nobody waits for a call that cannot
+  // end.
   void CancelCalls(uint32_t store, const char* why);
   std::vector<CallPtr> CallsOf(uint32_t store);
-  // Adds what is counted of the worker, and of its peers; the rounds of these keys, by their
-  // canonical names.
+  // Adds the counters of the worker and of its peers to `stats`.  Returns the rounds of the keys
+  // with these canonical names.
   std::vector<uint64_t> AddStats(std::span<const std::string> names, StoreStats* stats);
-  // What operations of this worker do is noted, or no longer.
+  // Starts or stops recording the operations of this worker.
   void Record(bool on);
   WorkerTrace::Noted TakeNoted();
   JobTrace& trace() { return trace_; }
-  // Owners of memory of calls that have ended; that of other frameworks is to be freed by a thread
-  // of the user's.
+  // Takes the owners of the memory of calls that have ended.  A thread of the user has to free
+  // them, because other frameworks own some of the memory.
   std::vector<std::shared_ptr<const void>> TakeOwners();
-  // A worker that leaves without waiting for the others leaves what it hosts to the process.
+  // Keeps the hosted servers until the process ends, because this worker leaves without waiting for
+  // the others.
   void KeepHost() const;
   void AfterLeave() {
     if (after_leave_) after_leave_();
@@ -134,7 +145,8 @@ class Worker final {
   const Role role_;
   const std::string job_, url_;
   std::shared_ptr<const Transport>
-      carrier_;  // before others: it ends after the endpoint that it opened
+      // Declared before the thread, so that the transport outlives the endpoint that it opened.
+      carrier_;
   const unsigned birth_ = ForkGeneration();
   std::shared_ptr<void> host_;
   const std::function<void()> after_leave_;
@@ -152,22 +164,25 @@ class Worker final {
   };
   boost::unordered_flat_map<OpId, Running> calls_;  // guarded by the node's lock
   WorkerTrace noted_;                               // guarded by the node's lock
-  std::optional<Error> broken_;  // why the node does nothing any more; guarded by the node's lock
+  // The reason why the node does nothing any more.  Guarded by the node's lock.
+  std::optional<Error> broken_;
 
   JobTrace trace_;
 
-  mutable std::mutex mutex_;  // of what follows
+  // Guards the members below.
+  mutable std::mutex mutex_;
   std::condition_variable joined_changed_;
   bool joined_ = false;
   std::optional<Error> refused_;
-  std::string out_of_reach_;  // why the head cannot be reached
+  std::string out_of_reach_;  // the reason why the head cannot be reached
   uint32_t store_count_ = 0;
   std::set<uint32_t> open_stores_;
   bool has_closed_ = false;
-  std::map<std::string, std::shared_ptr<SavingStores>> saving_stores_;  // by their folders
+  std::map<std::string, std::shared_ptr<SavingStores>> saving_stores_;  // by folder
   std::vector<std::shared_ptr<const void>> ended_owners_;
 
-  std::unique_ptr<NodeThread> thread_;  // last: it ends before what it works on
+  // Last, so that the thread ends before the members that it uses.
+  std::unique_ptr<NodeThread> thread_;
 };
 
 }  // namespace tkv
