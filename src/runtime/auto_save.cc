@@ -10,7 +10,7 @@
 namespace tkv {
 namespace {
 
-// The number of "100" and "30s"; 0: neither.
+// Returns the number in "100" or "30s", or 0 for another text.
 uint64_t NumberOf(std::string_view every) {
   constexpr uint64_t kMost = 1'000'000'000;
   if (every.ends_with('s')) every.remove_suffix(1);
@@ -32,7 +32,7 @@ AutoSave::AutoSave(std::string folder, const std::string& every, Time now)
     throw Fail(Code::kInvalidArgument,
                "create: snapshots='{}', snapshot_every='{}': both are needed", folder_, every);
   }
-  // The folder stays where it is when the process goes to another one.
+  // An absolute path, so that the folder stays the same when the process changes its directory.
   folder_ = PlaceOf(folder_);
   if (every.ends_with('s')) {
     span_ = static_cast<Time>(NumberOf(every)) * kSecond;

@@ -1,5 +1,5 @@
-// What a distributed store does with values: looks at them, gathers them, starts operations and
-// waits for them.
+// Pushes and pulls of a distributed store: checks and gathers values, starts operations and waits
+// for them.
 
 #include <algorithm>
 #include <atomic>
@@ -22,12 +22,12 @@
 namespace tkv {
 namespace {
 
-// Where the keys of a call are in its list.
+// The position of each key of a call in its list.
 using Places = boost::unordered_flat_map<const void*, size_t>;
 
-// How long a push waits for servers to accept sources that it would have to copy otherwise: some
-// times as long as the copy would take, so that what is soon accepted is not copied and nobody
-// waits long for a few bytes.
+// Returns how long a push waits for servers to accept sources, before it copies them.
+// The wait is some times as long as the copy would take.  Sources that are soon accepted are then
+// not copied, and no caller waits long for a few bytes.
 std::chrono::nanoseconds WorthWaiting(size_t bytes) {
   constexpr double kNanosecondsPerByte = 1;
   constexpr std::chrono::nanoseconds kLeast = std::chrono::microseconds(500);
@@ -37,7 +37,8 @@ std::chrono::nanoseconds WorthWaiting(size_t bytes) {
   return std::max(kLeast, std::chrono::nanoseconds(static_cast<int64_t>(nanoseconds)));
 }
 
-// What keeps arrays from being written while the call reads them; nothing where memory is lacking.
+// Returns an object that makes writers of arrays wait until the call has read them; null if memory
+// is lacking.
 std::shared_ptr<Pending> ReaderOf(const CallPtr& call) {
   try {
     return std::make_shared<AcceptedPart>(call);
@@ -46,7 +47,7 @@ std::shared_ptr<Pending> ReaderOf(const CallPtr& call) {
   }
 }
 
-// Whether whoever writes to the array waits for the reader.
+// Marks the array as read by the call.  Returns true if its writers will wait.
 bool IsKeptFree(const NDArray& array, const std::shared_ptr<Pending>& reader) {
   try {
     return reader != nullptr && array.storage()->AddReader(reader);
@@ -57,8 +58,9 @@ bool IsKeptFree(const NDArray& array, const std::shared_ptr<Pending>& reader) {
 
 bool IsOnGpu(const NDArray* array) { return IsOfDevice(*array); }
 
-// The shape of a whole value of a key.  One by rows has so many rows in front; nobody has an array of
-// all rows of a table that has no end.
+// Returns the shape of a whole value of a key.  For a table, the number of rows is the first
+// dimension.
+//   throws  kInvalidArgument  the table has too many rows for one array
 Shape WholeShape(std::string_view verb, const KeyRecord& record) {
   const KVStore::KeyInfo& info = record.info;
   if (!info.by_rows) return info.shape;
@@ -76,7 +78,7 @@ Shape WholeShape(std::string_view verb, const KeyRecord& record) {
 
 // ---- checks -------------------------------------------------------------------------------------
 
-// Whether the updater can take this key; with the store's lock.
+// Checks that the updater can take this key.  Call with the store's lock.
 void DistStore::CheckUpdate(std::string_view verb, const KeyRecord& record) {
   const DType dtype = record.info.dtype;
   const Optimizer* const optimizer = record.own ? record.own.get() : optimizer_.get();
@@ -108,7 +110,7 @@ void DistStore::WaitFor(const NDArray& array, Access access) {
 
 // ---- gathering ----------------------------------------------------------------------------------
 
-// Hyperparameters that go with a push, where the servers may not know them; with the store's lock.
+// Adds hyperparameters to a push if the servers may not know them.  Call with the store's lock.
 void DistStore::TellParams(const KeyView& key, Source* source) const {
   const KeyRecord& record = *source->record;
   if (record.own) {
@@ -171,7 +173,7 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
   return sources;
 }
 
-// Values that are on the host, or come there to be compressed.
+// Gathers values that are on the host, or that are copied there to be compressed.
 void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* const> values,
                              Source* source) {
   const KeyView key = source->record->key.view();
@@ -185,7 +187,8 @@ void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* con
   if (source->record->info.by_rows) return GatherAllRows(verb, values, source);
   if (values.size() == 1) {
     source->is_own = !values[0]->contiguous();
-    const bool is_empty = values[0]->size() == 0;  // and may be a GPU's
+    // An empty array may be on a GPU.
+    const bool is_empty = values[0]->size() == 0;
     source->array =
         is_empty ? NDArray::Empty(values[0]->shape(), values[0]->dtype()) : values[0]->Packed();
     return;
@@ -208,8 +211,8 @@ void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* con
   TakeSum(sum, source);
 }
 
-// The source is a sum that the worker has made of several values.  The server rounds those of 16-bit
-// values, once.
+// Sets the source to a sum that the worker has computed.  Sums of 16-bit values stay wide, and the
+// server rounds them once.
 void DistStore::TakeSum(const NDArray& sum, Source* source) {
   source->array = sum;
   source->is_own = true;
@@ -224,7 +227,7 @@ void DistStore::AwaitSum(const GpuSums& gpus, size_t lot) {
 
 std::vector<NDArray> DistStore::AllOnHost(std::string_view verb, const KeyView& key,
                                           std::span<const NDArray* const> arrays) {
-  GpuSums gpus(verb);  // each by itself
+  GpuSums gpus(verb);  // each array is a sum by itself
   for (const NDArray* array : arrays) {
     if (IsOnGpu(array) && array->size() > 0) gpus.Add(key, {&array, 1});
   }
@@ -245,7 +248,7 @@ std::vector<NDArray> DistStore::AllOnHost(std::string_view verb, const KeyView& 
   return all;
 }
 
-// The sums of all other values begin, those of keys with the highest priority in front.
+// Starts the sums of values on GPUs, those of keys with the highest priority first.
 void DistStore::GatherFromGpus(
     std::string_view verb,
     std::vector<std::pair<Source*, std::span<const NDArray* const>>> values) {
@@ -280,7 +283,7 @@ std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
       outs.emplace_back(item.outs.begin(), item.outs.end());
     }
   }
-  // Values land in the outs themselves unless arrays of the call share memory.
+  // Values arrive directly in the outputs unless arrays of the call share memory.
   OverlapCheck overlap;
   for (size_t i = 0; i < inputs.size(); ++i) {
     for (const NDArray* value : inputs[i].values) overlap.Reads(i, *value);
@@ -368,8 +371,8 @@ void DistStore::AddTarget(const Target& target, Operation* operation, const Call
   call->targets.push_back(operation->out.bytes());
 }
 
-// What a call has been given to push and to pull, once it is on its way: with refused ones
-// nothing moves, and nobody is told anything.
+// Notes the pushes of a call that was launched.  A refused call changes no counter, and its
+// hyperparameters count as not sent.
 void DistStore::NotePushed(const std::vector<Source>& sources) {
   std::lock_guard lock(mutex_);
   for (const Source& source : sources) {
@@ -397,7 +400,8 @@ std::shared_ptr<GpuLandings> DistStore::GpusOf(const std::vector<Target>& target
   return targets.empty() ? nullptr : targets[0].gpus;
 }
 
-// What is left to do when all values have landed; who uses outputs on GPUs waits for it from now on.
+// Sets the work to do when all values have arrived.  From now on, users of outputs on GPUs wait for
+// it.
 void DistStore::PrepareFinish(const CallPtr& call, std::vector<Target> targets,
                               std::chrono::nanoseconds patience) {
   const std::shared_ptr<GpuLandings> gpus = GpusOf(targets);
@@ -432,7 +436,8 @@ void DistStore::PrepareFinish(const CallPtr& call, std::vector<Target> targets,
   };
 }
 
-// Starts all operations of a call: those whose values come from GPUs when they have come.
+// Starts all operations of a call.  Operations whose values are on GPUs start when the values have
+// arrived.
 void DistStore::LaunchParts(const CallPtr& call, std::vector<Part> parts) {
   std::shared_ptr<GpuSums> gpus;
   for (const Part& part : parts) {
@@ -456,7 +461,8 @@ void DistStore::LaunchParts(const CallPtr& call, std::vector<Part> parts) {
     for (; next < lots.size(); ++next) {
       if (lots[next].empty()) continue;
       if (next > 0) AwaitSum(*gpus, next - 1);
-      CheckOpen(call->verb());  // another thread may have closed the store meanwhile
+      // Another thread may have closed the store meanwhile.
+      CheckOpen(call->verb());
       worker_->LaunchPart(call, std::exchange(lots[next], {}));
       has_begun = true;
     }
@@ -470,7 +476,7 @@ void DistStore::LaunchParts(const CallPtr& call, std::vector<Part> parts) {
   }
 }
 
-// The operations have deadlines of their own; this one is for a thread that is stuck.
+// Operations have deadlines of their own.  This longer one is for a thread that is stuck.
 std::chrono::nanoseconds DistStore::LongestWait(std::chrono::nanoseconds patience) const {
   return Saturated(patience) + Saturated(options_.server_patience) + std::chrono::seconds(5);
 }
@@ -478,7 +484,8 @@ std::chrono::nanoseconds DistStore::LongestWait(std::chrono::nanoseconds patienc
 void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
   try {
     Timed(WaitCause::kAnswer, [&] { call->Wait(LongestWait(patience)); });
-    const auto ended = worker_->TakeOwners();  // freed here, by the user's thread
+    // Frees memory on the user's thread.
+    const auto ended = worker_->TakeOwners();
   } catch (...) {
     if (!call->done()) worker_->GiveUp(call);
     const auto ended = worker_->TakeOwners();
@@ -488,15 +495,16 @@ void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
   }
 }
 
-// Nobody waits for the call, which may have begun, any more.
+// Cancels a call for which nobody waits any more.  The call may have begun.
 void DistStore::Abandon(const CallPtr& call) {
   worker_->GiveUp(call);
   std::lock_guard lock(mutex_);
   TellAgain(*call);
 }
 
-// With the store's lock, of a call that has failed: its rounds may have failed because the servers
-// have no optimizer, and the next ones shall not be assigned either.
+// Forgets which hyperparameters were sent for the keys of a failed call.  Call with the store's
+// lock.  If the round failed because the servers have no optimizer, the next push must send them
+// again, so that it fails too instead of being assigned.
 void DistStore::TellAgain(const Call& call) {
   for (const RecordPtr& record : call.keys) record->told = 0;
 }
@@ -508,8 +516,9 @@ Ticket DistStore::Tracked(const CallPtr& call) {
   return call;
 }
 
-// A call that pushes returns when its sources are its own: arrays of this library stay busy until
-// they are read, arrays that others may write to are copied where reading them takes long.
+// Makes the sources independent of the caller, who may write to them after a push has returned.
+// Arrays of this library stay marked as in use until they are read.  Other arrays are copied,
+// unless the servers accept the push soon.
 void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sources) {
   bool waits = false;
   size_t foreign_bytes = 0;
@@ -527,15 +536,17 @@ void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sour
     });
   } catch (const Error&) {
     Copy(call, foreign_bytes);
-  } catch (const std::bad_alloc&) {  // to say that the time is over
+    // No memory for the error that the time is over.
+  } catch (const std::bad_alloc&) {
     Copy(call, foreign_bytes);
-  } catch (...) {  // interrupted: the push goes on
+  } catch (...) {  // interrupted: the push continues
     Copy(call, foreign_bytes);
     throw;
   }
 }
 
-// False where there is no memory for copies.
+// Makes the call continue with copies of its sources.  Returns false if there is no memory for
+// them.
 bool DistStore::GoesOnWithCopies(const CallPtr& call, size_t bytes) {
   try {
     {
@@ -549,8 +560,8 @@ bool DistStore::GoesOnWithCopies(const CallPtr& call, size_t bytes) {
   }
 }
 
-// The call goes on with copies of its sources.  Where there is no memory for them its caller waits
-// until nobody needs the sources any more, so that nothing written to them is sent.
+// Makes the call continue with copies of its sources.  Without memory for copies, the caller waits
+// until the servers have accepted the sources.  No later change of them is then sent.
 void DistStore::Copy(const CallPtr& call, size_t bytes) {
   if (GoesOnWithCopies(call, bytes)) return;
   try {
@@ -561,7 +572,7 @@ void DistStore::Copy(const CallPtr& call, size_t bytes) {
   }
 }
 
-// What calls hold copies of that no server has accepted yet.
+// Returns the bytes of the copies that calls hold and that no server has accepted yet.
 size_t DistStore::BytesCopied() {
   std::lock_guard lock(mutex_);
   std::erase_if(copied_, [](const auto& copied) { return copied.first->accepted(); });
@@ -573,15 +584,16 @@ size_t DistStore::BytesCopied() {
 std::vector<NDArray> DistStore::OutputsOf(const std::vector<Target>& targets) {
   std::vector<NDArray> outputs;
   for (const Target& target : targets) {
-    // A landing without outs is an array of the user, any other one is the store's own.
+    // A landing without other outputs is an array of the user; any other landing belongs to the
+    // store.
     if (target.outs.empty() && !target.lands_for_gpus) outputs.push_back(target.landing);
     outputs.insert(outputs.end(), target.outs.begin(), target.outs.end());
   }
   return outputs;
 }
 
-// An asynchronous call has been launched and its verb is about to return: whoever touches one of
-// its arrays from now on waits.  A verb that ends here without a ticket takes the arrays back.
+// Marks the arrays of an asynchronous call that was launched, so that their users wait for it.  If
+// that fails, the caller gets no ticket, and the call is cancelled.
 void DistStore::LetGo(const CallPtr& call, const std::vector<Source>& sources,
                       const std::vector<NDArray>& outputs) {
   try {
@@ -616,7 +628,8 @@ CallPtr DistStore::StartPushes(const std::string& verb, const std::vector<Source
   NotePushed(sources);
   try {
     FreeSources(call, sources);
-  } catch (...) {  // its caller gets no ticket: how it ends is told by a later verb
+    // The caller gets no ticket, so a later verb reports how the call ends.
+  } catch (...) {
     Tracked(call);
     throw;
   }
@@ -637,14 +650,15 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::vector<Target> targe
   const Pulled pulled = PulledOf(targets);
   const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
-  // An observer has no pushes to count rounds by, and a `load` may have moved them.
+  // An observer has no pushes to count rounds by, and a `load` may have changed the numbers of
+  // rounds.
   if (worker_->is_observer()) {
     for (const Target& target : targets) {
       operations.push_back(Make(Operation::Kind::kFindBase, verb, target.record.get()));
     }
     call->on_outcome = [pulled, &ops = call->ops](const Outcome& outcome) {
       const auto at = static_cast<size_t>(std::ranges::find(ops, outcome.op) - ops.begin());
-      if (at < pulled.size()) return;  // a base
+      if (at < pulled.size()) return;  // the outcome of a kFindBase
       std::atomic_ref(pulled.at(at - pulled.size()).first->pulled).store(outcome.round);
     };
   }

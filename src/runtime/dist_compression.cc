@@ -1,4 +1,4 @@
-// Pushes of a distributed store that are compressed.
+// Compressed pushes of a distributed store.
 
 #include <algorithm>
 #include <bit>
@@ -31,7 +31,8 @@ void DistStore::SetGradientCompression(const Compression& compression, const std
   compresses_ = true;
 }
 
-// With the store's lock.  A key without compression that still owes something has a residual too.
+// Chooses the compressor of a push.  Call with the store's lock.  A key that is no longer
+// compressed keeps its residual until the residual has been pushed.
 void DistStore::PlanCompression(std::string_view verb, Source* source) const {
   const KeyRecord& record = *source->record;
   source->compressor = compressions_.For(record.key.view());
@@ -44,8 +45,8 @@ void DistStore::PlanCompression(std::string_view verb, Source* source) const {
   if (!is_dense || owes) source->residual = record.residual;
 }
 
-// Compresses those that are to be, when nothing of the call can fail any more but for lack of memory,
-// which is taken first.
+// Compresses the sources that need it.  All memory is allocated first: after that the call can no
+// longer fail, and residuals may change.
 void DistStore::Compress(std::vector<Source>* sources) {
   for (Source& source : *sources) {
     if (source.residual == nullptr) continue;
@@ -82,7 +83,8 @@ void DistStore::Encode(Source* source) {
   std::lock_guard lock(source->residual->mutex);
   std::vector<float>& residual = source->residual->values;
   source->is_own = true;
-  if (coding.encoding == Encoding::kDense) {  // what is owed goes with the next push
+  // The push carries the whole residual.
+  if (coding.encoding == Encoding::kDense) {
     TileJob job;
     job.dtype = gradients.dtype;
     job.count = count;
@@ -92,12 +94,13 @@ void DistStore::Encode(Source* source) {
     job.is_wide = true;
     RunJobs({&job, 1}, threads);
     TakeSum(source->array, source);
-    residual = std::vector<float>();  // with its memory
+    residual = std::vector<float>();  // frees the memory, too
     source->residual->owes = false;
     source->packed.clear();
     return;
   }
-  residual.resize(count);  // a push without compression may have ended it meanwhile
+  // A push without compression may have freed the residual meanwhile.
+  residual.resize(count);
   source->residual->owes = true;
   if (coding.encoding == Encoding::kTopK) {
     EncodeLargest(source, &lost);
@@ -124,7 +127,7 @@ void DistStore::Encode(Source* source) {
   if (lost > 0) WarnOfLost(*source, lost);
 }
 
-// Chunk by chunk, since each has a part of its own.
+// Chooses the largest elements chunk by chunk, because each chunk has a share of its own.
 void DistStore::EncodeLargest(Source* source, size_t* lost) const {
   std::vector<const void*> pointers;
   const codec::Gradients gradients = GradientsOf(source->packed, &pointers);

@@ -35,20 +35,21 @@ KeyMeta DistStore::MetaOf(const KeyRecord& record) const {
   return meta;
 }
 
-// That of a new key with a value; with the store's lock.
+// Returns the layout of a new key with a value.  Call with the store's lock.
 Layout DistStore::NewLayout() const {
   const bool is_whole = optimizer_ != nullptr && NeedsWholeValue(optimizer_->program());
   return is_whole ? Layout::kWhole : Layout::kDense;
 }
 
-// With the store's lock.
+// Makes the record of a new key with a value.  Call with the store's lock.
 DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitItem& item,
                                             Layout layout) const {
   CheckMade(verb, item.key, item.value);
   const NDArray& value = *item.value;
   const bool is_on_gpu = value.context().kind == DeviceKind::kGpu;
   if (is_on_gpu) NamingKey(verb, item.key, [&] { CheckUsable(value.context()); });
-  const Context context = is_on_gpu ? Context() : value.context();  // where pulls find it
+  // Pulls find the value there.
+  const Context context = is_on_gpu ? Context() : value.context();
   NewRecordPtr record =
       NewRecord(verb, item.key, {value.shape(), value.dtype(), context}, item.mode);
   if (layout == Layout::kWhole && value.bytes() > kPartBytesMax) {
@@ -85,7 +86,8 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
     records.reserve(items.size());
     for (const InitItem& item : items) records.push_back(NewValue(verb, item, layout));
   }
-  std::vector<Operation> inits;  // all of them before the first key is under way
+  // All operations are made before the first one is launched.
+  std::vector<Operation> inits;
   inits.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     inits.push_back(InitOf(verb, *records[i], *items[i].value));
@@ -93,7 +95,8 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
   LaunchInits(std::string(verb), std::move(inits), records);
 }
 
-// Creates or finds keys, each in a call of its own; those that have been made stay.
+// Creates or finds keys, each by a call of its own.  If one fails, the keys that were made before
+// stay.
 void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> inits,
                             const std::vector<NewRecordPtr>& records) {
   std::vector<CallPtr> calls;
@@ -125,7 +128,7 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
   if (error) std::rethrow_exception(error);
 }
 
-// Counts the rounds of a key on from those of this worker's earlier lives.
+// Continues the count of a key's rounds after those of earlier incarnations of this worker.
 void DistStore::GoOnBehind(const KeyRecord& record) {
   worker_->Run([&](ClientNode& node, Time) {
     const Client& client = node.client();

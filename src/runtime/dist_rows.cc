@@ -1,5 +1,5 @@
-// Rows in a distributed store: how they are sorted into the buckets of their keys on the way out, and
-// into the user's order on the way in.
+// Rows in a distributed store.  Outgoing rows are sorted into the buckets of their keys, incoming
+// rows into the user's order.
 
 #include <algorithm>
 #include <boost/unordered/unordered_flat_map.hpp>
@@ -35,8 +35,8 @@ void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
              key.ToString(), rows);
 }
 
-// What servers would refuse, before anything is sent.
-//   returns  the policy as servers have it
+// Throws errors that servers would report for a new table, before anything is sent.
+//   returns  the policy in the form that servers have
 RowPolicy CheckTable(std::string_view verb, const RowsInitItem& item) {
   CheckNewRows(item);
   const auto elements = static_cast<size_t>(item.row_shape.size());
@@ -63,7 +63,7 @@ void DistStore::InitRows(std::span<const RowsInitItem> items) {
   Counted(Verb::kInit, [&] { InitRowsAs("init", items); });
 }
 
-// With the store's lock.
+// Makes the record of a new table.  Call with the store's lock.
 DistStore::NewRecordPtr DistStore::NewTable(std::string_view verb, const RowsInitItem& item) {
   const RowPolicy policy = CheckTable(verb, item);
   const Optimizer* const optimizer = item.optimizer ? item.optimizer.get() : optimizer_.get();
@@ -85,7 +85,8 @@ DistStore::NewRecordPtr DistStore::NewTable(std::string_view verb, const RowsIni
   return record;
 }
 
-//   rows  that it begins with, or null
+// Returns the operation that creates a table.
+//   rows  the first rows, or null
 Operation DistStore::InitRowsOf(std::string_view verb, const NewRecordPtr& record,
                                 const Rows* rows) {
   const KeyView key = record->key.view();
@@ -135,7 +136,7 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
 
 // ---- push ---------------------------------------------------------------------------------------
 
-// A contribution of rows to a key by rows.
+// Encodes a contribution of rows to a table.
 void DistStore::EncodeRows(std::string_view verb, std::span<const RowList> lists, Source* source) {
   const KeyRecord& record = *source->record;
   const DType dtype = record.info.dtype;
@@ -144,7 +145,7 @@ void DistStore::EncodeRows(std::string_view verb, std::span<const RowList> lists
     const SparseSum sum = SparseSum::Of(lists, record.info.row_count, dtype, elements,
                                         RowOrder::kMix, SparseSum::Memory::kBorrow);
     const RowSource rows = sum.values();
-    // The server rounds sums, once.
+    // The server rounds the sums, so that they are rounded only once.
     const DType type = sum.has_sums() ? sum.dtype() : dtype;
     const size_t row_bytes = elements * ItemSize(type);
     source->array = scratch_.Take(codec::RowsBytes(sum.names(), row_bytes));
@@ -224,7 +225,7 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
   return sources;
 }
 
-// A contribution of rows to a dense key.
+// Encodes a contribution of rows to a dense key.
 void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists, Source* source) {
   const KeyRecord& record = *source->record;
   const RowGeometry geometry = GeometryOf(verb, record);
@@ -245,7 +246,7 @@ void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists
   }
 }
 
-// A push of whole arrays onto a key by rows: of all its rows.
+// Encodes a push of whole arrays to a table, as a push of all its rows.
 void DistStore::GatherAllRows(std::string_view verb, std::span<const NDArray* const> values,
                               Source* source) {
   std::vector<int64_t> ids(source->record->info.row_count);
@@ -262,7 +263,7 @@ void DistStore::GatherAllRows(std::string_view verb, std::span<const NDArray* co
   EncodeRows(verb, lists, source);
 }
 
-// A key brings rows or whole values, not both.
+// Throws if a key of the call has both rows and whole values.
 void DistStore::CheckNoneIsBoth(std::string_view verb, std::span<const Source> sources,
                                 std::span<const PushItem> whole) const {
   Places with_rows;
@@ -303,7 +304,8 @@ Ticket DistStore::PushRowsAsync(std::span<const RowsPushItem> items,
 
 // ---- pull ---------------------------------------------------------------------------------------
 
-// The order of the ids, what is asked for, and where it lands.
+// Sorts the ids, encodes the request for their rows, and allocates the memory in which the rows
+// arrive.
 void DistStore::AskForRows(std::span<const int64_t> ids, Target* target) {
   const KeyRecord& record = *target->record;
   target->order = std::make_shared<const codec::IdOrder>(ids);
@@ -363,7 +365,7 @@ std::vector<DistStore::Target> DistStore::GatherRowTargets(std::string_view verb
   return targets;
 }
 
-// Writes the rows that have landed to where their ids stood.
+// Copies the rows that have arrived to the places of their ids in the outputs.
 void DistStore::ScatterRows(const Target& target) {
   const KeyInfo& info = target.record->info;
   const size_t row_bytes = target.record->value_bytes;

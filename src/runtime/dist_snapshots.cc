@@ -1,4 +1,4 @@
-// What a distributed store saves and loads.
+// Saving and loading of a distributed store.
 
 #include <algorithm>
 #include <cstring>
@@ -18,11 +18,14 @@
 namespace tkv {
 namespace {
 
-constexpr size_t kAheadBytes = size_t{64} << 20;  // on their way to servers
+// The bytes that may be on their way to servers.
+constexpr size_t kAheadBytes = size_t{64} << 20;
 constexpr uint64_t kCandidatesAtOnce = uint64_t{1} << 19;
-constexpr size_t kNamedMax = 5;  // keys in a line of the log
+constexpr size_t kNamedMax = 5;  // the keys named in one line of the log
 
-// How the chunks of a key were cut, as a snapshot has them.
+// Returns the entry of a key in a snapshot.  `states` describe the version of each chunk that was
+// cut.
+//   throws  kUnavailable  the optimizer has not reached every chunk
 SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<ChunkState>& states,
                      uint64_t round, Parts parts) {
   SavedKey key;
@@ -58,7 +61,8 @@ SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<Chu
     const bool fits = state.spec.program == updated->spec.program &&
                       state.spec.multi_precision == updated->spec.multi_precision &&
                       state.has_master == updated->has_master;
-    if (!fits) {  // an asynchronous key whose first pushes under an optimizer are under way
+    // The first pushes of an asynchronous key under an optimizer are under way.
+    if (!fits) {
       throw Fail(Code::kUnavailable, "key {}: the optimizer has not reached every chunk yet",
                  name.view().ToString());
     }
@@ -69,14 +73,15 @@ SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<Chu
   return key;
 }
 
-// The parts of a key as its chunks get them back.
+// The parts of a key in the form in which its chunks receive them.
 struct Restored {
   std::vector<ChunkState> states;
   NDArray body;
   SmallVector<size_t, 1> ends;
 };
 
-// The numbers and spec of a chunk; of a key in other chunks all have the same.
+// Returns the counters and the update rule of a chunk.  If the key was saved in other chunks, all
+// chunks get the same.
 ChunkState StateOf(const SavedKey& saved, const KeyMeta& meta, uint32_t chunk, Parts parts) {
   ChunkState state;
   state.updates = saved.updates[saved.updates.size() == meta.chunk_count() ? chunk : 0];
@@ -89,8 +94,8 @@ ChunkState StateOf(const SavedKey& saved, const KeyMeta& meta, uint32_t chunk, P
   return state;
 }
 
-// How many rows of a key one RESTORE takes: the bytes of a few.
-//   throws  kResourceExhausted  none fits
+// Returns how many rows of a key one RESTORE has: about 16 MiB of them, at least one.
+//   throws  kResourceExhausted  a single row is too large
 uint64_t RowsAtOnce(const SavedKey& saved, const KeyMeta& meta, Parts parts) {
   constexpr size_t kBytes = size_t{16} << 20;
   ChunkState state = StateOf(saved, meta, 0, parts);
@@ -105,7 +110,8 @@ uint64_t RowsAtOnce(const SavedKey& saved, const KeyMeta& meta, Parts parts) {
   return std::max<size_t>(1, kBytes / bytes);
 }
 
-// Rows of a key as its buckets get them back, `count` from row `first` on; or candidates.
+// Reads rows or candidates of a key, `count` of them from row `first` on, in the form in which its
+// buckets receive them.
 Restored GatherRows(const checkpoint::Reader& reader, size_t index, const KeyMeta& meta,
                     Parts parts, bool are_candidates, uint64_t first, uint64_t count) {
   const SavedKey& saved = reader.keys()[index];
@@ -121,7 +127,8 @@ Restored GatherRows(const checkpoint::Reader& reader, size_t index, const KeyMet
     const auto end = std::partition_point(
         next, ids.end(), [&](uint64_t id) { return BucketOf(Mix(id), buckets) <= b; });
     ChunkState& state = restored.states[b];
-    state.by_rows = true;  // one that gets nothing is left as it is
+    // A bucket that receives nothing is not changed.
+    state.by_rows = true;
     const bool begins = first == 0 && !are_candidates;
     if (begins || end > next) {
       state = StateOf(saved, meta, b, parts);
@@ -136,7 +143,8 @@ Restored GatherRows(const checkpoint::Reader& reader, size_t index, const KeyMet
   }
   restored.body = NDArray::Empty({static_cast<int64_t>(bytes)}, DType::kU8);
   auto* const body = static_cast<std::byte*>(restored.body.HostData());
-  std::vector<size_t> at(buckets);  // where the next part of each bucket goes
+  // The position of the next part of each bucket.
+  std::vector<size_t> at(buckets);
   for (uint32_t b = 1; b < buckets; ++b) at[b] = restored.ends[b - 1];
   const auto deal = [&](uint64_t part, const std::byte* from) {
     for (uint32_t b = 0; b < buckets; ++b) {
@@ -195,7 +203,8 @@ Restored Gather(const checkpoint::Reader& reader, size_t index, const KeyMeta& m
   auto* const body = static_cast<std::byte*>(restored.body.HostData());
   const ChunkState& first = restored.states[0];
   const uint64_t count = ChunkState::kStates + first.arrays + first.scalars;
-  std::vector<size_t> at(chunks);  // where the next part of each chunk goes
+  // The position of the next part of each chunk.
+  std::vector<size_t> at(chunks);
   for (uint32_t c = 1; c < chunks; ++c) at[c] = restored.ends[c - 1];
   for (uint64_t part = 0; part < count; ++part) {
     if (!first.HasPart(part)) continue;
@@ -203,7 +212,7 @@ Restored Gather(const checkpoint::Reader& reader, size_t index, const KeyMeta& m
     for (uint32_t c = 0; c < chunks; ++c) {
       whole += first.PartBytes(part, meta.dtype, meta.elements_of(c));
     }
-    // Scalars of a key that was saved in other chunks are not there to be dealt out.
+    // A key that was saved in other chunks has no scalars for each chunk.
     const NDArray tensor = NDArray::Empty({static_cast<int64_t>(whole)}, DType::kU8);
     auto* const data = static_cast<std::byte*>(tensor.HostData());
     reader.Read(index, part, {data, whole});
@@ -222,7 +231,7 @@ Restored Gather(const checkpoint::Reader& reader, size_t index, const KeyMeta& m
 
 // ---- saving -------------------------------------------------------------------------------------
 
-// The keys of this store, in the order of their init.
+// Returns the keys of this store, in the order of their init.
 DistStore::SavedStore DistStore::ToSave(const std::string& verb) const {
   const auto lock = Lock(verb);
   SavedStore store{number_, {}, saves_};
@@ -230,7 +239,8 @@ DistStore::SavedStore DistStore::ToSave(const std::string& verb) const {
   return store;
 }
 
-// All stores that save where this one does.  Call with the mutex of `saving_stores_`.
+// Returns all stores that save into the folder of this one.  Call with the mutex of
+// `saving_stores_`.
 std::vector<DistStore::SavedStore> DistStore::AllToSave() const {
   std::vector<SavedStore> all;
   for (const auto& [number, store] : saving_stores_->stores) {
@@ -244,7 +254,8 @@ std::vector<DistStore::SavedStore> DistStore::AllToSave() const {
   return all;
 }
 
-// Has the servers keep every key at its round; null where another rank saves.
+// Makes the servers keep a version of every key at its present round.  Returns null if another rank
+// saves.
 std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::string& path,
                                        Parts parts, std::span<const SavedStore> stores,
                                        std::chrono::nanoseconds patience) {
@@ -282,7 +293,7 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
                            parts);
       });
       key.store = number;
-      // Which another rank has set, or the key has for itself.
+      // Another rank may have set the optimizer, or the key may have its own.
       has_optimizer = has_optimizer || !key.program.text.empty() || !key.own.text.empty();
       saving->Add(std::move(key), {record->name, outcome.meta, outcome.states});
     }
@@ -310,7 +321,7 @@ DistStore::CutTurn::~CutTurn() {
   saves_->cut.notify_all();
 }
 
-// A save that the stores have from now on, the only one; null where another rank saves.
+// Begins a save, the only one of its stores.  Returns null if another rank saves.
 std::shared_ptr<Saving> DistStore::Begin(const std::string& verb, const std::string& path,
                                          Parts parts, std::span<const SavedStore> stores,
                                          Cutting cutting, std::chrono::nanoseconds patience) {
@@ -321,7 +332,8 @@ std::shared_ptr<Saving> DistStore::Begin(const std::string& verb, const std::str
   std::unique_lock<std::mutex> lock;
   try {
     lock = Lock(verb);
-  } catch (...) {  // another thread has closed the store meanwhile
+    // Another thread has closed the store meanwhile.
+  } catch (...) {
     saving->Release();
     throw;
   }
@@ -341,7 +353,8 @@ std::string DistStore::SaveAs(const std::string& verb, const std::string& path, 
   const std::shared_ptr<Saving> saving =
       Begin(verb, path, parts, std::span(&store, 1), Cutting::kForUser, options_.patience);
   if (saving == nullptr) return {};
-  struct Ended {  // its caller is told here: the store has nothing to remember
+  // The caller receives the error here, so the store must not report it again.
+  struct Ended {
     Saves* saves;
     const Saving* saving;
     ~Ended() {
@@ -352,7 +365,8 @@ std::string DistStore::SaveAs(const std::string& verb, const std::string& path, 
   std::string saved = saving->Run();
   if (saving_stores_ != nullptr && PlaceOf(path) == saving_stores_->when.folder()) {
     std::lock_guard lock(saving_stores_->mutex);
-    if (saving_stores_->stores.size() == 1) {  // it has all that a save by itself would have
+    // This snapshot has all that an automatic save would have.
+    if (saving_stores_->stores.size() == 1) {
       saving_stores_->when.Begun(most_rounds, NodeThread::Now());
     }
   }
@@ -373,8 +387,8 @@ Ticket DistStore::SaveAsync(const std::string& path) {
   });
 }
 
-// A call that begins a new round finds every key as the step before has left it: then the store
-// saves by itself, where it is time, and with it all that save into the same folder.
+// Starts an automatic save if one is due and this call begins a new round.  Every key is then as
+// the step before has left it.  The save includes all stores that save into the same folder.
 void DistStore::SaveIfDue(std::span<const KeyView> keys) {
   if (saving_stores_ == nullptr) return;
   NoteWriter();
@@ -404,7 +418,7 @@ void DistStore::SaveIfDue(std::span<const KeyView> keys) {
   SaveBeside(stores, options_.patience, SaveWhen::kAlways);
 }
 
-// Counts the rounds of the keys that are there, after the one with the most has gone.
+// Counts the rounds of the remaining keys, after a key that may have had the most was removed.
 void DistStore::RecountRounds() {
   std::lock_guard lock(saving_stores_->mutex);
   saving_stores_->is_stale = false;
@@ -417,7 +431,7 @@ void DistStore::RecountRounds() {
   saving_stores_->when.GoesBack(most);
 }
 
-// Pushes of the lowest rank that lives are its own to save.
+// Notes if this worker has the lowest living rank: such a worker saves on close.
 void DistStore::NoteWriter() {
   {
     std::lock_guard lock(saving_stores_->mutex);
@@ -428,7 +442,8 @@ void DistStore::NoteWriter() {
   saving_stores_->is_writer = true;
 }
 
-// Notes that values have been replaced: by an assign, or by the load of a snapshot.
+// Notes that an assign or the load of a snapshot has replaced values, unless the snapshot is in
+// this folder.
 void DistStore::NoteAssigned(const std::string& snapshot) {
   if (saving_stores_ == nullptr) return;
   std::error_code error;
@@ -442,7 +457,8 @@ bool DistStore::IsSender() const {
   return worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
 }
 
-// Returns true if a worker of a lower rank is dead: it may not have saved its last rounds.
+// Returns true if a worker of a lower rank is dead.  That worker may not have saved its last
+// rounds.
 bool DistStore::FollowsTheDead() const {
   return worker_->Run([](ClientNode& node, Time) {
     const Client& client = node.client();
@@ -452,10 +468,10 @@ bool DistStore::FollowsTheDead() const {
   });
 }
 
-// Saves what no snapshot has, before the first store of the folder is closed.  The lowest rank does
-// so; the next one does so again only if it has pushed since, or if that rank has died.  CloseAs waits
-// until all is written.
-//   returns  what an interrupt threw, which ends the wait and not the close
+// Saves everything that no snapshot has, before the first store of the folder is closed.
+// The lowest rank does so.  The next one does it again only if it has pushed since, or if that rank
+// has died.  CloseAs waits until all is written.
+//   returns  the exception of an interrupt, which ends the wait but not the close
 std::exception_ptr DistStore::SaveAtEnd() {
   if (saving_stores_ == nullptr) return nullptr;
   {
@@ -472,7 +488,8 @@ std::exception_ptr DistStore::SaveAtEnd() {
       saving_stores_->when.Begun(saving_stores_->most_rounds, NodeThread::Now());
       stores = AllToSave();
     }
-    // Servers answer at once unless another worker is missing, which close does not wait for.
+    // Servers answer at once unless another worker is missing, and close does not wait for a
+    // missing worker.
     SaveBeside(stores, options_.server_patience, SaveWhen::kIfNew);
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) return std::current_exception();
@@ -483,8 +500,9 @@ std::exception_ptr DistStore::SaveAtEnd() {
   return nullptr;
 }
 
-// A job that goes on from a snapshot has keys before its script inits them.  Those that it has not
-// inited when it saves for the first time are in no snapshot of it: the log names them.
+// Logs the keys that the snapshot will lack.  A job that continues from a snapshot has keys before
+// its script inits them.  Keys that are not inited before the first save are in no snapshot of the
+// store.
 void DistStore::WarnOfLacking(std::span<const SavedStore> stores) {
   if (!options_.log || !worker_->rejoined()) return;
   std::vector<KeyStatus> keys;
@@ -497,7 +515,8 @@ void DistStore::WarnOfLacking(std::span<const SavedStore> stores) {
     keys = ListedKeys(ListAll("save"));
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) throw;
-    return;  // the save itself finds out
+    // The save itself will report the error.
+    return;
   }
   std::set<std::string> saved;  // canonical names
   std::set<uint32_t> numbers;
@@ -508,7 +527,8 @@ void DistStore::WarnOfLacking(std::span<const SavedStore> stores) {
   std::string named;
   size_t count = 0;
   for (const KeyStatus& key : keys) {
-    // A store that this worker has opened and that is not saved here saves elsewhere, or not at all.
+    // If this worker has opened a store that is not saved here, that store saves elsewhere or not
+    // at all.
     const bool is_ours = numbers.contains(key.store) || key.store >= worker_->store_count();
     if (!is_ours || saved.contains(CanonicalKey(key.store, key.key.view()))) continue;
     if (++count <= kNamedMax) {
@@ -523,7 +543,7 @@ void DistStore::WarnOfLacking(std::span<const SavedStore> stores) {
                          named));
 }
 
-// Starts a save by itself.  A failure is a line of the log.
+// Starts an automatic save.  A failure becomes a line of the log.
 void DistStore::SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,
                            SaveWhen when) {
   const auto log_failure = [log = options_.log](const Error& error) {
@@ -548,12 +568,13 @@ void DistStore::SaveBeside(std::span<const SavedStore> stores, std::chrono::nano
     });
     Saving::Start(saving);
   } catch (const Error& error) {
-    if (error.code() == Code::kCancelled) throw;  // by a signal
+    if (error.code() == Code::kCancelled) throw;  // a signal interrupted it
     log_failure(error);
   }
 }
 
-// Waits until a save by itself has ended, so that a save of the user's never fails because of it.
+// Waits until an automatic save has ended, so that an explicit save never fails because one is
+// running.
 void DistStore::AwaitAutoSave() {
   std::shared_ptr<Saving> saving;
   {
@@ -565,8 +586,8 @@ void DistStore::AwaitAutoSave() {
   if (saving != nullptr) saving->WaitUntilDone(options_.patience);
 }
 
-// Takes the save under way, if there is one.  The store takes part in no later save by itself.
-//   is_told  set to true if a line of the log says how that save ends
+// Takes the save under way, if there is one.  The store takes part in no later automatic save.
+//   is_told  set to true if a line of the log reports the end of that save
 std::shared_ptr<Saving> DistStore::TakeLastSaving(bool* is_told) {
   if (saving_stores_ != nullptr) {
     std::lock_guard lock(saving_stores_->mutex);
@@ -578,7 +599,7 @@ std::shared_ptr<Saving> DistStore::TakeLastSaving(bool* is_told) {
   return std::exchange(saves_->saving, nullptr);
 }
 
-// A save under way is finished, for at most so long.
+// Waits for a save under way, at most so long, and stops it if it takes longer.
 void DistStore::EndSaving(std::chrono::nanoseconds patience) {
   bool is_told = false;
   const std::shared_ptr<Saving> saving = TakeLastSaving(&is_told);
@@ -594,7 +615,8 @@ void DistStore::EndSaving(std::chrono::nanoseconds patience) {
   if (error && !is_told) throw Error(*error);
 }
 
-// The same, of a store that is dropped: an error that nobody has been told is a line of the log.
+// Ends a save as EndSaving does, for a store that is dropped.  An error that nobody has received
+// becomes a line of the log.
 void DistStore::EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept {
   bool is_told = false;
   const std::shared_ptr<Saving> saving = TakeLastSaving(&is_told);
@@ -602,7 +624,8 @@ void DistStore::EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept {
   try {
     saving->WaitUntilDone(patience);
   } catch (const std::exception& late) {
-    static_cast<void>(late);  // it is given up, which it says itself
+    // The save is stopped below and then reports that itself.
+    static_cast<void>(late);
   }
   saving->Stop();
   const auto error = saving->Unseen();
@@ -614,31 +637,33 @@ void DistStore::EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept {
 
 // ---- loading ------------------------------------------------------------------------------------
 
-// Keys, and the places in a snapshot where they are.
+// The keys to load, and their places in a snapshot.
 struct DistStore::Loading {
   std::vector<RecordPtr> records;
   Meeting meeting{.task = "reads the snapshot", .verb = "load"};
-  std::optional<checkpoint::Reader> reader;  // the rest, of the rank that reads
+  // This member and the next ones are set only on the rank that reads.
+  std::optional<checkpoint::Reader> reader;
   std::vector<KeyMeta> metas;
   std::vector<size_t> matches;
 };
 
-// Runs f, and waits until every worker has done so: an error of one worker is the error of all.  The
-// worker whose f fails waits for no other.  If the worker with the task dies on the way, all others
-// receive an error that says what it has left undone.
+// Runs f, and waits until every worker has done so.  An error of one worker is the error of all,
+// and the worker whose f fails waits for no other.  If the worker with the task dies on the way,
+// all others receive an error that names the undone work.
 template <typename F>
 void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char* left, F f) {
   using Task = Operation::Task;
   try {
     f();
   } catch (const Error& error) {
-    // Who leaves the job next would be gone before the others are told why.
+    // Wait until the error is accepted.  Otherwise this worker could leave the job before the
+    // others learn the reason.
     const CallPtr told = StartBarrier(verb, error);
     worker_->GoOn();
     try {
       told->WaitAccepted(options_.server_patience);
     } catch (const Error& unheard) {
-      static_cast<void>(unheard);  // the others have the patience of their own
+      static_cast<void>(unheard);  // the others end by their own patience
     }
     throw;
   }
@@ -657,8 +682,9 @@ void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char
   }
 }
 
-// Servers may hear of a death before this worker does, which then would not know that it is its turn
-// to read.
+// Waits until this worker also knows of the death of the worker with the task.  Servers may learn
+// of it earlier.  Without this wait, the worker would not know that the next turn to read is its
+// own.
 void DistStore::AwaitEndOf(const Meeting& meeting) {
   constexpr std::chrono::milliseconds kStep(1);
   const auto is_over = [&] {
@@ -671,14 +697,14 @@ void DistStore::AwaitEndOf(const Meeting& meeting) {
             [&](std::chrono::nanoseconds) { std::this_thread::sleep_for(kStep); });
 }
 
-// A key's own optimizer, which another rank may have given it.
+// Returns the own optimizer of a key.  Another rank may have set it.
 static std::shared_ptr<const Optimizer> OwnOf(const KeyRecord& record, const KeyMeta& meta) {
   if (record.own || !meta.own) return record.own;
   return std::make_shared<const Optimizer>(Program::Parse(meta.own->program),
                                            meta.own->multi_precision, meta.own->lazy);
 }
 
-// All of it is looked at before anything changes.
+// Opens the snapshot and checks all of it before anything changes.
 void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts parts,
                         Loading* loading) {
   RaiseUnseen(verb, {});
@@ -750,7 +776,8 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
       const SavedKey& saved = loading.reader->keys()[match];
       const uint64_t at_once = RowsAtOnce(saved, meta, parts);
       uint64_t first = 0;
-      do {  // at first to every bucket, also one that gets no rows
+      // The first part goes to every bucket, even if a bucket gets no rows.
+      do {
         const uint64_t count = std::min(at_once, saved.rows - first);
         put_back(i, GatherRows(*loading.reader, match, meta, parts, false, first, count),
                  first > 0 ? Restoring::kMore : Restoring::kAll);
@@ -773,11 +800,12 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
   }
 }
 
-// Between two barriers: nobody has begun a round on values that are to go, and nobody reads on
-// before all are back.
+// Loads between two barriers.  No worker has then begun a round on the old values, and none reads
+// before all values are loaded.
 KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::string& path,
                                         Parts parts) {
-  if (worker_->rejoined()) {  // the others go on, and would not come to the barriers
+  // The other workers go on and would not come to the barriers.
+  if (worker_->rejoined()) {
     throw Fail(Code::kFailedPrecondition,
                "{} {}: this rank has lived before in this job, because it was started again or a "
                "snapshot was restored before its script began; values and states are on the "
@@ -789,7 +817,8 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
        [&] { OpenFor(verb, path, parts, &loading); });
   Meet(verb, loading.meeting, "some keys may have been put back and others not",
        [&] { PutBack(verb, parts, loading); });
-  if (parts == Parts::kAll) {  // residuals are of pushes that have come after the snapshot
+  // Residuals belong to pushes after the snapshot.
+  if (parts == Parts::kAll) {
     const auto lock = Lock(verb);
     for (const RecordPtr& record : loading.records) record->residual = nullptr;
   }
@@ -838,8 +867,8 @@ void DistStore::SendValues(const std::string& verb, std::span<const InitItem> it
   Await(call, options_.patience);
 }
 
-// Throws if this incarnation of a worker that was started again has pushed nothing yet: its script may
-// be at its beginning, and the others do not come to the barriers.
+// Throws if this incarnation of a worker that was started again has pushed nothing yet.  Its script
+// may be at its beginning, and the others do not come to the barriers.
 void DistStore::CheckHasPushed(const std::string& verb) {
   const auto lock = Lock(verb);
   const auto is_pushed = [](const auto& entry) { return entry.second->pushes > 0; };
@@ -852,8 +881,8 @@ void DistStore::CheckHasPushed(const std::string& verb) {
       verb);
 }
 
-// Between two barriers, as a load: no worker has begun a round on the old values, and none reads on
-// before all keys have the new ones.
+// Assigns between two barriers, as a load.  No worker has begun a round on the old values, and none
+// reads before all keys have the new ones.
 void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> items) {
   if (worker_->rejoined()) CheckHasPushed(verb);
   std::vector<RecordPtr> records;

@@ -40,9 +40,10 @@ DistStore::~DistStore() {
   LeaveUnclosed(failure);
 }
 
-// What Close does, for a store that goes without it, as far as it is done within two seconds: its
-// save is finished, its pushes count, and the worker takes its leave or, where it has other stores
-// and has not failed, has the servers free this one's keys.  No user's code runs.
+// Does the work of Close for a store that is dropped without it, for about two seconds at most.
+// The store's save is finished, and its pushes are accepted.  If this was the last store, the
+// worker leaves the job.  Otherwise the servers free the store's keys, unless the program has
+// failed.  No code of the user runs.
 void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
   const auto deadline = DeadlineAfter(std::chrono::seconds(2));
   const auto left = [deadline] { return deadline - std::chrono::steady_clock::now(); };
@@ -111,9 +112,11 @@ RecordPtr DistStore::Get(std::string_view verb, const KeyView& key) const {
   throw Fail(Code::kNotFound, "{} {}: no such key, init it first", verb, key.ToString());
 }
 
-// Failures of calls that nobody has waited for, of these keys (or, with none, of any).
+// Throws the error of an earlier call for which nobody has waited.  Only calls with one of `keys`
+// count; without keys, all calls do.
 void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys) {
-  const auto ended = worker_->TakeOwners();  // freed here, by the user's thread
+  // Frees memory on the user's thread.
+  const auto ended = worker_->TakeOwners();
   std::optional<Error> error;
   {
     std::lock_guard lock(mutex_);
@@ -123,7 +126,7 @@ void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys
       if (call->failure()) TellAgain(*call);
       const std::optional<Error> unseen = call->UnseenError();
       if (!unseen) return true;
-      // What close has ended itself is told by its ticket alone, unless a push is lost.
+      // Only the ticket of a call reports that close has cancelled it, unless a push is lost.
       if (closed_ && unseen->code() == Code::kCancelled && !call->has_lost_push()) return true;
       const bool concerns =
           keys.empty() || std::any_of(keys.begin(), keys.end(), [&](const KeyView& key) {
@@ -146,7 +149,8 @@ void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys
 bool DistStore::Control(const std::string& verb, UpdateSpec spec) {
   const bool is_sender =
       worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
-  if (!is_sender) return false;  // the lowest rank defines the updater for all
+  // The lowest rank defines the updater for all.
+  if (!is_sender) return false;
   const CallPtr call = NewCall(verb);
   Operation control = Make(Operation::Kind::kControl, verb, nullptr);
   control.spec = std::move(spec);
@@ -224,9 +228,10 @@ Ticket DistStore::BarrierAsync() {
   return Counted(Verb::kBarrier, [&] { return Tracked(StartBarrier("barrier")); });
 }
 
-// ---- for those who look -------------------------------------------------------------------------
+// ---- status, statistics and traces --------------------------------------------------------------
 
-// With the store's lock, of a call that has ended: a failure that no verb has thrown.
+// Counts the failure of a call that has ended, if no verb has thrown it.  Call with the store's
+// lock.
 void DistStore::CountEnd(const CallPtr& call) const {
   if (std::exchange(call->is_counted, true) || !call->failure()) return;
   for (size_t i = 0; i < kVerbs; ++i) {
@@ -244,8 +249,10 @@ ServerListings DistStore::ListAll(const std::string& verb) const {
 
 std::shared_ptr<Optimizer> DistStore::UpdateOf(const KeyView& key) const {
   const KeyRecord asked{Key(key), CanonicalKey(number_, key), {}};
-  Lock("explain");                                  // a store that is closed asks nobody
-  auto* const self = const_cast<DistStore*>(this);  // a call is begun and awaited here
+  // A closed store must not send a request.
+  Lock("explain");
+  // The call is begun and awaited here.
+  auto* const self = const_cast<DistStore*>(this);
   Operation describe = Make(Operation::Kind::kDescribe, "explain", &asked);
   describe.with_rule = true;
   const Outcome outcome = self->AwaitOutcome("explain", std::move(describe));
@@ -329,7 +336,7 @@ KVStore::TraceInfo DistStore::WriteTrace(const std::string& file) {
   });
 }
 
-// The worker leaves the job.
+// Makes the worker leave the job.
 void DistStore::Leave(const std::optional<Error>& failure) {
   const CallPtr leave = NewCall("close");
   std::vector<Operation> operations;
@@ -339,16 +346,17 @@ void DistStore::Leave(const std::optional<Error>& failure) {
   try {
     Await(leave, options_.patience);
   } catch (const Error& failed) {
-    // A worker that is fenced, or has nobody to take leave of, is gone all the same.
+    // A worker that was declared dead, or that finds no head or server to say goodbye to, is out of
+    // the job anyway.
     if (failed.code() != Code::kAborted && failed.code() != Code::kUnavailable) throw;
   }
-  // Servers of this process are to see that it does not need them itself.
+  // The servers in this process must see that this worker does not need them any more.
   worker_->CancelCalls(number_, "the store is closed");
   worker_->Stop();
   worker_->AfterLeave();
 }
 
-// Servers free the keys when every worker has closed the store.
+// Asks the servers to free the keys, which they do when every worker has closed the store.
 void DistStore::FreeKeys() {
   const CallPtr close = NewCall("close");
   std::vector<Operation> operations;
@@ -377,12 +385,14 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
   const bool is_last = worker_->CloseStore(number_);
   try {
     if (worker_->is_observer()) {
-      // Nobody waits for one, so that nobody has to be told.
+      // Nobody waits for an observer, so nobody has to be told.
     } else if (is_last) {
       Leave(failure);
-    } else {  // what is on its way counts all the same
+      // Pushes under way still count.
+    } else {
       for (const CallPtr& call : worker_->CallsOf(number_)) call->WaitAccepted(options_.patience);
-      if (!failure) FreeKeys();  // a next life goes on with the keys of a life that has failed
+      // After a failure, the next incarnation continues with the keys.
+      if (!failure) FreeKeys();
     }
   } catch (...) {
     if (!error) error = std::current_exception();
@@ -394,7 +404,8 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
     keys_.clear();
     order_.clear();
   }
-  // What has failed only because this call gave up would hide why: an interrupt most of all.
+  // Throw the first error, above all an interrupt.  Calls that failed only because this close
+  // cancelled them would hide the cause.
   if (error) std::rethrow_exception(error);
   RaiseUnseen("close", {});
 }

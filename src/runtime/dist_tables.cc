@@ -1,4 +1,4 @@
-// What keys by rows have as a whole: their figures, and the rows that go out of them and into them.
+// Whole tables: statistics, and the export and import of rows.
 
 #include <algorithm>
 #include <cstring>
@@ -18,12 +18,12 @@ constexpr size_t kBytesAtOnce = size_t{64} << 20;
 
 }  // namespace
 
-// One version of a table, which servers keep.
+// A version of a table that servers keep.
 struct DistStore::CutTable {
   std::string verb;
   RecordPtr record;
   std::shared_ptr<const KeyMeta> meta;
-  std::shared_ptr<const std::vector<ChunkState>> states;  // of the buckets
+  std::shared_ptr<const std::vector<ChunkState>> states;  // of each bucket
 
   uint64_t rows() const {
     return std::accumulate(states->begin(), states->end(), uint64_t{0},
@@ -62,7 +62,7 @@ TableStats DistStore::StatsOfTable(const KeyView& key) {
 
 // ---- export -------------------------------------------------------------------------------------
 
-// Rows `first` to first + count of all buckets, one behind the other.
+// Reads one part of `count` rows from row `first` on, counted over all buckets.
 NDArray DistStore::ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t first,
                                 uint64_t count) {
   const size_t bytes = ChunkState::RowBytes(part, cut.meta->dtype, cut.meta->elements()) * count;
@@ -77,7 +77,7 @@ NDArray DistStore::ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t fir
   return buffer;
 }
 
-// The ids that the filter lets through, ascending.
+// Returns the ids that pass the filter, ascending.
 std::vector<int64_t> DistStore::ExportedIds(const CutTable& cut, const RowsFilter& filter) {
   const uint64_t rows = cut.rows();
   const uint64_t age_max = cut.meta->policy.age_max;
@@ -100,7 +100,8 @@ std::vector<int64_t> DistStore::ExportedIds(const CutTable& cut, const RowsFilte
         const uint64_t now = (*cut.states)[bucket].row_version;
         const uint64_t version = notes[i].version;
         if (filter.since && version <= *filter.since) continue;
-        if (age_max > 0 && now > version && now - version > age_max) continue;  // it is gone
+        // the row has expired
+        if (age_max > 0 && now > version && now - version > age_max) continue;
       }
       ids.push_back(static_cast<int64_t>(some[i]));
     }
@@ -109,7 +110,7 @@ std::vector<int64_t> DistStore::ExportedIds(const CutTable& cut, const RowsFilte
   return ids;
 }
 
-// Reads the values of all rows.
+// Reads the values of all rows in `rows`.
 void DistStore::ReadValues(const CutTable& cut, const Rows& rows) {
   const auto all = static_cast<size_t>(rows.ids.size());
   const auto* const ids = static_cast<const int64_t*>(rows.ids.HostData());

@@ -17,7 +17,8 @@ constexpr Time kLongestTurn = 50 * kMillisecond;
 constexpr Time kLongestSleep = kSecond;
 constexpr Time kRest = 2 * kMillisecond;
 constexpr Time kSpin = 50'000;
-constexpr Time kAwayLeast = 50 * kMillisecond;  // what counts as not having read
+// A pause in reading counts from this length on.
+constexpr Time kAwayLeast = 50 * kMillisecond;
 
 }  // namespace
 
@@ -55,12 +56,14 @@ void NodeThread::Stop() {
     std::lock_guard lock(mutex_);
     reader = std::move(reader_);
   }
-  reader.reset();  // it may be at handing over what it has read
+  // The reader may be delivering a result, which takes the lock.
+  reader.reset();
   std::lock_guard lock(mutex_);
-  endpoint_.reset();  // its peers see the links close
+  // Closes the links, as their peers notice.
+  endpoint_.reset();
 }
 
-// The link is about to be forgotten.
+// Adds the traffic of a link that is about to be forgotten.
 void NodeThread::CountLink(uint64_t link) {
   for (auto& [peer, dialed] : dialed_) {
     if (dialed.link != link) continue;
@@ -97,8 +100,8 @@ void NodeThread::Closed(uint64_t link, const Error& reason) {
   }
 }
 
-// The node can do nothing more, and the process lives: who waits for it is told, once nothing of
-// what calls have pushed is read any more.
+// Stops the node for good while the process lives on.  Waiting callers receive the error after the
+// links have closed, so that nothing reads the memory of their pushes any more.
 void NodeThread::Break(const Error& error) noexcept {
   stopping_ = true;
   if (std::exchange(is_broken_, true)) return;
@@ -110,14 +113,15 @@ void NodeThread::Break(const Error& error) noexcept {
     }
     if (options_.broken) options_.broken(error);
   } catch (const std::exception&) {
-    return;  // even to tell it there is no memory
+    // There is not even memory to report it.
+    return;
   }
 }
 
 void NodeThread::Dispatch() noexcept {
   if (is_broken_) return;
   try {
-    // What cannot be sent closes a link, which makes output again.
+    // A frame that cannot be sent closes its link, which produces output again.
     for (NodeOutput output = node_->TakeOutput(); !output.empty(); output = node_->TakeOutput()) {
       Deliver(std::move(output));
     }
@@ -129,7 +133,7 @@ void NodeThread::Dispatch() noexcept {
   }
 }
 
-// On the reader's thread.
+// Runs on the reader's thread.
 void NodeThread::HasRead(uint64_t ticket) noexcept {
   try {
     Run([ticket](Node& node, Time now) { node.HasRead(ticket, now); });
@@ -140,7 +144,7 @@ void NodeThread::HasRead(uint64_t ticket) noexcept {
 }
 
 void NodeThread::Deliver(NodeOutput output) {
-  // First: whoever hears of it may end this process.
+  // Notices come first, because a peer that receives a frame may end this process.
   if (options_.log) {
     for (const Effects::Notice& notice : output.notices) {
       options_.log(static_cast<int>(notice.level), notice.text);
@@ -153,7 +157,8 @@ void NodeThread::Deliver(NodeOutput output) {
         reader_ = std::make_unique<DiskReader>([this](uint64_t ticket) { HasRead(ticket); });
       }
       if (reader_ != nullptr) reader_->Read(reading.ticket, std::move(reading.where));
-    } catch (const std::exception& error) {  // no thread, no memory: this one reads
+      // Without a thread or memory, the node's thread reads.
+    } catch (const std::exception& error) {
       static_cast<void>(error);
       node_->HasRead(reading.ticket, Now());
     }
@@ -185,11 +190,11 @@ void NodeThread::Deliver(NodeOutput output) {
   }
 }
 
-// Hands what has arrived to the node.  Before anybody's silence is judged that is everything: a peer
-// whose word lies unread has spoken.
+// Hands arrived events to the node.  Before the node judges the silence of its peers, it receives
+// everything: a peer with an unread message is not silent.
 void NodeThread::Read() {
   const Time begin = Now();
-  // Somebody who stops this process, or its machine, stops its reading and not its clock.
+  // A process or machine that is suspended stops reading, but its clock goes on.
   const Time away = begin - std::max(read_at_, sleeps_until_);
   if (read_at_ != 0 && away > kAwayLeast) node_->WasAway(away, begin);
   read_at_ = begin;
@@ -260,7 +265,8 @@ bool NodeThread::PollUntil(const std::function<bool()>& done, Time longest) {
       turn_changed_.wait(lock, [this] { return !own_polls_; });
     }
   }
-  active_ = Now();  // an answer may come soon
+  // An answer may arrive soon.
+  active_ = Now();
   struct GiveBack {
     NodeThread* self;
     ~GiveBack() {
@@ -269,7 +275,7 @@ bool NodeThread::PollUntil(const std::function<bool()>& done, Time longest) {
       const Time now = Now();
       const bool may_rest = !self->is_busy_ && now >= self->others_wait_until_;
       self->rest_until_ = may_rest ? now + kRest : 0;
-      // It looks again in time by itself, or has to be told to.
+      // The node's thread wakes by itself in time, unless it was told to sleep longer.
       if (self->stopping_ || self->own_sleeps_until_ > self->rest_until_) {
         self->turn_changed_.notify_all();
       }
@@ -285,7 +291,8 @@ bool NodeThread::PollUntil(const std::function<bool()>& done, Time longest) {
 }
 
 void NodeThread::TakeWhatHasArrived(Time longest) {
-  std::optional<uint64_t> before;  // read when it is this thread's turn
+  // The number of empty polls at the beginning of this thread's turn.
+  std::optional<uint64_t> before;
   const auto has_taken = [&] {
     if (!before) before = empty_polls_;
     return empty_polls_ != *before;

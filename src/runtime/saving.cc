@@ -17,11 +17,11 @@
 
 namespace tkv {
 
-// Reads parts ahead of the one that is written.
+// A source of parts that requests the next ones while one is written.
 class Saving::KeptParts final : public PartSource {
  public:
   static constexpr size_t kAheadBytes = size_t{8} << 20;
-  static constexpr size_t kRowsBytes = size_t{4} << 20;  // of one reading of rows
+  static constexpr size_t kRowsBytes = size_t{4} << 20;  // the size of one request for rows
   static_assert(ChunkState::kIds == checkpoint::kIdsPart &&
                 ChunkState::kNotes == checkpoint::kNotesPart &&
                 ChunkState::kCandidates == checkpoint::kCandidatesPart &&
@@ -53,13 +53,14 @@ class Saving::KeptParts final : public PartSource {
     NDArray buffer;
   };
 
-  // What is asked for next: a part, or some rows of it.
+  // The position of the next request: a part, or some of its rows.
   struct Place {
     size_t item = 0;
     uint64_t row = 0;
   };
 
-  // The rows of the next reading, which moves on; none of a part that is read as one.
+  // Returns the rows of the next request and advances the position.  Returns no rows for a part
+  // that is read at once.
   RowRange TakeRows(const checkpoint::Item& item, size_t* bytes) {
     const uint64_t count = checkpoint::RowsOf(saving_.keys_[item.key], item.part);
     *bytes = item.tensor.bytes();
@@ -95,7 +96,8 @@ class Saving::KeptParts final : public PartSource {
     read.store = saving_.store_;
     read.part = item.part;
     read.rows = rows;
-    read.priority = INT32_MIN;  // after what the job itself waits for
+    // After all requests for which the job waits.
+    read.priority = INT32_MIN;
     read.patience = Saturated(saving_.options_.patience).count();
     read.out = {static_cast<std::byte*>(reading.buffer.HostData()), reading.buffer.bytes(),
                 reading.buffer.storage()};
@@ -107,14 +109,15 @@ class Saving::KeptParts final : public PartSource {
     ahead_.push_back(std::move(reading));
   }
 
-  // Chunks that no update has reached yet have no states: those that they will begin with.
+  // Fills the buffer with initial states, because chunks without an update have no states yet.
   void Prefill(const checkpoint::Item& item, const Source& source, const NDArray& buffer) {
     const auto has_it = [&](const ChunkState& state) { return state.HasPart(item.part); };
     if (std::all_of(source.states->begin(), source.states->end(), has_it)) return;
     std::memset(buffer.HostData(), 0, buffer.bytes());
     const SavedKey& key = saving_.keys_[item.key];
     const uint64_t scalar = item.part - checkpoint::kStateParts - key.arrays.size();
-    if (item.part < checkpoint::kStateParts || scalar >= key.scalars.size()) return;  // also rows'
+    // True for the parts of rows too, which have no initial scalar.
+    if (item.part < checkpoint::kStateParts || scalar >= key.scalars.size()) return;
     const double initial = Program::Parse(key.program.text).scalar_states()[scalar].initial;
     auto* const values = static_cast<double*>(buffer.HostData());
     std::fill(values, values + source.states->size(), initial);
@@ -131,7 +134,8 @@ class Saving::KeptParts final : public PartSource {
 
 Saving::~Saving() {
   if (thread_.joinable())
-    thread_.detach();  // it holds this object, so that it is the thread itself
+    // The thread holds this object, so this is the thread itself.
+    thread_.detach();
 }
 
 bool Saving::IsInNewest() const {
@@ -188,12 +192,13 @@ std::string Saving::Write(const std::function<void()>& interrupt) {
 
 void Saving::Start(const std::shared_ptr<Saving>& saving) {
   const auto write = [saving] {
-    // On Linux the priority is the thread's own: a snapshot takes what the job leaves of the cores.
+    // On Linux the priority belongs to one thread.  The writer only uses cores that the job leaves
+    // idle.
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 10);
     try {
-      saving->Write({});  // signals are for the thread that called
+      saving->Write({});  // signals are for the calling thread
     } catch (const std::exception& error) {
-      static_cast<void>(error);  // kept for whoever asks
+      static_cast<void>(error);  // kept for `failure` and `Wait`
     }
   };
   try {
@@ -203,7 +208,7 @@ void Saving::Start(const std::shared_ptr<Saving>& saving) {
     saving->Release();
     saving->End(error);
     throw;
-  } catch (const std::exception&) {  // no memory for what the thread is to do
+  } catch (const std::exception&) {  // no memory for the thread's work
     saving->Release();
     saving->End(Error(Code::kResourceExhausted, saving->verb_ + ": no memory for a thread"));
     throw;
@@ -223,7 +228,7 @@ void Saving::Release() noexcept {
     worker_->Launch(Worker::NewCall(worker_, verb_, store_, {}), std::move(operations));
     worker_->GoOn();
   } catch (const std::exception& error) {
-    static_cast<void>(error);  // the end of this life frees it
+    static_cast<void>(error);  // the servers free it when this worker leaves
   }
 }
 
@@ -237,7 +242,8 @@ void Saving::End(std::optional<Error> error, std::string saved_path) {
   std::unique_lock lock(mutex_);
   error_ = std::move(error);
   saved_path_ = std::move(saved_path);
-  // `Cancel` and `Stop` say that the save is given up; what that made of it is no other error.
+  // The caller who cancelled this save already knows that, so kCancelled replaces any error that
+  // followed from it.
   if (give_up_.is_asked())
     error_ = Error(Code::kCancelled, Format("{} {}: given up", verb_, path_));
   done_ = true;

@@ -16,15 +16,15 @@
 namespace tkv {
 namespace {
 
-// Whether its call waits for servers to accept it: a push, or the error that a worker brings to a
-// barrier.
+// Returns true if a call waits for servers to accept the operation: a push, or the error that a
+// worker brings to a barrier.
 bool IsAccepted(const Operation& operation) {
   const bool brings_error = operation.kind == Operation::Kind::kBarrier && operation.failure &&
                             operation.task == Operation::Task::kNone;
   return operation.IsPush() || brings_error;
 }
 
-// Says how the workers of a job that has ended have ended.
+// Returns how the workers of a job that has ended have ended, in words.
 const char* HowAllEnded(const Epoch& epoch) {
   const auto dead = std::ranges::count_if(epoch.workers, &Epoch::Seat::IsDead);
   if (dead == 0) return "all workers have left";
@@ -72,7 +72,8 @@ Worker::Worker(const std::string& doing, const StoreOptions& store, WorkerOption
     std::lock_guard lock(mutex_);
     out_of_reach_ = error.what();
     if (error.code() != Code::kResourceExhausted || joined_ || refused_) return;
-    refused_ = error;  // of this machine: more waiting brings nothing
+    // The cause is on this machine, so waiting longer would not help.
+    refused_ = error;
     joined_changed_.notify_all();
   };
   thread.broken = [this](const Error& error) { Broken(error); };
@@ -83,10 +84,10 @@ Worker::Worker(const std::string& doing, const StoreOptions& store, WorkerOption
   AwaitJoin(doing, store);
 }
 
-// Until this worker has joined, or is refused; while it waits it says who is missing.
+// Waits until this worker has joined or is refused, and logs from time to time who is missing.
 void Worker::AwaitJoin(const std::string& doing, const StoreOptions& store) {
-  // Processes of a job start in any order, some of them minutes later: each waits for them as for a
-  // round.  An observer looks at a job that is there.
+  // The processes of a job start in any order, some of them minutes later.  A worker waits for them
+  // as long as for a round.  An observer expects a running job.
   const auto patience = is_observer() ? store.server_patience : store.patience;
   const auto deadline = DeadlineAfter(patience);
   for (StartNotice notice(doing, store.log);;) {
@@ -95,7 +96,8 @@ void Worker::AwaitJoin(const std::string& doing, const StoreOptions& store) {
                   [&] { return joined_ || refused_; })) {
       break;
     }
-    lock.unlock();  // the hooks of the node take it
+    // The node's hooks take this lock.
+    lock.unlock();
     if (Clock::now() >= deadline) {
       throw Fail(Code::kDeadlineExceeded, "{}: waited {} ms{}", doing, patience.count(), Missing());
     }
@@ -105,7 +107,7 @@ void Worker::AwaitJoin(const std::string& doing, const StoreOptions& store) {
   if (refused_) throw Fail(refused_->code(), "{}: {}", doing, refused_->what());
 }
 
-// Who has not come yet, for the error of a worker that could not join.
+// Returns the processes that are missing, for the error of a worker that could not join.
 std::string Worker::Missing() {
   return Run([&](ClientNode& node, Time) -> std::string {
     std::vector<std::string> missing;
@@ -124,7 +126,7 @@ std::string Worker::Missing() {
 }
 
 Worker::~Worker() {
-  if (!is_of_this_process()) {  // the threads are the parent's
+  if (!is_of_this_process()) {  // the threads belong to the parent
     [[maybe_unused]] auto* const thread = thread_.release();
     [[maybe_unused]] auto* const pool = pool_.release();
     [[maybe_unused]] auto* const host = new (std::nothrow) std::shared_ptr<void>(std::move(host_));
@@ -136,7 +138,8 @@ Worker::~Worker() {
 }
 
 void Worker::KeepHost() const {
-  static auto* const hosts = new std::vector<std::shared_ptr<void>>;  // until the process ends
+  // Kept until the process ends.
+  static auto* const hosts = new std::vector<std::shared_ptr<void>>;
   static std::mutex mutex;
   std::lock_guard lock(mutex);
   if (host_ != nullptr && after_leave_) hosts->push_back(host_);
@@ -180,7 +183,8 @@ std::shared_ptr<SavingStores> Worker::StoresSavingIn(const std::string& folder,
   std::unique_lock lock(mutex_);
   std::shared_ptr<SavingStores> stores =
       saving_stores_.emplace(made->when.folder(), made).first->second;
-  lock.unlock();  // the mutex of those stores is never taken within this one
+  // The mutex of those stores must not be taken within this one.
+  lock.unlock();
   if (stores->every != every && stores->IsUnused()) {
     lock.lock();
     std::shared_ptr<SavingStores>& newest = saving_stores_[made->when.folder()];
@@ -248,7 +252,7 @@ void Worker::EndPart(const CallPtr& call, const std::vector<Operation>& operatio
 
 void Worker::LaunchPart(const CallPtr& call, std::vector<Operation> operations) {
   Run([&](ClientNode& client, Time now) {
-    if (broken_) {  // nobody would end them
+    if (broken_) {  // nothing would ever end them
       for (const Operation& operation : operations) {
         call->End(IsAccepted(operation), {0, Outcome::Event::kFailed, broken_, 0, nullptr});
       }
@@ -270,11 +274,13 @@ void Worker::LaunchPart(const CallPtr& call, std::vector<Operation> operations) 
 void Worker::GiveUp(const CallPtr& call) {
   Run([&](ClientNode& client, Time now) {
     try {
-      // All are detached before the first one ends: its end may let messages of the others leave.
+      // Detach all operations before the first one ends, because that end may let messages of the
+      // others leave.
       client.Detach(call->ops);
       client.Cancel(call->ops, Error(Code::kCancelled, "given up by its caller"), now);
       ReleaseMemory(*call);
-    } catch (const std::bad_alloc&) {  // the memory goes back to its user all the same
+      // The memory must return to its user in any case.
+    } catch (const std::bad_alloc&) {
       thread_->Break(Error(Code::kResourceExhausted,
                            "no memory to copy what a call that was given up has pushed"));
     }
@@ -335,7 +341,8 @@ WorkerTrace::Noted Worker::TakeNoted() {
   return Run([&](ClientNode&, Time now) { return noted_.Take(now); });
 }
 
-// Runs under the node's lock, on any thread: nothing of the user's is freed here.
+// Takes the owners of a call's memory.  Runs under the node's lock, on any thread, so nothing of
+// the user is freed here.
 void Worker::KeepOwners(Call* call) {
   std::lock_guard lock(mutex_);
   call->finish = nullptr;
@@ -350,13 +357,13 @@ std::vector<std::shared_ptr<const void>> Worker::TakeOwners() {
   return std::exchange(ended_owners_, {});
 }
 
-// Runs under the node's lock.
+// Takes the call's memory back from the transport.  Runs under the node's lock.
 void Worker::ReleaseMemory(const Call& call) {
   for (const Bytes& source : call.sources) thread_->ReleaseSource(source);
   for (const Bytes& target : call.targets) thread_->ReleaseTarget(target);
 }
 
-// Runs under the node's lock.  No call can go on.
+// Ends all calls with an error, because the node has stopped.  Runs under the node's lock.
 void Worker::Broken(const Error& error) {
   broken_ = error;
   {
@@ -370,11 +377,12 @@ void Worker::Broken(const Error& error) {
   }
 }
 
-// Runs under the node's lock.
+// Handles the changes of the node: joining, and outcomes of operations.  Runs under the node's
+// lock.
 void Worker::OnChange(ClientNode* node) {
   if (!joined_ || (!refused_ && node->member().refused())) {
     const Epoch& epoch = node->member().epoch();
-    // An observer looks at what is there.
+    // An observer does not wait for missing servers.
     const bool all_there =
         node->joined() &&
         (is_observer() || std::ranges::none_of(epoch.servers, [](const Epoch::Seat& server) {

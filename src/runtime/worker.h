@@ -48,8 +48,8 @@ class Worker final {
  public:
   // Joins the job.
   //   doing  begins the message of an error: "connect"
-  //   blocks  a worker: until the head and all servers are there, at most the patience; an observer:
-  //           until the head is there, at most the server patience
+  //   blocks  a worker: until the head and all servers are there, at most the patience
+  //           an observer: until the head is there, at most the server patience
   //   throws  kDeadlineExceeded, kFailedPrecondition (all workers have joined), kUnauthenticated
   Worker(const std::string& doing, const StoreOptions& store, WorkerOptions options);
   ~Worker();
