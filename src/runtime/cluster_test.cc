@@ -208,7 +208,7 @@ TEST(Cluster, AFailureThatNobodySawIsRaisedByTheNextCallAndByClose) {
   bool raised = false;
   for (int i = 0; i < 200 && !raised; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    // A pull tells of its own failure itself: only that of the second push is unseen.
+    // A pull reports its own failure, so only the failure of the second push is unseen.
     const auto failure = test::FailureOf([&] { first->Pull("w", Floats({0})); });
     raised = failure.code == Code::kUnavailable &&
              failure.message.find("an earlier call failed: push 'w'") != std::string::npos;

@@ -19,7 +19,7 @@
 namespace tkv {
 namespace {
 
-// A rank and a number of workers are for a bootstrap that does not know them.
+// Checks that rank and num_workers are given only to a bootstrap that does not know them.
 void CheckPlace(const std::string& name, const StoreOptions& options) {
   if (!options.url.empty() && options.num_workers == 0) return;
   if (options.rendezvous != nullptr || (options.rank < 0 && options.num_workers == 0)) return;
@@ -33,7 +33,7 @@ void CheckPlace(const std::string& name, const StoreOptions& options) {
                                          : "there is none, such as a torch.distributed.TCPStore");
 }
 
-// Nobody says in two ways which job is meant.
+// Checks that only one option names the job.
 void CheckOneWay(const std::string& name, const StoreOptions& options) {
   const bool has_bootstrap = !options.bootstrap.empty() || options.rendezvous != nullptr;
   if (!options.url.empty() && has_bootstrap) {
@@ -50,14 +50,14 @@ void CheckOneWay(const std::string& name, const StoreOptions& options) {
   }
 }
 
-// Where several signs say which job this process belongs to, an operator learns which one decides.
+// Logs which sign decides if several signs name a job for this process.
 void TellSigns(const StoreOptions& options) {
   if (!options.log) return;
   std::string decides;
   std::vector<std::string> others;
   if (!options.url.empty()) decides = Format("url='{}'", options.url);
   for (const JobSign& sign : JobSigns()) {
-    // torchrun's processes have a bootstrap object; C++ without one cannot ask torchrun.
+    // Processes of torchrun have a bootstrap object.  C++ code without one cannot ask torchrun.
     const bool is_torchrun = sign.by == JobSign::By::kTorchrun;
     if (decides.empty() && is_torchrun == (options.rendezvous != nullptr)) {
       decides = sign.text;
@@ -70,7 +70,7 @@ void TellSigns(const StoreOptions& options) {
   options.log(1, Format("the job is that of {}; not that of {}", decides, Join(others, " or ")));
 }
 
-// What a worker asks for and the whole job decides is so, or the worker does not take part.
+// Throws if this worker asks for a job-wide option with another value than the job has.
 void CheckAgainstJob(const std::string& name, const StoreOptions& options, const Worker& worker) {
   if (!options.on_death.empty() && options.on_death != NameOf(worker.policy())) {
     throw Fail(Code::kFailedPrecondition,
@@ -84,7 +84,7 @@ void CheckAgainstJob(const std::string& name, const StoreOptions& options, const
   }
 }
 
-// Whether the program says of the whole job what its launcher has not told it.
+// Returns true if the program asks for job-wide options that differ from those of the launcher.
 bool SaysMoreThanLauncher(const StoreOptions& options) {
   const StoreOptions told = OptionsFromEnvironment();
   return options.on_death != told.on_death || options.servers != told.servers;
@@ -93,7 +93,8 @@ bool SaysMoreThanLauncher(const StoreOptions& options) {
 std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreOptions& options) {
   CheckOneWay(name, options);
   CheckPlace(name, options);
-  const AutoSave checked(options.snapshots, options.snapshot_every, 0);  // before anybody joins
+  // Checked before any process joins.
+  const AutoSave checked(options.snapshots, options.snapshot_every, 0);
   std::shared_ptr<Worker> worker;
   if (options.bootstrap == "self") {
     ClusterOptions cluster;
@@ -129,25 +130,27 @@ std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreO
                  "`tkv {}` serves, as does tensorkv.kvstore_server",
                  name, Name(job.role), Name(job.role));
     }
-    // Whoever asks for another job than there is has not taken part in it: it looks before it joins.
+    // Compare the options through an observer, so that a worker with wrong options does not join
+    // the job.
     if (SaysMoreThanLauncher(options)) {
       CheckAgainstJob(name, options, *ObserverOf(options, job, Format("create '{}'", name)));
     }
     worker = WorkerOfProcess(name, options, job);
   }
   StoreOptions own = options;
-  // The cores of a machine belong to all its workers.
+  // The workers of a machine share its cores.
   if (own.threads == 0) own.threads = std::max(1, UsableCores() / worker->local_workers());
   if (own.log) {
     own.log(0, Format("worker {}: large operations use {} of {} cores", worker->rank(), own.threads,
                       UsableCores()));
   }
   auto store = std::make_unique<DistStore>(name, own, worker);
-  CheckAgainstJob(name, options, *worker);  // a store that goes takes its leave
+  // If this throws, the store is dropped and leaves the job.
+  CheckAgainstJob(name, options, *worker);
   return store;
 }
 
-// Once in a process.
+// Warns once in a process.
 void WarnOfUnknownVariables(const StoreOptions& options) {
   static std::atomic<bool> has_warned{false};
   if (!options.log || has_warned.exchange(true)) return;

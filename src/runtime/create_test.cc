@@ -1,4 +1,4 @@
-// What the options of a store are checked for before the store is made.
+// Checks of a store's options before the store is made.
 
 #include <gtest/gtest.h>
 

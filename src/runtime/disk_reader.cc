@@ -47,7 +47,8 @@ void DiskReader::Run() {
         one.extent->Read(one.at, one.bytes, scratch.data());
       }
     } catch (const std::exception& error) {
-      static_cast<void>(error);  // whoever reads the same next says so
+      // The next read of the same block reports the error.
+      static_cast<void>(error);
     }
     done_(reading.ticket);
     lock.lock();

@@ -536,8 +536,8 @@ void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sour
     });
   } catch (const Error&) {
     Copy(call, foreign_bytes);
-    // No memory for the error that the time is over.
   } catch (const std::bad_alloc&) {
+    // No memory for the error that the time is over.
     Copy(call, foreign_bytes);
   } catch (...) {  // interrupted: the push continues
     Copy(call, foreign_bytes);
@@ -628,8 +628,8 @@ CallPtr DistStore::StartPushes(const std::string& verb, const std::vector<Source
   NotePushed(sources);
   try {
     FreeSources(call, sources);
-    // The caller gets no ticket, so a later verb reports how the call ends.
   } catch (...) {
+    // The caller gets no ticket, so a later verb reports how the call ends.
     Tracked(call);
     throw;
   }

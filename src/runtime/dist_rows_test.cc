@@ -1,4 +1,4 @@
-// Rows in a distributed store, against a map of what every row has to be.
+// Rows in a distributed store, compared with a map of the expected rows.
 
 #include <gtest/gtest.h>
 
@@ -84,7 +84,7 @@ std::vector<float> Pull(KVStore* store, const std::vector<int64_t>& ids, bool al
   return firsts;
 }
 
-// What rank pushes in a round: a few ids, some of them twice.
+// The rows that a rank pushes in a round: a few ids, some of them twice.
 struct Contribution {
   std::vector<int64_t> ids;
   std::vector<float> numbers;
@@ -161,7 +161,7 @@ TEST(DistRows, AWholeArrayIsAllRows) {
   });
 }
 
-// Rows that lie across two chunks, and a lazy optimizer, which leaves what no push brings.
+// Rows that span two chunks, and a lazy optimizer, which leaves rows without a push alone.
 TEST(DistRows, RowsPushedOntoADenseKeyAreItsElements) {
   constexpr int64_t kRows = 7;
   constexpr int64_t kLong = 100'000;
@@ -203,7 +203,7 @@ TEST(DistRows, WithoutAnOptimizerTheSumOfRowsTakesThePlaceOfADenseValue) {
   });
 }
 
-// What two steps of all workers leave, from the beginning or from a snapshot.
+// The rows after two steps of all workers are the same from the beginning and from a snapshot.
 TEST(DistRows, SnapshotsGoToOtherServersAndToOneProcess) {
   std::string name = ::testing::TempDir() + "tkv-XXXXXX";
   const std::filesystem::path folder = mkdtemp(name.data());
@@ -211,7 +211,8 @@ TEST(DistRows, SnapshotsGoToOtherServersAndToOneProcess) {
   std::vector<int64_t> all(kRows);
   for (int64_t id = 0; id < kRows; ++id) all[static_cast<size_t>(id)] = id;
   const auto step = [&](KVStore* store, int workers, int number) {
-    for (int rank = 0; rank < workers; ++rank) {  // a store of one process does the work of all
+    // A store of one process does the work of all.
+    for (int rank = 0; rank < workers; ++rank) {
       const Contribution part = ContributionOf(3, rank, number, kRows);
       if (store->num_workers() == workers && rank != store->rank()) continue;
       Push(store, part.ids, part.numbers);
@@ -327,7 +328,7 @@ TEST(DistRows, WhatIsWrongChangesNothing) {
   });
 }
 
-// ---- which rows a table keeps, and rows that go out of it and into it -----------------------------
+// ---- policies, export and import ----------------------------------------------------------------
 
 void InitKept(KVStore* store, const RowPolicy& policy) {
   RowsInitItem item{
@@ -336,7 +337,7 @@ void InitKept(KVStore* store, const RowPolicy& policy) {
   store->InitRows({&item, 1});
 }
 
-// What all workers push in a round, as one push.
+// Pushes the contributions of all workers in a round as one push.
 void PushAll(KVStore* store, int workers, uint64_t seed, int round, int64_t rows) {
   std::vector<Rows> parts;
   for (int rank = 0; rank < workers; ++rank) {
@@ -360,7 +361,7 @@ void ExpectSameExport(KVStore* one, KVStore* other, const RowsFilter& filter) {
   EXPECT_EQ(Values(a.rows.values), Values(b.rows.values));
 }
 
-// A job's table is that of one process which gets the same pushes, whatever the number of its servers.
+// A job's table is the same as that of one process with the same pushes, for any number of servers.
 TEST_P(DistRows, APolicyKeepsTheSameRowsInAJobAndInOneProcess) {
   const auto [workers, servers] = GetParam();
   constexpr int64_t kRows = 60;
@@ -405,7 +406,7 @@ TEST_P(DistRows, APolicyKeepsTheSameRowsInAJobAndInOneProcess) {
   }
 }
 
-// Ages and counts go on where a snapshot has them.
+// Ages and counts continue with the values in a snapshot.
 TEST(DistRows, ASnapshotHasWhatIsNotedOfRowsAndCandidates) {
   std::string name = ::testing::TempDir() + "tkv-XXXXXX";
   const std::filesystem::path folder = mkdtemp(name.data());
@@ -455,7 +456,8 @@ TEST(DistRows, ATableOfSoManyRowsHasNoMoreInAnyBucket) {
   EachWorker(&cluster, [&](KVStore* store) {
     InitKept(store, policy);
     for (int64_t i = 0; i < 40; ++i) {
-      std::vector<int64_t> ids = {1, 2, 3};  // more often than any other
+      // Pushed more often than any other row.
+      std::vector<int64_t> ids = {1, 2, 3};
       for (int64_t id = 0; id < 20; ++id) ids.push_back(1000 + 20 * i + id);
       Push(store, ids, std::vector<float>(ids.size(), 1));
     }
@@ -484,7 +486,8 @@ TEST(DistRows, ImportedRowsBeginAnew) {
       const RowsExport since = store->ExportRows("e", {0, kRowsMax, before.version});
       EXPECT_EQ(since.rows.ids.size(), 2);
       EXPECT_EQ(since.version, 3U);
-      Push(store, {2, 3}, {1, 1});  // without momentum, and without being admitted
+      // Without momentum, and without being admitted.
+      Push(store, {2, 3}, {1, 1});
       EXPECT_EQ(Pull(store, {2, 3}), (std::vector<float>{19, 29})) << type;
       store->ImportRows("e", {Ids({}), RowValues({})});
     };
@@ -497,7 +500,8 @@ TEST(DistRows, ImportedRowsBeginAnew) {
   }
 }
 
-// A table's own optimizer stays, whatever the store has, and its hyperparameters may change.
+// A table's own optimizer stays when the store gets another one, and its hyperparameters may
+// change.
 TEST(DistRows, ATableMayHaveAnOptimizerOfItsOwn) {
   std::string name = ::testing::TempDir() + "tkv-XXXXXX";
   const std::filesystem::path folder = mkdtemp(name.data());
@@ -620,7 +624,7 @@ TEST(DistRows, ExportAndImportSayWhyNot) {
     if (store->rank() == 1) {
       EXPECT_EQ(WhyNot([&] { store->ImportRows("e", rows); }),
                 "import_rows 'e': the lowest rank that lives puts values back");
-      Push(store, {5}, {2});  // a round that rank 0 has not come to
+      Push(store, {5}, {2});  // a round for which rank 0 has pushed nothing
       store->Barrier();
     } else {
       store->Barrier();
@@ -633,7 +637,8 @@ TEST(DistRows, ExportAndImportSayWhyNot) {
   });
 }
 
-// Rank 1 alone has an optimizer, which its first push of a key tells the servers; they refuse such a round.
+// Only rank 1 has an optimizer and reports it to the servers with its first push of a key.  The
+// servers refuse such a round.
 TEST(DistRows, WhatARefusedCallWouldHaveToldIsToldByTheNextOne) {
   for (const bool by_rows : {false, true}) {
     Cluster cluster(Options(2, 1, "dist_sync"));

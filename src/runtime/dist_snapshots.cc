@@ -332,8 +332,8 @@ std::shared_ptr<Saving> DistStore::Begin(const std::string& verb, const std::str
   std::unique_lock<std::mutex> lock;
   try {
     lock = Lock(verb);
-    // Another thread has closed the store meanwhile.
   } catch (...) {
+    // Another thread has closed the store meanwhile.
     saving->Release();
     throw;
   }
@@ -457,8 +457,7 @@ bool DistStore::IsSender() const {
   return worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
 }
 
-// Returns true if a worker of a lower rank is dead.  That worker may not have saved its last
-// rounds.
+// Returns true if a worker of a lower rank is dead, so that its last rounds may not be saved.
 bool DistStore::FollowsTheDead() const {
   return worker_->Run([](ClientNode& node, Time) {
     const Client& client = node.client();

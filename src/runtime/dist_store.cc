@@ -388,8 +388,8 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
       // Nobody waits for an observer, so nobody has to be told.
     } else if (is_last) {
       Leave(failure);
-      // Pushes under way still count.
     } else {
+      // Pushes under way still count.
       for (const CallPtr& call : worker_->CallsOf(number_)) call->WaitAccepted(options_.patience);
       // After a failure, the next incarnation continues with the keys.
       if (!failure) FreeKeys();

@@ -496,9 +496,8 @@ class DistStore : public KVStore {
   // Guards the members below.  Never held during a wait.
   mutable std::mutex mutex_;
   bool closed_ = false;
-  const int exceptions_ =
-      // At the creation.  More of them at the end mean that the program has failed.
-      std::uncaught_exceptions();
+  // The count at the creation.  A higher count at the end means that the program has failed.
+  const int exceptions_ = std::uncaught_exceptions();
   boost::unordered_flat_map<Key, RecordPtr, KeyHash, KeyEqual> keys_;
   std::vector<Key> order_;
   std::shared_ptr<const Optimizer> optimizer_;

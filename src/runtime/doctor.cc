@@ -46,7 +46,7 @@ Type TypeOf(std::span<const std::byte> head) {
   return messages[0].type;
 }
 
-// Answers each PING.
+// A handler that answers each PING.
 class Answering final : public LinkHandler {
  public:
   explicit Answering(Endpoint* endpoint) : endpoint_(endpoint) {}
@@ -64,7 +64,7 @@ class Answering final : public LinkHandler {
   uint64_t last_ = 0;
 };
 
-// Sends one PING after another.
+// A handler that sends one PING after another.
 class Knocking final : public LinkHandler {
  public:
   explicit Knocking(Endpoint* endpoint) : endpoint_(endpoint) {}
@@ -94,7 +94,7 @@ class Knocking final : public LinkHandler {
   Clock::time_point asked_;
 };
 
-// As processes of one host talk, without memory that they share.
+// Opens an endpoint as processes of one host use it, but without shared memory.
 std::unique_ptr<Endpoint> OpenAt(const std::string& token, std::vector<std::string> listen) {
   EndpointOptions options;
   options.who = "tkv doctor";
@@ -217,7 +217,7 @@ Finding Files() {
 
 std::string BuildVersion() { return Format("{} protocol {}", Version(), kProtocolVersion); }
 
-// Which job a store that is made in this environment belongs to.
+// Reports the job of a store that would be created in this environment.
 Finding JobFound() {
   const std::vector<JobSign> signs = JobSigns();
   if (signs.empty() && IsSlurmTask()) {

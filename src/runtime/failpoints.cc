@@ -59,7 +59,7 @@ class Faulty final : public Endpoint, LinkHandler {
   Faulty(std::unique_ptr<Endpoint> endpoint, std::vector<Failpoint> failpoints)
       : endpoint_(std::move(endpoint)), failpoints_(std::move(failpoints)) {}
 
-  // ---- what its user calls
+  // ---- calls of the user
 
   const std::string& address() const override { return endpoint_->address(); }
   void Dial(uint64_t link, const std::string& address) override { endpoint_->Dial(link, address); }
@@ -92,7 +92,7 @@ class Faulty final : public Endpoint, LinkHandler {
   TrafficStats Traffic(uint64_t link) const override { return endpoint_->Traffic(link); }
 
  private:
-  // ---- what the endpoint behind it tells
+  // ---- events of the endpoint behind it
 
   uint64_t Accepted() override { return user_->Accepted(); }
   void Opened(uint64_t link) override { user_->Opened(link); }

@@ -83,10 +83,12 @@ class Endings {
 }  // namespace
 
 void CompleteAfterGpus(const std::shared_ptr<Call>& call) {
-  static auto* const endings = new Endings;  // its thread lives as long as the process
+  // Never destroyed, because its thread lives as long as the process.
+  static auto* const endings = new Endings;
   try {
     endings->Add(call);
-  } catch (const std::exception&) {  // no thread, no memory: whoever has ended the call waits
+  } catch (const std::exception&) {
+    // Without a thread or memory, this thread waits.
     const Ending ending{call};
     while (!ending.has_ended() && !ending.is_late()) std::this_thread::sleep_for(kRest);
     ending.Complete();

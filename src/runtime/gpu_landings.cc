@@ -16,7 +16,8 @@ size_t GpuLandings::Add(const KeyView& key, const Shape& shape, DType dtype,
 
 // ---------------------------------------------------------------------------------------- prepare
 
-// Room for the value on each GPU that has outputs of it: a large value goes right to the first one there.
+// Reserves room for a value on each GPU with outputs of it.  A large value is copied directly to
+// the first suitable output there.
 void GpuLandings::Place(Landing* landing) {
   const size_t bytes = static_cast<size_t>(landing->shape.size()) * ItemSize(landing->dtype);
   std::vector<Device*> devices;
@@ -44,19 +45,21 @@ KeyView GpuLandings::KeyOf(size_t lot) const {
   return first->key.view();
 }
 
-// That of a device, made where there is none.
+// Returns the entry of a device, after making it if there is none.
 template <typename T>
 T& GpuLandings::Of(Device* device, std::deque<T>* all) {
   const auto found = std::ranges::find_if(*all, [&](const T& t) { return &t.device == device; });
   return found == all->end() ? all->emplace_back(device) : *found;
 }
 
-//   outs  some of the landing's on its n-th device, which nothing has written yet
+// Adds the writing of outputs on a landing's n-th device, none of which receives the value
+// directly.
 void GpuLandings::AddStep(const Landing& landing, size_t device, std::span<const NDArray> outs) {
   const GpuLot& lot = lots_.all()[landing.place.lot];
   Step& step =
       shares_ ? steps_.emplace_back(lot.devices[device]) : Of(lot.devices[device], &steps_);
-  const bool is_number = IsArithmetic(landing.dtype);  // what is none is copied as bytes
+  // Values of other dtypes are copied as bytes.
+  const bool is_number = IsArithmetic(landing.dtype);
   std::vector<TileJob::Output> outputs;
   for (const NDArray& out : outs) {
     NDArray target = out;

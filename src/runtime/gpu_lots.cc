@@ -18,7 +18,7 @@ NDArray BytesIn(Memory memory, size_t bytes) {
 
 GpuLots::Place GpuLots::Add(const std::vector<Device*>& devices, size_t bytes) {
   const bool is_small = bytes < kSmallBytes;
-  // The last one that small values of these devices share, where there is room.
+  // The newest lot that small values of these devices share.
   const auto last = std::find_if(lots_.rbegin(), lots_.rend(), [&](const GpuLot& lot) {
     return is_small && lot.is_shared && lot.devices == devices;
   });

@@ -27,12 +27,12 @@ DType GpuSums::TypeOf(const Sum& sum) {
   return sum.values.size() > 1 ? ComputeType(dtype) : dtype;
 }
 
-// A large value that is alone is copied from where it is.
+// Returns true if the only value of a sum is large: it is copied from its own memory.
 bool GpuSums::IsInPlace(const Sum& sum) const {
   return sum.values.size() == 1 && sum.values[0].bytes() >= GpuLots::kSmallBytes;
 }
 
-// Errors of f are of a sum that the lot brings.
+// Runs f.  Its errors name the first key of the lot.
 template <typename F>
 void GpuSums::Naming(size_t lot, F f) const {
   const auto first =
@@ -61,7 +61,7 @@ void GpuSums::Start(std::chrono::nanoseconds patience) {
 }
 
 void GpuSums::SumOnGpus(std::chrono::nanoseconds patience) {
-  // Nothing is copied that was never written: not what is between sums, either.
+  // Padding between the sums of a lot is copied too, so it must not be uninitialized.
   for (size_t i = 0; i < lots(); ++i) {
     const GpuLot& lot = lots_.all()[i];
     if (lot.is_shared) Naming(i, [&] { ZeroOnDevice(lot.on_gpu[0]); });
@@ -81,7 +81,8 @@ void GpuSums::SumOnGpus(std::chrono::nanoseconds patience) {
         batch.Reads(there);
       }
       TileJob job;
-      // One value of any dtype is copied as bytes.
+      // The kernel does not sum a single value, so its bytes are copied if the dtype has no
+      // arithmetic.
       const DType dtype = sum.values[0].dtype();
       job.dtype = IsArithmetic(dtype) ? dtype : DType::kU8;
       job.count = sum.values[0].bytes() / ItemSize(job.dtype);
@@ -107,7 +108,8 @@ void GpuSums::CopyToHost(const GpuLot& lot, std::chrono::nanoseconds patience) c
 
 void GpuSums::Await(size_t lot, std::chrono::nanoseconds patience) const {
   Naming(lot, [&] { lots_.all()[lot].on_host.storage()->WaitReadable(patience); });
-  // What a lost GPU has not copied, or not written before, ends, too; to look asks the driver.
+  // The wait also ends if a GPU is lost before it has copied or written a value.  IsInUse asks the
+  // driver, and CheckUsable reports the loss.
   for (const Sum& sum : sums_) {
     if (sum.place.lot != lot) continue;
     NamingKey(verb_, sum.key.view(), [&] {

@@ -14,7 +14,7 @@ namespace {
 
 bool IsUsers(const std::string& name) { return name != InternalKey(StoreOf(name), "barrier"); }
 
-// A page of a server, which is on its way.
+// A request for a page of a server's keys, under way.
 struct Asked {
   uint32_t server = 0;
   CallPtr call;
@@ -60,7 +60,8 @@ std::string Without(std::string_view beginning, std::string_view text) {
 
 double Seconds(uint64_t nanoseconds) { return static_cast<double>(nanoseconds) / kSecond; }
 
-// The one that has been open longest stands for all servers that have chunks of the key.
+// Returns the open rounds.  If several servers have chunks of a key, the round that is open longest
+// represents them all.
 std::vector<RoundStatus> RoundsOf(const ServerListings& listings) {
   std::vector<RoundStatus> rounds;
   std::map<std::string, size_t> places;
@@ -140,7 +141,7 @@ ServerListings ListServers(const std::shared_ptr<Worker>& worker, const std::str
       try {
         one.call->Wait(left + std::chrono::seconds(5));
       } catch (const Error& error) {
-        if (error.code() == Code::kCancelled) {  // the interrupt, or the store is closed
+        if (error.code() == Code::kCancelled) {  // the interrupt, or the store was closed
           GiveUpAll(worker, asked);
           throw;
         }

@@ -8,7 +8,7 @@
 namespace tkv {
 namespace {
 
-constexpr int kExchanges = 5;  // to compare clocks
+constexpr int kExchanges = 5;  // to compare the clocks
 
 }  // namespace
 
@@ -55,7 +55,7 @@ void WorkerTrace::Ended(const Outcome& outcome, Time now) {
   if (outcome.event == Outcome::Event::kFailed) span.state = Span::State::kFailed;
   recorder_.Add(span);
   if (found->second.is_pushpull && outcome.event == Outcome::Event::kAccepted) {
-    span.kind = Span::Kind::kPull;  // which goes on
+    span.kind = Span::Kind::kPull;  // the pull goes on
     span.begin = now;
   } else {
     waiting_.erase(found);
@@ -116,7 +116,8 @@ void JobTrace::Start(size_t servers, const Ask& ask) {
   }
 }
 
-// Those that can be reached note nothing more, and keep nothing; others do when the session ends.
+// Makes the servers that can be reached stop recording and drop their records.  Other servers do so
+// when the session ends.
 void JobTrace::Forget(const Ask& ask) {
   for (size_t s = 0; s < servers_.size(); ++s) {
     if (servers_[s].is_missing || servers_[s].best_trip < 0) continue;
@@ -136,7 +137,7 @@ void JobTrace::Pause(const Ask& ask) {
   for (size_t s = 0; s < servers_.size(); ++s) Exchange(s, {}, ask);
 }
 
-// All that the servers have, who note nothing more for this worker.
+// Fetches all that the servers have recorded.  Afterwards they record nothing more for this worker.
 void JobTrace::Collect(const Ask& ask) {
   for (size_t s = 0; s < servers_.size(); ++s) {
     try {

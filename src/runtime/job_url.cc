@@ -47,7 +47,7 @@ std::string Unescape(std::string_view text) {
   return plain;
 }
 
-// "HOST:PORT" is TCP; others say what they are.
+// Returns true for "HOST:PORT", which is TCP.  Other addresses begin with their kind.
 bool IsHostAndPort(std::string_view address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string_view::npos || colon == 0 || colon + 1 == address.size()) return false;

@@ -18,17 +18,18 @@
 namespace tkv {
 namespace {
 
-constexpr size_t kLineBytesMax = 4096;  // what a pipe takes whole or not at all (PIPE_BUF)
+// A pipe takes a line of this size completely or not at all (PIPE_BUF).
+constexpr size_t kLineBytesMax = 4096;
 
 std::atomic<uint64_t> lost{0};
 
 bool IsReady(int file) {
   pollfd one{file, POLLOUT, 0};
-  return poll(&one, 1, 0) == 1 && one.revents == POLLOUT;  // and nobody has closed it
+  return poll(&one, 1, 0) == 1 && one.revents == POLLOUT;  // no POLLERR: the reader is still there
 }
 
-// A pipe is opened once more, for this line: not to block is the property of an opening, and that of
-// standard error is shared with whoever has started this process.
+// Opens the pipe again for this line, without blocking.  Blocking is a property of an open file,
+// and this process shares that of standard error with the process that started it.
 ssize_t WriteToPipe(int file, const std::string& line) {
   const std::string path = Format("/proc/self/fd/{}", file);
   const int own = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
@@ -64,7 +65,7 @@ LogFunction WithoutThrowing(LogFunction log) {
   return [log = std::move(log)](int level, const std::string& text) {
     try {
       log(level, text);
-    } catch (...) {  // nobody here could do anything about it
+    } catch (...) {  // no caller could handle it
       return;
     }
   };

@@ -43,7 +43,7 @@ TEST_F(LogLineTest, ALineIsWrittenWhole) {
 
 TEST_F(LogLineTest, APipeThatNobodyReadsBlocksNobodyAndTheLossIsTold) {
   const std::string line(1000, 'x');
-  for (int i = 0; i < 1000; ++i) WriteLogLine(line, files_[1]);  // more than a pipe holds
+  for (int i = 0; i < 1000; ++i) WriteLogLine(line, files_[1]);  // more than a pipe can hold
   EXPECT_FALSE(fcntl(files_[1], F_GETFL) & O_NONBLOCK) << "others' opening is as it was";
   const std::string before = ReadAll();
   const size_t written = before.size() / (line.size() + 1);

@@ -157,8 +157,8 @@ void NodeThread::Deliver(NodeOutput output) {
         reader_ = std::make_unique<DiskReader>([this](uint64_t ticket) { HasRead(ticket); });
       }
       if (reader_ != nullptr) reader_->Read(reading.ticket, std::move(reading.where));
-      // Without a thread or memory, the node's thread reads.
     } catch (const std::exception& error) {
+      // Without a thread or memory, the node's thread reads.
       static_cast<void>(error);
       node_->HasRead(reading.ticket, Now());
     }

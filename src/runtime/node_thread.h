@@ -68,8 +68,8 @@ class NodeThread final : private LinkHandler {
         finish();
         return result;
       }
-      // The output that f made before it threw is sent.
     } catch (...) {
+      // The output that f made before it threw is sent.
       finish();
       throw;
     }

@@ -12,14 +12,15 @@ namespace tkv {
 namespace {
 
 constexpr int kMembers = 50;  // more than a turn reads
-// Members say their words one after another, which sanitizers make slow: that has to be far below it.
+// Members send their messages one after another, and the silence has to be far longer than that
+// takes.  Sanitizers make it slow.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr Time kSilence = 6 * kSecond;
 #else
 constexpr Time kSilence = 2 * kSecond;
 #endif
 
-// A head of many workers, each tied to it by a socket of its own.
+// A head with many workers, each connected by a socket of its own.
 class Crowd : public ::testing::Test {
  protected:
   Crowd() {
@@ -41,7 +42,7 @@ class Crowd : public ::testing::Test {
       EXPECT_TRUE(members_.back()->Shake());
     }
   }
-  // All at once: they have the same time left.
+  // Joins all members at once, so that they have the same time left.
   void JoinAll() {
     for (int i = 0; i < kMembers; ++i) {
       const Hello hello{"job", Role::kWorker, i, 0, static_cast<uint64_t>(i) + 1};
@@ -52,7 +53,7 @@ class Crowd : public ::testing::Test {
   void PingAll() {
     for (const auto& member : members_) member->SayAll(FrameText({MessageOf(Type::kPing)}));
   }
-  // Keeps the head from reading for so long, as who stops its process does.
+  // Keeps the head from reading for so long, as a suspended process would.
   void StopFor(Time longest, const std::function<void()>& meanwhile) {
     head_->Run([&](Node&, Time begin) {
       meanwhile();
@@ -101,7 +102,7 @@ TEST_F(Crowd, WhoIsSilentIsDeadAndNobodyElseIs) {
 
 // ---- what throws
 
-// Cannot dial; what it is asked to send is thrown away.
+// An endpoint that cannot dial and drops all frames.
 class Broke final : public Endpoint {
  public:
   explicit Broke(std::atomic<int>* dials) : dials_(dials) {}

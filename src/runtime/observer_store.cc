@@ -14,7 +14,8 @@ KVStore::KeyInfo InfoOf(const KeyMeta& meta) {
 }  // namespace
 
 void ObserverStore::Refuse(std::string_view verb) const {
-  Lock(verb);  // that it is closed comes first
+  // The error that the store is closed comes first.
+  Lock(verb);
   throw Fail(
       Code::kFailedPrecondition,
       "{}: this store is an observer's, which only reads; create() makes a worker of the job",
@@ -31,13 +32,16 @@ std::string ObserverStore::NameOf(std::string_view verb, const KeyView& key) con
 
 KeyMeta ObserverStore::Ask(std::string_view verb, const KeyView& key) const {
   const KeyRecord asked{Key(key), NameOf(verb, key), {}};
-  Lock(verb);                                           // a store that is closed asks nobody
-  auto* const self = const_cast<ObserverStore*>(this);  // a call is begun and awaited here
+  // A closed store must not send a request.
+  Lock(verb);
+  // The call is begun and awaited here.
+  auto* const self = const_cast<ObserverStore*>(this);
   const std::string of(verb);
   return *self->AwaitOutcome(of, Make(Operation::Kind::kDescribe, of, &asked)).meta;
 }
 
-// A key that has been deleted, or made anew, since it was found is found again.
+// Makes the store know a key.  A key that was deleted or created again since then is looked up
+// again.
 void ObserverStore::FindOne(std::string_view verb, const KeyView& key) {
   const std::string of(verb);
   KeyRecord found{Key(key), NameOf(verb, key), {}};

@@ -1,4 +1,4 @@
-// Observers: they look and read, come and go, and no round ever waits for one.
+// Observers read, come and go, and no round ever waits for one.
 
 #include <gtest/gtest.h>
 

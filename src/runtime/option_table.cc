@@ -29,8 +29,8 @@ struct Row {
   Field member;
   int64_t low = 0;
   int64_t high = 0;
-  bool (*fits)(std::string_view) = nullptr;  // a text
-  const char* form = "";                     // of one that fits
+  bool (*fits)(std::string_view) = nullptr;  // for a text: checks it
+  const char* form = "";                     // for a text: the form of one that fits
 };
 
 constexpr int64_t kLongestMs = kLongestWait.count();
@@ -191,7 +191,7 @@ std::string Needed(const Row& row) {
   return "one of " + words;
 }
 
-// Whole and within the range; a duration that is longer is cut to it.
+// Parses a whole number within the range.  A longer duration is cut to the longest one.
 bool ParseNumber(const Row& row, std::string_view text, int64_t* value) {
   const char* const begin = text.data();
   const char* const end = begin + text.size();
@@ -250,7 +250,8 @@ std::string Print(const Row& row, const StoreOptions& options) {
       row.member);
 }
 
-// What Print gives where only the environment says something; "" where that says nothing.
+// Returns what Print returns for the environment's value; "" if the variable is not set or does not
+// fit.
 std::string EnvironmentText(const Row& row) {
   const char* const text = Variable(row.info.environment);
   StoreOptions options;
@@ -271,7 +272,8 @@ int WholeNumber(const NamedText& argument) {
   return value;
 }
 
-// How processes find each other.  False where the argument is an option of the table.
+// Sets an option by which processes find each other.  Returns false if the argument is an option of
+// the table.
 bool SetPlace(StoreOptions* options, const NamedText& argument) {
   if (argument.name == "bootstrap") {
     options->bootstrap = argument.text;
@@ -291,7 +293,7 @@ bool SetPlace(StoreOptions* options, const NamedText& argument) {
   return true;
 }
 
-// Places and objects are for stores of several processes.
+// Throws if options by which processes find each other are given to a local store.
 void CheckNoPlace(std::string_view type, const StoreOptions& options) {
   const char* given = nullptr;
   if (options.num_workers != 0) given = "num_workers";
@@ -305,7 +307,7 @@ void CheckNoPlace(std::string_view type, const StoreOptions& options) {
              "create '{}': {} has no effect: it is an option of distributed stores", type, given);
 }
 
-// What the options of a store of that type are for.
+// Returns the widest scope of options that have an effect on a store of that type.
 Scope ScopeOf(std::string_view type, const StoreOptions& options) {
   if (IsLocal(type)) return Scope::kAny;
   return options.bootstrap == "self" ? Scope::kDistributed : Scope::kProcesses;

@@ -64,7 +64,7 @@ int NeedNumber(const char* name, int low, int high) {
 constexpr int kServersHigh = static_cast<int>(kServersMax);
 constexpr int kPortMax = 65'535;
 
-// "2026-11-22T23:08:01.123", in local time.
+// Returns the local time: "2026-11-22T23:08:01.123".
 std::string TimeText() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
@@ -75,7 +75,8 @@ std::string TimeText() {
   return Format("{}.{:03}", std::string_view(text, size), now.tv_nsec / 1'000'000);
 }
 
-// What a line of the log says of the process that writes it, as far as a launcher has told.
+// Returns the part of a log line that names this process, as far as a launcher has set role and
+// rank.
 std::string WhoIsThis() {
   std::string text = Format("pid={}", getpid());
   if (const char* const role = Variable("TKV_ROLE")) text += Format(" role={}", role);
@@ -83,7 +84,8 @@ std::string WhoIsThis() {
   return text;
 }
 
-// Throws where a head cannot be at these addresses: now, not when the job's patience is over.
+// Throws if no head can be at these addresses.  Otherwise the error would only come after the job's
+// patience.
 void CheckHead(std::string_view named, const std::string& addresses, const Transport* carrier) {
   try {
     if (carrier != nullptr) {
@@ -123,7 +125,7 @@ Job TkvJob(const Transport* carrier) {
   return job;
 }
 
-// The variables of MXNet's launcher and of ps-lite.
+// Returns the job of the variables of MXNet's launcher and of ps-lite.
 Job DmlcJob() {
   Job job;
   const std::string role = NeedVariable("DMLC_ROLE");
@@ -142,7 +144,7 @@ Job DmlcJob() {
   try {
     const PeerAddress address = TcpAddress(host, static_cast<uint16_t>(port));
     job.id = Format("dmlc-{}-{}", address.host, port);
-    // A job on one host needs no token: it has a Unix socket whose name all processes know.
+    // A job on one host needs no token, because it has a Unix socket whose name all processes know.
     job.head = Format("unix:{}/tkv-{}-{},{}", HostId(), geteuid(), job.id, ToString(address));
   } catch (const Error& error) {
     throw Fail(error.code(), "DMLC_PS_ROOT_URI='{}': {}", host, error.what());
@@ -152,8 +154,8 @@ Job DmlcJob() {
 
 }  // namespace
 
-// In the order in which they decide.  torchrun, where there is one, has started this process itself;
-// PMIx's variables may be those of who has started torchrun.
+// Returns the signs in the order in which they decide.  torchrun comes before PMIx: it has started
+// this process itself, and PMIx's variables may belong to the process that started torchrun.
 std::vector<JobSign> JobSigns() {
   std::vector<JobSign> signs;
   const auto add = [&signs](JobSign::By by, std::string_view of,
@@ -292,7 +294,7 @@ StoreOptions OptionsFromEnvironment() {
 
 namespace {
 
-// Variables of MXNet and ps-lite that have no effect here, with what has.
+// A variable of MXNet or ps-lite without effect here, and a hint at the replacement.
 struct OtherVariable {
   std::string_view name, instead;
 };
@@ -327,7 +329,8 @@ constexpr std::array<OtherVariable, 22> kVariablesOfMxnet = {{
 }  // namespace
 
 std::vector<std::string> UnknownVariables() {
-  // Beside those of options; what begins like the last two belongs to tests and tools.
+  // Variables besides those of options.  The prefixes TKV_TEST_ and TKV_FUZZ_ below belong to tests
+  // and tools.
   constexpr std::array<std::string_view, 10> kOthers = {
       "TKV_ROLE",    "TKV_HEAD",       "TKV_JOB", "TKV_RANK",   "TKV_WORKERS",
       "TKV_SERVERS", "TKV_TOKEN_FILE", "TKV_SSH", "TKV_PYTHON", "TKV_RAY_JOB"};

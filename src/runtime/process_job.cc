@@ -30,7 +30,8 @@ void HostedServices::WaitUntilOver(std::chrono::milliseconds patience,
         return service->Wait(longest);
       } catch (const Error& error) {
         if (error.code() != Code::kUnavailable) throw;
-        return true;  // the head and all who may need it have gone
+        // The head and all processes that may need it have ended.
+        return true;
       }
     };
     bool is_over = wait(std::chrono::milliseconds(0));
@@ -49,32 +50,34 @@ void HostedServices::WaitUntilOver(std::chrono::milliseconds patience,
 
 namespace {
 
-// What this process is in a job whose processes host the servers and the head.
+// The place of this process in a job whose processes host the servers and the head.
 struct Place {
   int workers = 0;
   int servers = 0;
-  int worker = -1;  // its rank; -1: it is none
-  int server = -1;  // which one it hosts; -1: none
+  int worker = -1;  // its rank; -1: no worker
+  int server = -1;  // the server that it hosts; -1: none
   bool has_head = false;
   int worker_beside_head = -1;  // as in Job
   int server_beside_head = -1;
   int local_workers = 1;  // on this machine
 };
 
-// How the process with the head tells the others the terms of the job: what they need to know of it.
+// The channel by which the process with the head publishes the job's terms, and the others read
+// them.
 struct TermsExchange {
   std::function<void(const std::string&)> tell;
   std::function<std::string()> ask;
 };
 
-// Addresses of carriers and tokens may have spaces: "id servers size address" and the token behind it.
+// Returns the terms as "id servers size address", directly followed by the token.  The size is that
+// of the address, because addresses of user-defined transports and tokens may have spaces.
 std::string TermsText(const Job& job) {
   return Format("{} {} {} {}{}", job.id, job.servers, job.head.size(), job.head, job.token);
 }
 
 constexpr const char* kNoTerms = "what is no description of a job to this version";
 
-// Returns whether it is one.
+// Reads the terms of a job.  Returns false if the text is no such description.
 bool ReadTerms(const std::string& text, Job* job) {
   std::string_view rest = text;
   const auto word = [&rest] {
@@ -99,7 +102,7 @@ bool ReadTerms(const std::string& text, Job* job) {
   return is_one;
 }
 
-// What the process with the head has decided, and this one has to agree to.
+// Throws if this process was started with other terms than the process with the head.
 void CheckTerms(const Job& job, const Place& place, std::string_view own_token) {
   if (job.servers != place.servers) {
     throw Fail(
@@ -115,7 +118,7 @@ void CheckTerms(const Job& job, const Place& place, std::string_view own_token) 
   }
 }
 
-// Waits for the end of a handshake.
+// A handler that waits for the end of a handshake.
 class Look final : public LinkHandler {
  public:
   uint64_t Accepted() override { return 2; }
@@ -126,10 +129,11 @@ class Look final : public LinkHandler {
   }
   void Received(uint64_t) override {}
   bool is_open = false;
-  std::string closed;  // why
+  std::string closed;  // the reason
 };
 
-// Whether the head of a job is where it is said to be, and knows the job's token: "", or why not.
+// Connects to the head of a job.  Returns "" if the head answers there and knows the job's token;
+// otherwise the reason.
 std::string WhyNoHead(const Job& job) {
   constexpr std::chrono::seconds kLongest{2};
   EndpointOptions options = EndpointOf(job, {}, {});
@@ -187,7 +191,7 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
   return services;
 }
 
-// What a worker or an observer of the job is made with.
+// Returns the options for a worker or an observer of the job.
 WorkerOptions OptionsOf(const Job& job, const Service::Log& log) {
   WorkerOptions made;
   made.job = job.id;
@@ -223,8 +227,11 @@ int ServersAmong(const StoreOptions& options, int workers) {
   return options.servers > 0 ? options.servers : workers;
 }
 
-// All processes make their jobs in the same order, so the number of a job is its name.  One that
-// this process has not joined does not count: the next attempt tells of it, or asks for it, again.
+// The number of the next job.  All processes make their jobs in the same order, so the number
+// serves as the job's name.
+// By rendezvous, a failed attempt to join uses up no number: the next attempt publishes or reads
+// the same key again.  In an MPI group, the number is used up once all processes have exchanged
+// their roles.
 class JobNumber {
  public:
   explicit JobNumber(int rank) : rank_(rank) {
@@ -243,7 +250,8 @@ class JobNumber {
     return mutex;
   }
   static std::map<int, int>& Counts() {
-    static std::map<int, int> counts;  // threads of a test may stand for processes
+    // Threads of a test may act as processes.
+    static std::map<int, int> counts;
     return counts;
   }
   const int rank_;
@@ -252,7 +260,8 @@ class JobNumber {
 
 // ---- by PMIx
 
-// Exchanges what the processes of the group have put, and says now and then for whom that waits.
+// Exchanges the values that the processes of the group have put, and logs from time to time that
+// this waits.
 void ExchangeIn(PmixGroup* group, const StoreOptions& options) {
   StartNotice notice("create", options.log);
   group->Exchange(options.patience, [&] {
@@ -266,7 +275,8 @@ void ExchangeIn(PmixGroup* group, const StoreOptions& options) {
   });
 }
 
-// What all processes of the group are; rank 0 of the group has the head.
+// Returns the place of this process in the group, from the roles of all its processes.  Rank 0 of
+// the group has the head.
 Place PlaceIn(PmixGroup* group, bool is_server, int number, const StoreOptions& options) {
   const std::string key = Format("tkv.role.{}", number);
   const std::string here = Format(" {}", HostId());
@@ -306,7 +316,8 @@ TermsExchange TermsIn(PmixGroup* group, int number, const StoreOptions& options)
           }};
 }
 
-// Joined once in a process, and left at its end, as the launcher expects.
+// Returns the group, which is joined once in a process and left at its end, as the launcher
+// expects.
 PmixGroup* GroupOfProcess() {
   static const std::unique_ptr<PmixGroup> group = PmixGroup::Join();
   static const unsigned birth = ForkGeneration();
@@ -319,7 +330,7 @@ PmixGroup* GroupOfProcess() {
   return group.get();
 }
 
-// What a process of the group serves.
+// The services that a process of the group runs.
 class GroupService final : public Service {
  public:
   explicit GroupService(std::vector<std::unique_ptr<Service>> services)
@@ -344,10 +355,12 @@ class GroupService final : public Service {
 
 }  // namespace
 
-// What the process with the head has set.  An earlier start of the same job may have left another
-// description there, whose head is gone, or has a token that is of no use here: then there is a newer one soon.
+// Returns the terms that the process with the head has published.  An earlier start of the same job
+// may have left terms of a head that has ended, or with another token.  Newer terms then follow
+// soon.
 static std::string AskRendezvous(const StoreOptions& options, const std::string& key) {
-  constexpr std::chrono::milliseconds kAskFor{1000};  // then it says for whom it waits
+  // After this time, a log line says for whom the process waits.
+  constexpr std::chrono::milliseconds kAskFor{1000};
   const auto deadline = DeadlineAfter(options.patience);
   Job job;
   static_cast<NetworkOptions&>(job) = options;
@@ -355,7 +368,8 @@ static std::string AskRendezvous(const StoreOptions& options, const std::string&
     std::string why;
     try {
       const std::string text = options.rendezvous->Get(key, std::min(kAskFor, options.patience));
-      why = kNoTerms;  // which may be one of another version, with its token
+      // Perhaps the terms of another version, with its token; do not show them.
+      why = kNoTerms;
       if (ReadTerms(text, &job)) {
         why = WhyNoHead(job);
         if (why.empty()) return text;
@@ -425,7 +439,7 @@ std::unique_ptr<Service> Service::StartFromEnvironment(const StoreOptions& optio
                "serve: this process is {} of its job; TKV_ROLE or DMLC_ROLE would make it a server",
                job.role == Job::Role::kWorker ? "a worker" : "an observer");
   }
-  // The name of the head's host may appear later than its servers, as that of a pod does.
+  // The host name of the head may appear later than its servers, as that of a pod does.
   for (StartNotice notice(Name(job.role), options.log);;) {
     try {
       return StartWith(job, options);
@@ -444,19 +458,22 @@ std::unique_ptr<Service> Service::StartFromEnvironment(const StoreOptions& optio
 
 namespace {
 
-// The workers of this process by their jobs: to be one is a fact about the process, not about a store.
+// The workers of this process, by job.  A process has one worker of a job, which all its stores
+// share.
 class OwnWorkers {
  public:
   struct Entry {
     std::weak_ptr<Worker> worker;
-    bool is_joining = false;  // on a thread of the process that `birth` says
+    // A thread joins, in the process that `birth` names.
+    bool is_joining = false;
     unsigned birth = 0;
   };
-  // A thread that forks holds the lock, so that the child has it too, and can let it go.
+  // A thread that forks holds the lock, so that the child also holds it and can release it.
   static OwnWorkers& Here() {
     static OwnWorkers* const here = [] {
       auto* const made = new OwnWorkers;
-      ForkGeneration();  // which registers what it needs, not first with the lock
+      // Registers its own handler now, instead of later under the lock.
+      ForkGeneration();
       pthread_atfork([] { Here().mutex.lock(); }, [] { Here().mutex.unlock(); },
                      [] { Here().mutex.unlock(); });
       return made;
@@ -464,12 +481,13 @@ class OwnWorkers {
     return *here;
   }
 
-  std::mutex mutex;  // never held while something waits
+  // Never held during a wait.
+  std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, Entry> of_jobs;
 };
 
-// While it lives, other threads wait for this one to join.
+// A guard: while it lives, other threads wait for this one to join.
 class Joining {
  public:
   Joining(OwnWorkers* workers, OwnWorkers::Entry* entry) : workers_(workers), entry_(entry) {
@@ -529,7 +547,8 @@ std::shared_ptr<Worker> WorkerOfProcess(const std::string& type, const StoreOpti
 }
 
 std::shared_ptr<Worker> ObserverOf(const StoreOptions& options, Job job, const std::string& doing) {
-  job.role = Job::Role::kObserver;  // for what its peers say of it
+  // The role that the messages of its peers name.
+  job.role = Job::Role::kObserver;
   WorkerOptions made = OptionsOf(job, options.log);
   made.role = Role::kObserver;
   made.rank = kNoRank;

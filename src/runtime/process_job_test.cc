@@ -18,10 +18,11 @@
 namespace tkv {
 namespace {
 
-// What processes share, among threads.
+// A rendezvous between threads that act as processes.
 class MapRendezvous final : public Rendezvous {
  public:
-  //   left  what an earlier start has left at every key, where there is one
+  // Makes a rendezvous.
+  //   left  the value that an earlier start has left at every key, if there is one
   explicit MapRendezvous(std::string left = {}) : left_(std::move(left)) {}
   void Set(const std::string& key, const std::string& value) override {
     std::lock_guard lock(mutex_);
@@ -63,7 +64,7 @@ Job MemberOf(const Job& head, const std::string& address, Job::Role role, int ra
   return job;
 }
 
-// A transport that is not built in: between the threads of this process.
+// A transport that is not built in: between threads of this process.
 class OwnTransport final : public Transport {
  public:
   std::string_view name() const override { return "own"; }
@@ -229,7 +230,7 @@ TEST(ListenAddresses, TcpIsOnlyForThoseWithAToken) {
   EXPECT_EQ(JobOfHeadSocket(fresh[0].substr(std::string_view("unix:").size())), HeadOf(1, 1).id);
 }
 
-// The sums of three workers that host the servers and the head.
+// Returns the sums of three workers that host the servers and the head.
 std::vector<float> SumsOf(const StoreOptions& common) {
   constexpr int kWorkers = 3;
   const auto rendezvous = std::make_shared<MapRendezvous>();
@@ -286,8 +287,8 @@ TEST(Server, WhoseHeadNeverComesGivesUp) {
   }
 }
 
-// A job whose processes start long after each other; their patience with a server or a head that was
-// there before is shorter than that.
+// A job whose processes start long after each other.  Their patience with a known server or head is
+// shorter than that.
 class LateJob : public ::testing::Test {
  protected:
   static constexpr std::chrono::milliseconds kLate{300};
@@ -306,7 +307,7 @@ class LateJob : public ::testing::Test {
     return WorkerOfProcess("dist_sync", options_,
                            MemberOf(head_, head_.head, Job::Role::kWorker, 0));
   }
-  // Two workers that host the servers, of which one begins late.
+  // Makes two workers that host the servers; one of them begins late.
   void ShareWithOneLate(int late) const {
     const auto shared = std::make_shared<MapRendezvous>();
     const auto create = [&](int rank) {
@@ -367,7 +368,7 @@ TEST_F(LateJob, AnObserverLooksAtAJobThatIsThere) {
                ObserverOf(options_, MemberOf(head_, head_.head, Job::Role::kObserver, -1), "look"));
 }
 
-// Two workers of a job by that rendezvous; `more` is for the first.
+// Makes two workers of a job by that rendezvous; `more` is for the first.
 void MakeJobOfTwo(const std::shared_ptr<MapRendezvous>& shared, const StoreOptions& more) {
   const auto make = [&shared](StoreOptions options, int rank) {
     options.rendezvous = shared;
@@ -400,7 +401,7 @@ TEST(RendezvousJob, SaysAtInfoWhichSignOfAJobDecides) {
   for (const char* name : {"PMIX_NAMESPACE", "PMIX_RANK", "TORCHELASTIC_RUN_ID"}) unsetenv(name);
 }
 
-// Of worker 0, which told of a job that its second one did not come to in time.
+// Worker 0 has published a job that the second worker did not join in time.
 TEST(RendezvousJob, WhoHasFailedToMakeAJobMakesItAgain) {
   const auto shared = std::make_shared<MapRendezvous>();
   StoreOptions alone;
@@ -412,7 +413,7 @@ TEST(RendezvousJob, WhoHasFailedToMakeAJobMakesItAgain) {
   MakeJobOfTwo(shared, {});
 }
 
-// Two threads of a process join the same job, of which the first has the longer patience.
+// Two threads of a process join the same job; the first one has the longer patience.
 TEST(Joining, OfAnotherThreadIsWaitedForWithOnesOwnPatienceAndInterrupt) {
   const Job nobody = MemberOf(HeadOf(1, 1), "unix:elsewhere/nobody", Job::Role::kWorker, 0);
   std::atomic<bool> waits{false}, ends{false};
@@ -443,7 +444,7 @@ TEST(Joining, OfAnotherThreadIsWaitedForWithOnesOwnPatienceAndInterrupt) {
   first.join();
 }
 
-// Of an earlier start of the same job, whose processes are gone.
+// The terms left are those of an earlier start of the same job, whose processes have ended.
 TEST(RendezvousJob, WhatAnEarlierStartHasLeftIsNotJoined) {
   const std::string head = Format("unix:{}/tkv-nobody-is-here", HostId());
   const std::string of_this_version = Format("old 2 {} {}0123456789abcdef", head.size(), head);

@@ -9,8 +9,8 @@ namespace {
 
 constexpr size_t kStep = size_t{1} << 20;
 
-// Whoever takes one has another handle: nobody can get one meanwhile but by Take.  What others have done
-// with it happened before, as with Block::unique.
+// Returns true if only the pool has a handle of the array.  New handles are made only by Take,
+// under the lock.  Uses by former handles happened before, as with Block::unique.
 bool IsFree(const NDArray& array) {
   if (array.storage().use_count() != 1) return false;
   std::shared_ptr<Storage>(array.storage()).reset();
@@ -39,7 +39,7 @@ NDArray Scratch::Take(size_t bytes) {
   auto found = std::find_if(kept_.begin(), kept_.end(), fits);
   if (found == kept_.end()) {
     const size_t whole = RoundUp(bytes, kStep);
-    while (Kept() + whole > kKeptBytesMax) {  // the oldest go first
+    while (Kept() + whole > kKeptBytesMax) {  // the oldest first
       const auto idle = std::find_if(kept_.begin(), kept_.end(), IsFree);
       if (idle == kept_.end()) return BytesOf(bytes);
       kept_.erase(idle);

@@ -1,4 +1,4 @@
-// A head or a server, over the transport of its job.
+// A head or a server as a service, over the transport of its job.
 
 #include <algorithm>
 #include <atomic>
@@ -20,11 +20,11 @@ namespace {
 
 constexpr const char* kAgain = " again:";
 
-// How long a server whose worker has left serves on for others once the head's process has ended
-// and none of them is connected.
+// How long a server in a worker's process continues after its head has ended, while no worker is
+// connected.
 constexpr std::chrono::seconds kServedOut{5};
-// While all workers are dead their next lives are waited for so many times the patience with a
-// process: by default 600 s, as rounds wait for them.
+// If all workers are dead, their next incarnations are awaited for the patience with a process
+// times this factor.  By default that is 600 s, as long as rounds wait for them.
 constexpr int kLivesFactor = 20;
 
 // Returns true if no worker lives or may return, under any policy.
@@ -70,7 +70,8 @@ std::vector<std::string> ListenAddresses(const Job& job) {
 
 namespace {
 
-//   throws  kInvalidArgument  it is to be used, and there is no secret for its keys
+// Returns when the endpoint uses TLS.
+//   throws  kInvalidArgument  TLS is demanded, and there is no secret for its keys
 UseTls UseTlsOf(const Job& job) {
   if (job.tls == "on" && job.token.empty() && job.insecure_network) {
     throw Fail(Code::kInvalidArgument,
@@ -113,7 +114,8 @@ EndpointOptions EndpointOf(const Job& job, std::vector<std::string> listen,
 }
 
 std::unique_ptr<Endpoint> OpenEndpoint(const Job& job, EndpointOptions options) {
-  // "worker 1 again:..." is for later lives too; the launcher has left out what is not for this one.
+  // A failpoint "worker 1 again:..." also applies to later incarnations.  The launcher has already
+  // removed the failpoints that do not apply to this one.
   std::string text = job.failpoints;
   for (size_t at = 0; (at = text.find(kAgain)) != std::string::npos;) {
     text.erase(at, std::strlen(kAgain) - 1);
@@ -152,8 +154,8 @@ class JobService final : public Service {
                  "tcp:HOST:PORT (it is at '{}') and TKV_TOKEN_FILE has to be set",
                  WhoIs(job), job.transport, job.head);
     }
-    pool_ =
-        std::make_unique<BufferPool>(endpoint_options.arena);  // values can be read where they lie
+    // Other processes of this host can read values in place.
+    pool_ = std::make_unique<BufferPool>(endpoint_options.arena);
     auto endpoint = OpenEndpoint(job, std::move(endpoint_options));
     address_ = endpoint->address();
     Tell(EventFields("listening").Add("address", address_));
@@ -174,7 +176,8 @@ class JobService final : public Service {
     thread_->Start();
   }
   ~JobService() override {
-    thread_->Stop();  // nobody else reads or writes what follows
+    // After this, no other thread uses the members below.
+    thread_->Stop();
     Tell(EventFields("ended").Add("because", refused_ ? refused_->what()
                                              : over_  ? "all workers have left or are dead"
                                                       : "its process ends it"));
@@ -191,7 +194,8 @@ class JobService final : public Service {
     const Time idle = NodeThread::Now() - idle_since_;
     if (!was_joined_) {
       const std::string why = out_of_reach_;
-      lock.unlock();  // the log is a user's function
+      // The log is a function of the user.
+      lock.unlock();
       AwaitHead(idle, why);
       return false;
     }
@@ -201,13 +205,15 @@ class JobService final : public Service {
         : awaits_lives_ ? Saturated(std::chrono::duration<double>(patience_) * kLivesFactor)
                         : Saturated(patience_);
     if (idle < longest_idle.count()) return false;
-    if (!head_is_lost_) return true;  // the last workers are dead, and nobody has come back
+    // The last workers are dead, and none has come back.
+    if (!head_is_lost_) return true;
     throw Fail(Code::kUnavailable, "the head and all workers have been gone for {:.0f} s",
                static_cast<double>(idle) / kSecond);
   }
 
   void Exited(Job::Role role, int index) override {
-    // It may have said its first word just before its end: who has not joined cannot be dead.
+    // The member's first message may have arrived just before its end.  Handle it first, because
+    // only a member that has joined can be declared dead.
     AsHead(role, index, [](HeadNode& head, Role of, const Epoch::Seat& seat, Rank rank) {
       head.Exited(of, rank, seat.incarnation);
     });
@@ -234,8 +240,8 @@ class JobService final : public Service {
   }
 
  private:
-  // The log says that a server which has not joined yet still waits for the head.
-  //   why  the head is out of reach; empty: not known
+  // Logs that a server which has not joined yet still waits for the head.
+  //   why  the reason why the head cannot be reached; empty: not known
   //   throws  kUnavailable  it has waited long enough
   void AwaitHead(Time waited, const std::string& why) {
     const auto for_whom = [&] { return Format(" for the head{}{}", why.empty() ? "" : ": ", why); };
@@ -246,7 +252,7 @@ class JobService final : public Service {
     notice_.Tell(for_whom);
   }
 
-  // Calls f for a member of the job, when the head has read what its processes have said.
+  // Calls f for a member of the job, after the head has handled all messages that have arrived.
   template <typename F>
   void AsHead(Job::Role role, int index, F f) {
     if (role_ != Job::Role::kHead) {
@@ -295,12 +301,12 @@ class JobService final : public Service {
     return server;
   }
 
-  // A step of this process's life, for an operator.
+  // Logs a step in the life of this process.
   void Tell(const Fields& event) const {
     if (log_) log_(static_cast<int>(Level::kInfo), Format("{} {}", who_, event.text()));
   }
 
-  // Under the node's lock: who has come, left or died since the last time.
+  // Logs the members whose state has changed since the last call.  Runs under the node's lock.
   void TellSeats(const char* kind, const std::vector<Epoch::Seat>& members,
                  std::vector<Epoch::Seat>* told) const {
     told->resize(members.size());
@@ -315,7 +321,8 @@ class JobService final : public Service {
   }
 
   void TellSteps(const Epoch& epoch, const Member* self) {
-    if (!log_ || self == nullptr) return;  // the head tells of its members by itself
+    // The head logs its members by itself.
+    if (!log_ || self == nullptr) return;
     if (self->joined() && epoch.number > 0 && !std::exchange(has_joined_, true)) {
       Tell(EventFields("joined")
                .Add("server", self->welcome().rank)
@@ -325,7 +332,7 @@ class JobService final : public Service {
     TellSeats("worker", epoch.workers, &told_workers_);
   }
 
-  // Runs under the node's lock.
+  // Updates the state of the service.  Runs under the node's lock.
   void OnChange(Node* node) {
     const bool is_head = role_ == Job::Role::kHead;
     const Epoch& epoch = is_head ? static_cast<HeadNode*>(node)->head().epoch()
@@ -338,7 +345,8 @@ class JobService final : public Service {
     bool head_has_ended = false;
     const std::optional<Error>* refused = nullptr;
     if (is_head) {
-      // Servers say when they are done; one that says nothing more is not awaited for ever.
+      // Servers report when they are done.  A server that reports nothing more is not awaited for
+      // ever.
       is_idle = is_idle || is_over;
       is_over = is_over &&
                 std::ranges::count(epoch.servers, Epoch::State::kAlive, &Epoch::Seat::state) == 0;
@@ -353,7 +361,8 @@ class JobService final : public Service {
         server->Leave();
       }
       is_over = is_over && (server->has_left() || head_is_lost);
-      // That nobody can come is no good end.
+      // With the head gone, dead workers cannot return.  For a separate server that is an error,
+      // unless all workers have left.
       const bool have_all_left = std::ranges::all_of(
           epoch.workers, [](const Epoch::Seat& seat) { return seat.state == Epoch::State::kLeft; });
       is_over = is_over && (!head_has_ended || is_in_worker_ || have_all_left);
@@ -371,7 +380,8 @@ class JobService final : public Service {
     if (over_ || refused_) changed_.notify_all();
   }
 
-  const std::shared_ptr<const Transport> carrier_;  // ends after the endpoint that it opened
+  // Declared first, so that the transport outlives the endpoint that it opened.
+  const std::shared_ptr<const Transport> carrier_;
   const Job::Role role_;
   const bool is_in_worker_;
   const std::chrono::milliseconds patience_;
@@ -379,17 +389,19 @@ class JobService final : public Service {
   const std::string who_;
   const Log log_;
   StartNotice notice_;
-  bool has_joined_ = false;  // has told so; this and the next under the node's lock
+  // The joining was logged.  This member and the next one are guarded by the node's lock.
+  bool has_joined_ = false;
   std::vector<Epoch::Seat> told_workers_;
   std::unique_ptr<BufferPool> pool_;
   std::string address_;
-  bool has_left_ = false;  // its GOODBYE has been sent; under the node's lock
+  // The GOODBYE was sent.  Guarded by the node's lock.
+  bool has_left_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;
   bool was_joined_ = false;
-  std::string out_of_reach_;   // why the head cannot be reached
-  bool awaits_lives_ = false;  // dead workers may have next lives
+  std::string out_of_reach_;   // the reason why the head cannot be reached
+  bool awaits_lives_ = false;  // dead workers may have next incarnations
   bool head_is_lost_ = false;
   bool head_has_ended_ = false;
   Time idle_since_ = kNever;

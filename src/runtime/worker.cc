@@ -279,8 +279,8 @@ void Worker::GiveUp(const CallPtr& call) {
       client.Detach(call->ops);
       client.Cancel(call->ops, Error(Code::kCancelled, "given up by its caller"), now);
       ReleaseMemory(*call);
-      // The memory must return to its user in any case.
     } catch (const std::bad_alloc&) {
+      // The memory must return to its user in any case.
       thread_->Break(Error(Code::kResourceExhausted,
                            "no memory to copy what a call that was given up has pushed"));
     }

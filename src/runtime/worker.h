@@ -144,9 +144,8 @@ class Worker final {
 
   const Role role_;
   const std::string job_, url_;
-  std::shared_ptr<const Transport>
-      // Declared before the thread, so that the transport outlives the endpoint that it opened.
-      carrier_;
+  // Declared before the thread, so that the transport outlives the endpoint that it opened.
+  std::shared_ptr<const Transport> carrier_;
   const unsigned birth_ = ForkGeneration();
   std::shared_ptr<void> host_;
   const std::function<void()> after_leave_;

@@ -26,9 +26,9 @@ class Noting final : public Endpoint {
   struct Notes {
     std::mutex mutex;
     std::vector<const void*> sources, targets;
-    std::atomic<bool> lacks_memory{false};  // for anything that arrives
-    std::atomic<bool> lacks_copies{false};  // memory for copies of sources
-    std::atomic<bool> has_noted{false};     // a copy there was none for
+    std::atomic<bool> lacks_memory{false};  // for any arriving frame
+    std::atomic<bool> lacks_copies{false};  // for copies of sources
+    std::atomic<bool> has_noted{false};     // a copy for which there was no memory
   };
   Noting(std::unique_ptr<Endpoint> endpoint, std::shared_ptr<Notes> notes)
       : endpoint_(std::move(endpoint)), notes_(std::move(notes)) {}
@@ -67,7 +67,7 @@ class Noting final : public Endpoint {
   const std::shared_ptr<Notes> notes_;
 };
 
-// Worker 0 of two, whose endpoint takes notes; worker 1 does what the test says.
+// Worker 0 of two, whose endpoint takes notes.  The test decides what worker 1 does.
 class TakenBack : public ::testing::Test {
  protected:
   TakenBack() : cluster_(std::make_shared<Cluster>(ClusterOptions{.workers = 2, .servers = 1})) {
@@ -93,13 +93,14 @@ class TakenBack : public ::testing::Test {
     store_->Close();
     other.join();
   }
-  // An array whose memory others may write, which this library cannot see.
+  // Returns an array whose memory others may write without this library's knowledge.
   static NDArray Foreign(float value) {
     const NDArray array = Full({kCount}, value);
     array.storage()->MarkForeign(Access::kWrite, std::chrono::seconds(1));
     return array;
   }
-  // An asynchronous pushpull of two keys, of which the first cannot leave: its round is open.
+  // Begins an asynchronous pushpull of two keys.  The first one cannot leave, because its round is
+  // open.
   Ticket PushPullOfTwo() {
     store_->Push("open", Full({kCount}, 1));
     const NDArray* const arrays[] = {&sources_[0], &sources_[1], &outs_[0], &outs_[1]};
@@ -128,7 +129,8 @@ class TakenBack : public ::testing::Test {
 };
 
 TEST_F(TakenBack, ACallThatGoesOnWithCopiesTakesBackItsSourcesAndNoneOfItsOutputs) {
-  const Ticket ticket = PushPullOfTwo();  // has waited in vain until its sources are free
+  // Its wait for the sources has timed out.
+  const Ticket ticket = PushPullOfTwo();
   EXPECT_EQ(Sorted(notes_->sources), MemoryOfAll(sources_));
   EXPECT_TRUE(notes_->targets.empty()) << "what lands there is what the call is for";
   other_->Push("open", Full({kCount}, 10));
@@ -141,7 +143,8 @@ TEST_F(TakenBack, ACallThatGoesOnWithCopiesTakesBackItsSourcesAndNoneOfItsOutput
 TEST_F(TakenBack, APushThatCannotBeCopiedWaitsUntilItsSourceIsFree) {
   store_->Push("open", Full({kCount}, 1));
   notes_->lacks_copies = true;
-  std::thread other([this] {  // the round ends once the push has tried to copy what it waits with
+  // The round ends after the push has tried to copy the sources for which it waits.
+  std::thread other([this] {
     notes_->has_noted.wait(false);
     other_->Push("open", Full({kCount}, 10));
   });
@@ -183,7 +186,7 @@ TEST_F(TakenBack, ACallThatIsGivenUpThrowsAwayWhatLandsInItsOutputsAlone) {
 
 // ---- a store that nobody works for
 
-// The only worker of a job.
+// Makes the only worker of a job.
 std::unique_ptr<KVStore> Alone(const std::shared_ptr<Noting::Notes>& notes) {
   const auto cluster = std::make_shared<Cluster>(ClusterOptions{.workers = 1, .servers = 1});
   StoreOptions options;
