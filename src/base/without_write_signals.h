@@ -9,7 +9,8 @@
 namespace tkv {
 
 // A guard: while it lives, writes of this thread raise neither SIGPIPE nor SIGXFSZ.  errno is EPIPE
-// or EFBIG instead.  For use with write(), which has no MSG_NOSIGNAL, and files at their size limit.
+// or EFBIG instead.  For use with write(), which has no MSG_NOSIGNAL, and for files at their size
+// limit.
 // The kernel sends both signals to the thread that writes.  The object blocks them in this thread,
 // and consumes them before it unblocks them.  A signal that was pending before is left alone: it
 // belongs to other code.

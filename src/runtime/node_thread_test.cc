@@ -100,7 +100,7 @@ TEST_F(Crowd, WhoIsSilentIsDeadAndNobodyElseIs) {
   EXPECT_EQ(Alive(), kMembers - 1);
 }
 
-// ---- what throws
+// ---- endpoints that throw
 
 // An endpoint that cannot dial and drops all frames.
 class Broke final : public Endpoint {

@@ -184,7 +184,7 @@ TEST_F(TakenBack, ACallThatIsGivenUpThrowsAwayWhatLandsInItsOutputsAlone) {
   other_->Push("free", Full({kCount}, 20));
 }
 
-// ---- a store that nobody works for
+// ---- a store whose node is broken
 
 // Makes the only worker of a job.
 std::unique_ptr<KVStore> Alone(const std::shared_ptr<Noting::Notes>& notes) {
