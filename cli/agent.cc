@@ -32,8 +32,9 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
 constexpr size_t kItemBytesMax = size_t{1} << 20;
-constexpr seconds kSilence{600};  // of a launcher that may be stopped; one that has gone is noticed
-constexpr seconds kLastSeconds{1};  // from the request to end to the order
+// Longer than a launcher may be suspended; a closed connection is noticed at once.
+constexpr seconds kSilence{600};
+constexpr seconds kLastSeconds{1};  // between SIGTERM and SIGKILL
 
 class Agent {
  public:
@@ -54,8 +55,7 @@ class Agent {
   }
 
  private:
-  // There is something to read.  The file may be the one that the process writes to, so that it is
-  // not made non-blocking.
+  // Reads once.  The file stays in blocking mode, because the process may share it for its output.
   void Read() {
     char bytes[65536];
     const ssize_t got = read(0, bytes, sizeof(bytes));
@@ -128,7 +128,7 @@ class Agent {
     const int nothing = open("/dev/null", O_RDONLY);
     dup2(nothing, 0);
     sigprocmask(SIG_SETMASK, &signals_.old(), nullptr);
-    // Python, which may have started this, ignores them.
+    // Python may have started this program, and ignores these signals.
     for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
     execvp(words[0], words.data());
     std::fprintf(stderr, "tkv: %s: %s\n", words[0], std::strerror(errno));
@@ -142,7 +142,7 @@ class Agent {
     for (const Finding& finding : ExamineHost()) std::printf("%s\n", Encode(finding).c_str());
     std::printf("%s\n", Encode(FindingOf("way back", door->Knock(address))).c_str());
     std::fflush(stdout);
-    // Its door stays open until the other side has come through it.
+    // Keeps the door open until the other side closes the input, so that it can still connect.
     pollfd input{0, POLLIN, 0};
     char byte = 0;
     while (poll(&input, 1, static_cast<int>(kSilence.count()) * 1000) == 1 &&

@@ -1,20 +1,20 @@
-// The subcommand agent: one process of a job on another host, for a launcher that talks to it by
-// its standard input and output (ssh carries them).
+// The subcommand agent: starts and supervises one process of a job on another host.  The launcher
+// talks to the agent by its standard input and output, which ssh carries.
 //
-// It first says "tkv-agent " and BuildVersion() in a line.  What it is told are items, each a verb,
-// a space and a text, with a zero byte behind them:
+// The agent first prints a line with "tkv-agent " and BuildVersion().  Then it reads items.  Each
+// item is a verb, a space and a text, ended by a zero byte:
 //
 //   env NAME=VALUE    a variable of the process
-//   token TEXT        the secret of the job: in a file that only this user can read
-//   python PATH       the launcher's: its folder is the first of PATH
-//   share N           so many workers share this host's cores
-//   word TEXT         a word of the command; none at all: a server; the first one empty: tkv itself
-//   go                starts it; what it says is this process's output
-//   signal N          for the process and what it has started
-//   alive             the launcher is
-//   probe ADDRESS     says what `tkv doctor` wants to know of this host, instead of a command
+//   token TEXT        the job's secret; the agent writes it to a file that only this user can read
+//   python PATH       the launcher's Python; the agent puts its folder first in PATH
+//   share N           the number of workers that share this host's cores
+//   word TEXT         a word of the command; without any: a server; an empty first word: tkv itself
+//   go                starts the process, whose output is the agent's output
+//   signal N          sends a signal to the process and its descendants
+//   alive             shows that the launcher is alive
+//   probe ADDRESS     prints `tkv doctor`'s findings about this host, instead of a command
 //
-// When its input ends, or nothing has come for a minute, it ends the process.
+// The agent ends the process when its input ends, or when nothing has arrived for ten minutes.
 
 #pragma once
 
@@ -23,7 +23,7 @@
 
 namespace tkv::cli {
 
-// What a launcher tells an agent.
+// The order of a launcher to an agent: the process to start, and its environment.
 struct AgentOrder {
   std::vector<std::string> variables;  // NAME=VALUE
   std::string token, python;
@@ -32,11 +32,12 @@ struct AgentOrder {
 };
 
 inline constexpr const char* kAgentGreeting = "tkv-agent ";
-// The order with its "go".
+// Returns the order as items, with "go" at the end.
 std::string Encode(const AgentOrder& order);
 std::string AgentItem(const std::string& verb, const std::string& text = {});
 
-// Does what it is told; the exit status of the process, 128 + the number of a signal.
+// Runs an agent until its process has ended.  Returns the process's exit status, or 128 + N after
+// signal N.
 int RunAgent();
 
 }  // namespace tkv::cli

@@ -80,7 +80,7 @@ std::string HeaderOf(const std::string& path, const std::string& name, const NDA
     header.append("{'descr': '").append(dtype).append("', 'fortran_order': False, 'shape': ");
     header.append(shape).append(", }");
   } else {
-    // The one name that a file cannot have; snapshots write it so, too.
+    // A safetensors file cannot have an array with this name.  Snapshots rename it in the same way.
     const std::string key = name == "__metadata__" ? name + "#" : name;
     header.append("{").append(JsonText(key)).append(":{\"dtype\":\"").append(dtype);
     header.append("\",\"shape\":").append(shape).append(",\"data_offsets\":[0,");

@@ -1,4 +1,4 @@
-// One array in a file that others read: .npy or .safetensors.
+// Writes one array to a file that other programs read: .npy or .safetensors.
 
 #pragma once
 
@@ -8,10 +8,11 @@
 
 namespace tkv::cli {
 
-//   throws  kInvalidArgument  the name ends in neither
+// Checks that the file's name ends in .npy or .safetensors.
+//   throws  kInvalidArgument  another ending
 void CheckArrayFile(const std::string& path);
-// The file is there whole or not at all.
-//   throws  kInvalidArgument (a dtype that the format does not have), kUnavailable (what the system says)
+// Writes the array to the file.  After a failure the path never holds a partial file.
+//   throws  kInvalidArgument (the format lacks this dtype), kUnavailable (the system's error)
 void WriteArrayFile(const std::string& path, const std::string& name, const NDArray& array);
 
 }  // namespace tkv::cli

@@ -26,9 +26,10 @@ namespace tkv::cli {
 namespace {
 
 constexpr int64_t kLargeBytes = int64_t{64} << 20;   // of one copy
-constexpr int64_t kMediumBytes = int64_t{16} << 20;  // of an array that is summed or sent
+constexpr int64_t kMediumBytes = int64_t{16} << 20;  // of an array to sum or to send
 constexpr int64_t kSmallBytes = 1024;
-constexpr double kQuiet = 0.05;  // share of the cores that others may have
+// The largest share of the cores' time that other processes may use.
+constexpr double kQuiet = 0.05;
 constexpr int kBarColumns = 24;
 
 NDArray ArrayOf(int64_t bytes, int seed) {
@@ -47,7 +48,7 @@ void EndWhenAsked() {
   if (asked_to_end != 0) throw Error(Code::kCancelled, "bench: ended by a signal");
 }
 
-// A key of a store with what is pushed to it and where it is pulled to.
+// A key of a store, the source of its pushes and the target of its pulls.
 class BenchKey {
  public:
   BenchKey(KVStore* store, std::string key, NDArray source, NDArray target)
@@ -101,7 +102,7 @@ StoreOptions OfOneThread() {
   return options;
 }
 
-// What is measured, and all that it needs.
+// The figures of the benchmark, with the jobs, links and arrays that they measure.
 class Bench {
  public:
   Bench(const OtherSide& here, const OtherSide& peer)
@@ -168,7 +169,7 @@ class Bench {
   const BenchKey tcp_small_{tcp_job_.store(), "small", small_source_, small_target_};
 };
 
-// ---- what is said of it
+// ---- printing
 
 std::string ValueText(bool is_rate, double value) {
   char text[32];
@@ -251,11 +252,11 @@ void WriteSvg(std::ofstream* file, const std::string& path, const Measurement& m
 int MeasureAndSay(const BenchOptions& options, Form form) {
   const auto begin = std::chrono::steady_clock::now();
   std::ofstream svg;
-  if (!options.svg.empty()) {  // before anything is measured
+  if (!options.svg.empty()) {  // fail before measuring
     svg.open(options.svg);
     if (!svg) Die("bench: --svg '" + options.svg + "'");
   }
-  std::signal(SIGPIPE, SIG_IGN);  // a process of the other side may have gone
+  std::signal(SIGPIPE, SIG_IGN);  // a process of the other side may have ended
   const OtherSide here;
   std::optional<OtherSide> peer;
   if (!options.peer.empty() && !IsThisHost(options.peer)) peer.emplace(options.peer);

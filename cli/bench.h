@@ -1,4 +1,4 @@
-// The subcommand bench: what stores reach on this machine, beside what it allows.
+// The subcommand bench: the throughput of stores on this machine, beside the machine's own limits.
 
 #pragma once
 
@@ -9,14 +9,15 @@
 namespace tkv::cli {
 
 struct BenchOptions {
-  int seconds = 10;  // for all of it, as far as one round allows
-  std::string svg;   // a file for the picture; empty: none
-  std::string peer;  // a host that ssh reaches; empty: TCP at the loopback
+  int seconds = 10;  // for the whole benchmark; one round always runs to its end
+  std::string svg;   // the file of the chart; empty: none
+  std::string peer;  // a host that ssh reaches; empty: TCP over loopback
 };
 
-// The exit status.
-//   throws  as KVStore::Create and Spawn; kUnavailable  the file cannot be written, no way to the peer
-//           kDataLoss  a store has given back other values than it was given
+// Runs the benchmark and prints its results.  Returns the exit status.
+//   throws  as KVStore::Create and Spawn; kUnavailable  the file cannot be written, or the peer
+//           cannot be reached
+//           kDataLoss  a store returned other values than were pushed
 int RunBench(const BenchOptions& options, Form form);
 
 }  // namespace tkv::cli

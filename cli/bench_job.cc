@@ -106,8 +106,8 @@ BenchJob::BenchJob(const std::string& transport, const OtherSide& side,
 }
 
 BenchJob::~BenchJob() {
-  store_.reset();   // its server ends by itself then
-  server_.reset();  // and is ended where it does not
+  store_.reset();   // its server then ends by itself
+  server_.reset();  // ended here if it did not
 }
 
 }  // namespace tkv::cli

@@ -1,4 +1,4 @@
-// The processes of `tkv bench`: those on the other side, on this machine or on another, and jobs of
+// Processes of `tkv bench`: processes on the other side (this machine or another), and jobs made of
 // this process and a server there.
 
 #pragma once
@@ -21,17 +21,18 @@ namespace tkv::cli {
 class OtherSide {
  public:
   OtherSide() = default;  // this machine
-  // A host that ssh reaches.
-  //   throws  kInvalidArgument, kUnavailable, kDeadlineExceeded  no ssh, or no way there
+  // Connects to a host by ssh.
+  //   throws  kInvalidArgument, kUnavailable, kDeadlineExceeded  ssh is missing, or the host cannot
+  //           be reached
   explicit OtherSide(const std::string& host);
 
   bool is_far() const { return !host_.empty(); }
-  // Of this machine, as a process there reaches it: "127.0.0.1".
+  // Returns the address by which a process there reaches this machine; on this machine "127.0.0.1".
   const std::string& own_name() const { return own_name_; }
   const Watchdog& watchdog() const { return watchdog_; }
-  // Runs tkv there with these words.  It has this process's variables TKV_*, and on another host the
-  // token, too.
-  //   throws  as Spawn; kUnavailable  no tensorkv of this version there
+  // Runs tkv there with these arguments.  The process inherits this process's TKV_* variables.  On
+  // another host it also receives the token.
+  //   throws  as Spawn; kUnavailable  the host has no tensorkv of this version
   std::unique_ptr<Companion> Start(const std::vector<std::string>& words,
                                    const std::string& token = {}) const;
 
@@ -47,9 +48,10 @@ class OtherSide {
 
 class BenchJob {
  public:
-  // Sets this process's variables TKV_* of a job, which its next store reads.
+  // Starts a job with one server on `side` and connects this process's store to it.  Sets this
+  // process's TKV_* variables, which the store reads.
   //   throws  as Service::Start, OtherSide::Start and KVStore::Create
-  //   interrupt  of its store, as in StoreOptions
+  //   interrupt  the store's StoreOptions::interrupt
   BenchJob(const std::string& transport, const OtherSide& side, std::function<void()> interrupt);
   ~BenchJob();
   BenchJob(const BenchJob&) = delete;

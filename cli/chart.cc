@@ -9,10 +9,10 @@
 namespace tkv::cli {
 namespace {
 
-// Of an SVG, in pixels.
+// Sizes of the SVG, in pixels.
 constexpr int kWidth = 1000, kTop = 44, kRow = 30, kBarHeight = 18;
-constexpr int kBarLeft = 230, kLimit = 300;  // columns of names, length of the limit
-constexpr double kFractionMax = 1.15;        // what passes the limit by more is cut
+constexpr int kBarLeft = 230, kLimit = 300;  // width of the names, length of the limit
+constexpr double kFractionMax = 1.15;        // longer bars are cut
 
 std::string Escaped(std::string_view text) {
   std::string escaped;

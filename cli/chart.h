@@ -1,4 +1,4 @@
-// A picture of fractions of a limit: bars, for a terminal and as SVG.
+// Draws fractions of a limit as bars, for a terminal and as SVG.
 
 #pragma once
 
@@ -9,11 +9,11 @@ namespace tkv::cli {
 
 struct Bar {
   std::string name;
-  double fraction = 0;  // of the limit, which may be passed
-  std::string text;     // behind the bar
+  double fraction = 0;  // of the limit; may be above 1
+  std::string text;     // printed behind the bar
 };
 
-// A bar of so many columns, of which all are the limit.
+// Returns a bar of `columns` columns; a fraction of 1 or more fills all of them.
 std::string TextBar(double fraction, int columns);
 std::string Svg(const std::string& title, const std::vector<Bar>& bars);
 

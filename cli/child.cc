@@ -78,7 +78,7 @@ bool Child::Tell(const std::string& items) const {
 void Child::Signal(int signal) const {
   if (is_far()) Tell(AgentItem("signal", std::to_string(signal)));
   const bool agent_does_it = is_far() && is_greeted && signal != SIGKILL;
-  if (!agent_does_it) kill(-pid(), signal);  // an agent whose connection ends, ends its process
+  if (!agent_does_it) kill(-pid(), signal);  // without a connection the agent ends its process
 }
 
 void Child::Kill() const { kill(-pid(), SIGKILL); }

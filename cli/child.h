@@ -1,4 +1,5 @@
-// A process of a launcher's: one of this machine, or an ssh with an agent behind it.
+// The launcher's view of one process: a local process, or an ssh that runs an agent on another
+// host.
 
 #pragma once
 
@@ -19,55 +20,57 @@ class Child {
  public:
   Child(Job::Role role, int rank, std::string host)
       : role_(role), rank_(rank), host_(std::move(host)) {}
-  ~Child();  // kills what still runs
+  ~Child();  // kills the process if it still runs
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
   Job::Role role() const { return role_; }
   int rank() const { return rank_; }
-  const std::string& host() const { return host_; }  // of an agent; empty: this machine
+  const std::string& host() const { return host_; }  // where its agent runs; empty: this machine
   bool is_far() const { return !host_.empty(); }
   std::string name() const { return std::string(Name(role_)) + " " + std::to_string(rank_); }
   pid_t pid() const { return process_.pid; }
-  int output() const { return process_.output; }  // can be read when it has said something
+  int output() const { return process_.output; }  // readable when the process has written
   bool is_running() const { return is_running_; }
   std::chrono::steady_clock::time_point started() const { return started_; }
 
-  // Starts it, or starts it again.
+  // Starts the process, or restarts it.
   //   throws  as Spawn
   void Start(SpawnOptions options);
-  // Its status, once, after it has ended.
+  // Returns true once, after the process has ended, and sets its wait status.
   bool HasEnded(int* status);
-  // What it has said is held back here or in the launcher's output, and has become so much that the
-  // process is to wait until some of it is written.
+  // Returns true if too much of the process's output is unwritten, in this object or in the
+  // launcher's output.  The launcher then stops reading, so that the process blocks.
   bool is_held() const { return line_.size() + *waiting >= kHeldBytesMax; }
-  // The whole lines of one read; an unfinished one when it is too long or the last.  `is_more`
-  // where another read may give more at once.
+  // Reads once and returns the complete lines.  An unfinished line is returned if it is too long or
+  // the output has ended.  Sets `is_more` if another read may return more at once.
   std::vector<std::string> TakeLines(bool* is_more);
-  // To its agent; false where that has gone.
+  // Sends items to its agent.  Returns false if the agent is gone.
   bool Tell(const std::string& items) const;
-  // To it and all that it has started.
+  // Sends a signal to the process and its descendants.
   void Signal(int signal) const;
-  // To the group of its process here: for an agent, the ssh before it.
+  // Kills the local process group.  With an agent, this is the ssh process.
   void Kill() const;
 
-  // What it says is kept in FOLDER/worker-0.log.
-  //   throws  kUnavailable  what the system says
+  // Opens the log FOLDER/worker-0.log, named after role and rank.
+  //   throws  kUnavailable  the system's error
   void OpenLog(const std::string& folder, bool append);
-  // To its log; false where that cannot be written any more.
+  // Appends to the log.  Returns false if the log cannot be written any more.
   bool Log(const std::string& text);
 
   int restarts = 0;
-  bool is_restorer = false;   // no worker yet: the first life of its rank
-  bool has_restored = false;  // that life has put back its part of a snapshot
-  bool is_waiting = false;    // to be started: others on its host come first, or it is too early
-  std::chrono::steady_clock::time_point not_before;  // that it is started
-  bool is_silent = false;                            // the head holds it for dead while it runs
-  std::chrono::steady_clock::time_point end_at;      // where it is silent: that it is ended
-  int told = 0;                                      // the last signal because of that
-  bool is_greeted = true;                            // the agent there has been told what to do
-  std::string before;                                // what came instead of a greeting
-  const Output::Waiting waiting = std::make_shared<std::atomic<size_t>>(0);  // of it, to be written
+  bool is_restorer = false;   // a restorer: the first incarnation of its rank, before the worker
+  bool has_restored = false;  // the restorer has loaded its part of the snapshot
+  bool is_waiting = false;    // start delayed: too many starts on its host, or too early
+  std::chrono::steady_clock::time_point not_before;  // the earliest start
+  // The head has declared it dead while its process runs.
+  bool is_silent = false;
+  std::chrono::steady_clock::time_point end_at;  // if silent: the time of SIGTERM
+  int told = 0;                                  // the last signal sent because it is silent
+  bool is_greeted = true;                        // its agent has greeted and received the order
+  std::string before;                            // output of the host before the greeting
+  // Its bytes in the launcher's output.
+  const Output::Waiting waiting = std::make_shared<std::atomic<size_t>>(0);
 
   static constexpr size_t kHeldBytesMax = size_t{1} << 20;
 
@@ -78,7 +81,7 @@ class Child {
   Spawned process_;
   bool is_running_ = false;
   std::chrono::steady_clock::time_point started_;
-  std::string line_;  // that is not whole yet
+  std::string line_;  // an incomplete line
   std::FILE* log_ = nullptr;
 };
 

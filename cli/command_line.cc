@@ -24,9 +24,9 @@ bool TakesValue(const CLI::App& app, const std::string& name) {
   return option != nullptr && option->get_items_expected_min() > 0;
 }
 
-// Where the command begins among the words: at the first that is no option of the subcommand's and
-// no value of one, or behind "--".  The parser never sees the command, because the parser would take
-// brackets, empty words and dashes in it for syntax of its own.
+// Returns the index where the command begins: behind "--", or at the first word that is neither an
+// option of the subcommand nor the value of one.  The parser never sees the command, because it
+// would interpret brackets, empty words and dashes in it.
 size_t BeginOfCommand(const CLI::App& app, const std::vector<std::string>& words) {
   size_t i = 2;
   for (; i < words.size() && words[i].size() > 1 && words[i][0] == '-'; ++i) {
@@ -39,7 +39,7 @@ size_t BeginOfCommand(const CLI::App& app, const std::vector<std::string>& words
   return std::min(i, words.size());
 }
 
-// Cuts the command off the words.
+// Cuts the command off the words and returns it.
 std::vector<std::string> TakeCommand(const CLI::App& app, std::vector<std::string>* words) {
   if (words->size() < 2 || (*words)[1] != app.get_name()) return {};
   const auto begin = words->begin() + static_cast<ptrdiff_t>(BeginOfCommand(app, *words));
@@ -70,7 +70,7 @@ void CheckSubcommand(const CLI::App& app, const std::vector<std::string>& words)
                                           (hint.empty() ? "; there are " + list : hint));
 }
 
-// What the help calls the value of an option of the table.
+// Returns the help's name for the value of an option of the table.
 std::string TypeOf(const OptionInfo& option) {
   std::vector<std::string> words;
   for (const std::string_view word : option.words) {
@@ -131,7 +131,7 @@ void CommandLine::AddOptionFlags(CLI::App* app, const std::string& of) {
           ->group(kOptionGroup);
       continue;
     }
-    // Also `--deterministic=0`, which counts beside a variable that says 1.
+    // `--deterministic=0` must also set the variable, because the environment may say 1.
     const auto count = [keep](int64_t value) { keep(std::to_string(std::max<int64_t>(0, value))); };
     app->add_flag_function(option.flag, count, help)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
@@ -209,7 +209,7 @@ void CommandLine::Fail(Code code, const std::string& message) const {
       JsonObject("error").Add("code", Name(code)).Add("message", message).Add("status", kNotDone));
 }
 
-// The parser's own statuses of usage errors are 105 and the like; here all are 2.
+// Reports a usage error and returns 2; the parser's own statuses are 105 and the like.
 int CommandLine::FailToParse(const CLI::ParseError& error) const {
   const bool is_help = error.get_exit_code() == 0;
   if (is_help) return app_.exit(error);
@@ -223,7 +223,7 @@ int CommandLine::FailToParse(const CLI::ParseError& error) const {
   return kNotDone;
 }
 
-// What a subcommand was given that none of its options takes, with the nearest option.
+// Names the arguments that no option of the subcommand takes, each with the nearest option.
 std::string CommandLine::Unexpected() const {
   std::string sentences;
   for (const CLI::App* const sub : app_.get_subcommands()) {

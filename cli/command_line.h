@@ -1,6 +1,7 @@
-// The command line of a program with subcommands: what there is, and what was given.
+// The command line of a program with subcommands: its definition and the arguments given.
 //
-// Help, errors, completion and manual pages are all made from the one CLI::App that it holds.
+// A single CLI::App holds the definition.  Help, errors, completion and manual pages are all made from
+// it.
 
 #pragma once
 
@@ -18,28 +19,28 @@ namespace tkv::cli {
 
 class CommandLine {
  public:
-  // Does what a subcommand is for; the exit status of the process.
+  // Runs a subcommand and returns the exit status of the process.
   using Run = std::function<int(Form)>;
 
   CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  // A subcommand, in the order in which the help lists them; the caller gives it its options beside
-  // --json.
+  // Adds a subcommand, listed by the help in the order of the calls.  It has the option --json; the
+  // caller adds the others.
   CLI::App* Add(const char* name, const char* help, Run run);
-  // One that people do not call, and that no list has.
+  // Adds a subcommand for internal use, which no list shows.
   CLI::App* AddHidden(const char* name, const char* help, std::function<int()> run);
-  // Gives it the flags of the option table, which set the variables that the processes of the job
-  // read, so that all of them have the option, those on other hosts too.
-  //   of  whose variables the flags set
+  // Adds flags for the options of the option table to a subcommand.  A flag sets the variable of
+  // its option, so that every process of the job has the option, on other hosts too.
+  //   of  the noun in the help: the object whose variables the flags set
   void AddOptionFlags(CLI::App* app, const std::string& of);
-  // What follows its options is a command, passed on byte for byte.
+  // Makes everything behind the subcommand's own options a command, kept byte for byte.
   void PassOn(CLI::App* app, std::vector<std::string>* command);
 
   const CLI::App& app() const { return app_; }
-  // The words of main(), parsed and done.  What is wrong is said on stderr; as an object on stdout
-  // where --json is among the words.
+  // Parses the arguments of main(), runs the subcommand and returns the exit status.  Errors go to
+  // stderr, or as an object to stdout if --json is among the arguments.
   int Execute(std::vector<std::string> words);
 
  private:

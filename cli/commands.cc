@@ -33,17 +33,18 @@
 namespace tkv::cli {
 namespace {
 
-// Of an option that is a name or a path: "$HOSTS" of a variable that is not set is a mistake.
+// For an option with a name or a path: an empty text is a mistake, such as "$HOSTS" with HOSTS
+// unset.
 const CLI::Validator kNotEmpty(
     [](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
 
-// One that looks like an option would be one to ssh.
+// Refuses a host that looks like an option, because ssh would take it for one.
 const CLI::Validator kHost(
     [](const std::string& text) {
       return std::string(text.empty() || text[0] == '-' ? "is no name of a host" : "");
     },
     "");
-// Of a whole number, whose sign the parser wraps around and whose size it cuts.
+// For whole numbers: the parser alone would wrap negative numbers and cut large ones.
 const CLI::Validator kNatural(
     [](const std::string& text) {
       uint64_t number = 0;
@@ -53,7 +54,7 @@ const CLI::Validator kNatural(
     },
     "");
 
-// A number within bounds, which the parser's message has, and not its help.
+// Allows a number within bounds.  The bounds appear in the error, not in the help.
 template <typename Number>
 CLI::Validator Between(Number low, Number high) {
   return CLI::Range(low, high).description("");
@@ -209,7 +210,7 @@ void AddConfig(CommandLine* line) {
   line->Add("config", "Show what this build is and the options in force", ShowConfig);
 }
 
-// The options by which a job is found that runs already.
+// Adds the options that locate a running job.
 void AddFinding(CLI::App* app, LookOptions* options) {
   app->add_option("--token-file", options->token_file,
                   "The secret of the job; default TKV_TOKEN_FILE")

@@ -6,7 +6,7 @@
 
 namespace tkv::cli {
 
-// In the order in which the help lists them.
+// Adds all subcommands, in the order in which the help lists them.
 void AddCommands(CommandLine* line);
 
 }  // namespace tkv::cli

@@ -48,7 +48,7 @@ std::optional<std::string> Companion::Line() {
   }
 }
 
-// False at the end.
+// Reads once.  Returns false at the end.
 bool Companion::Read() {
   char bytes[4096];
   const ssize_t got = read(process_.output, bytes, sizeof(bytes));

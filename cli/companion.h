@@ -1,4 +1,4 @@
-// A process that a subcommand starts for itself, tells things and listens to.
+// A helper process of a subcommand, which writes to it and reads its lines.
 
 #pragma once
 
@@ -19,15 +19,16 @@ class Companion {
   Companion& operator=(const Companion&) = delete;
 
   void Tell(const std::string& text) const;
-  // Nothing where it has ended, says nothing more in time, or too much without an end of a line.
+  // Returns the next line.  Returns nullopt if the process ended, sent nothing in time, or sent too
+  // much without a newline.
   std::optional<std::string> Line();
-  // Whether it has said nothing for the whole patience, so that the last line did not come.
+  // Returns true if the last call of Line timed out.
   bool is_silent() const { return is_silent_; }
-  std::chrono::seconds patience() const { return patience_; }  // for a line
-  // Closes its input and ends it where it does not do so itself; its exit status.
+  std::chrono::seconds patience() const { return patience_; }  // of Line, for one line
+  // Closes its input, waits for its end and kills it after two seconds.  Returns its exit status.
   //   blocks  at most two seconds
   int Close();
-  // Closes it; what it had said that no line has given, without the last end of a line.
+  // Closes it.  Returns the output that Line has not returned, without trailing newlines.
   std::string CloseAndRead();
 
  private:

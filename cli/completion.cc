@@ -18,7 +18,7 @@ std::string Join(const Texts& texts, const std::string& separator = " ") {
   return CLI::detail::join(texts, separator);
 }
 
-// What a list of options can show of their help.
+// Returns the part of an option's help that fits in a list of options.
 std::string FirstSentence(const std::string& help) {
   const size_t end = std::min(help.find(". "), help.size());
   std::string sentence = help.substr(0, end);
@@ -33,7 +33,8 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-// In single quotes of a shell in which nothing is special but they themselves.
+// Quotes a text with single quotes, for a shell in which only the single quote is special within
+// them.
 std::string Quoted(const std::string& text) {
   std::string quoted = "'";
   return quoted.append(Replaced(text, "'", "'\\''")).append("'");
@@ -50,7 +51,7 @@ Texts NamesOf(const CommandShape& command, bool with_values_only) {
 
 // ---- bash
 
-// What bash offers for a value: the function of the script that lists it; "": nothing.
+// Returns the bash code that offers values for an option; ":" offers nothing.
 std::string BashOffer(const OptionShape& option) {
   if (!option.words.empty()) return "_tkv_offer -W " + Quoted(Join(option.words));
   if (option.type == kFile) return "_tkv_offer_paths -f";
@@ -59,8 +60,8 @@ std::string BashOffer(const OptionShape& option) {
   return ":";
 }
 
-// The options of a subcommand, those of them that have a value, and whether what is behind them is a
-// command with options of its own.
+// Returns the options of a subcommand, those with a value, and `passes_on` if a command with
+// options of its own follows them.
 std::string BashOptions(const CommandShape& command) {
   const bool passes_on = std::any_of(command.options.begin(), command.options.end(),
                                      [](const OptionShape& one) { return one.type == kCommand; });
@@ -69,7 +70,8 @@ std::string BashOptions(const CommandShape& command) {
          (passes_on ? "\n      passes_on=1" : "") + "\n      ;;\n";
 }
 
-// What is offered as the value of each option of a subcommand, and as the words behind them.
+// Returns the bash code that offers values for each option of a subcommand, and its positional
+// words.
 std::string BashValues(const CommandShape& command) {
   std::string text;
   for (const OptionShape& option : command.options) {

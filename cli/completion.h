@@ -10,11 +10,11 @@
 
 namespace tkv::cli {
 
-// The shells that there is a script for.
+// Returns the shells that have a script.
 std::vector<std::string> Shells();
 
-// Prints the script for a shell, made from the command line.  The exit status.
-//   throws  kInvalidArgument  another shell
+// Prints the script for a shell, generated from the command line.  Returns the exit status.
+//   throws  kInvalidArgument  an unknown shell
 int RunCompletion(const CLI::App& app, const std::string& shell, Form form);
 
 }  // namespace tkv::cli

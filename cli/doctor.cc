@@ -30,7 +30,7 @@ class Report {
  public:
   explicit Report(Form form) : form_(form) {}
 
-  // What follows is of another host; "": this machine.
+  // Begins the findings about a host; "": this machine.
   void Begin(const std::string& host) {
     host_ = host;
     if (form_ == Form::kJson) return;
@@ -54,7 +54,7 @@ class Report {
       std::printf("  %-4s  %-14s -> %s\n", "", "", finding.repair.c_str());
     std::fflush(stdout);
   }
-  // The exit status.
+  // Prints the summary.  Returns the exit status.
   int End() const {
     if (form_ == Form::kJson) {
       Print(JsonObject("summary").Add("bad", bad_));
@@ -72,7 +72,7 @@ class Report {
   int bad_ = 0;
 };
 
-// The agent's greeting and its version.
+// Returns true if the agent greets with this version; adds findings about ssh and the version.
 bool IsThere(Companion* agent, const std::string& host, Report* report) {
   const Greeting greeting = AwaitGreeting(agent);
   if (!greeting.version.empty()) {
@@ -117,7 +117,7 @@ void ExamineRemote(const Ssh& ssh, const std::string& host, const DoctorOptions&
                         "name the host in /etc/hosts or DNS, or by HostName in ~/.ssh/config"});
   }
   report->Add({Kind::kGood, "address", name + " is reached from " + door->address(), ""});
-  // With a token of the user's own the other host looks at its own file.
+  // If the user gave a token, the other host reads its own copy of the token file.
   if (given.empty()) {
     agent.Tell(AgentItem("token", token));
   } else {
@@ -159,7 +159,8 @@ std::optional<Finding> DecodeFinding(const std::string& line) {
   for (const char c : line) {
     if (c == '\t') {
       parts.emplace_back();
-    } else if (static_cast<unsigned char>(c) >= ' ') {  // nothing that moves a terminal's cursor
+      // Drops control characters, which could move the terminal's cursor.
+    } else if (static_cast<unsigned char>(c) >= ' ') {
       parts.back() += c;
     }
   }

@@ -1,4 +1,5 @@
-// The subcommand doctor: what stands in the way of a job, and how to repair it.
+// The subcommand doctor: finds problems that would keep a job from running, and says how to repair
+// them.
 
 #pragma once
 
@@ -11,16 +12,17 @@
 namespace tkv::cli {
 
 struct DoctorOptions {
-  std::string hosts;    // a file of hosts; empty: this machine alone
-  std::string address;  // of this machine, as the others reach it; empty: that of the route there
-  int patience_seconds = 30;  // with a host that says nothing
+  std::string hosts;  // a file with a list of hosts; empty: this machine alone
+  // This machine's address, as the others reach it; empty: the address of the route there.
+  std::string address;
+  int patience_seconds = 30;  // the wait for a host that sends nothing
 };
 
-// A finding in one line, and back.
+// Convert a finding to one line and back; nullopt for a line that is no finding.
 std::string Encode(const Finding& finding);
 std::optional<Finding> DecodeFinding(const std::string& line);
 
-// Prints what it finds.  0 where nothing is bad, else 1.
+// Prints the findings.  Returns 0 if nothing is bad, else 1.
 int RunDoctor(const DoctorOptions& options, Form form);
 
 }  // namespace tkv::cli

@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kKeyName = "explain";
 
-// What an update costs on keys of one dtype, or why it cannot have any.
+// The cost of an update for keys of one dtype, or the reason why it is refused.
 struct Cost {
   DType dtype;
   size_t read_bytes = 0, written_bytes = 0, kept_bytes = 0;  // of an element
@@ -67,7 +67,7 @@ void SetParam(const std::string& text, Optimizer* optimizer) {
   optimizer->SetParam(text.substr(0, equals), value);
 }
 
-// What updates a key of a running job now.  Without a program: pushes are assigned.
+// Returns the update program of a key of a running job.  Without a program, pushes are assigned.
 Explanation Ask(const ExplainOptions& options) {
   const auto store = Observe(options, options.store);
   const JobStatus status = store->Status();
@@ -108,7 +108,8 @@ Explanation Load(const ExplainOptions& options) {
   return made;
 }
 
-// Why keys of a dtype cannot have the program; "": they can.  It is tried on one element.
+// Returns the reason why keys of a dtype cannot have the program; "": they can.  Tries the program
+// on one element.
 std::string Refusal(const Optimizer& optimizer, DType dtype) {
   if (!IsArithmetic(dtype)) return "stored and assigned, never updated";
   const Program& program = optimizer.program();
@@ -143,7 +144,7 @@ std::vector<Cost> CostsOf(const Explanation& explanation, const Formulas::Traffi
   return costs;
 }
 
-// What a number is in the round that is shown; nothing where it depends on elements.
+// Returns the value of a scalar in the shown round; nullopt if it depends on elements.
 std::optional<double> ValueOf(const Explanation& explanation,
                               const Formulas::Assignment& assignment) {
   if (!assignment.is_scalar || assignment.pass > 0) return {};
@@ -157,7 +158,7 @@ bool IsUsed(const Formulas& formulas, const std::string& word) {
   });
 }
 
-// ---- in words
+// ---- as text
 
 void PrintRow(const std::string& name, const std::string& text) {
   std::printf("  %-16s %s\n", name.c_str(), text.c_str());
@@ -194,7 +195,7 @@ void PrintParams(const Explanation& explanation) {
   }
 }
 
-// Beside a scalar: that it is computed once, and what it is.
+// Returns the note beside a scalar: it is computed once, and its value.
 std::string NoteOf(const Explanation& explanation, const Formulas::Assignment& assignment) {
   if (!assignment.is_scalar) return {};
   if (assignment.op == "reduce_sum") return "one number, the sum of all elements";
@@ -202,7 +203,7 @@ std::string NoteOf(const Explanation& explanation, const Formulas::Assignment& a
   return value ? "one number, " + NumberText(*value) : "one number, known when those sums are";
 }
 
-// How many columns a text takes in a terminal: its characters, not its bytes.
+// Returns the number of columns of a text in a terminal: its characters, not its bytes.
 size_t Columns(const std::string& text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -274,7 +275,7 @@ void PrintWords(const Explanation& explanation, const Formulas& formulas,
 
 // ---- as JSON
 
-// Numbers that may be infinite are text.
+// Parameters may be infinite, so numbers are written as text.
 std::vector<JsonObject> ParamObjects(const Explanation& explanation) {
   std::vector<JsonObject> objects;
   for (const Program::Param& param : explanation.program().params()) {

@@ -11,17 +11,17 @@
 namespace tkv::cli {
 
 struct ExplainOptions : KeyOptions {  // or what updates a key of a running job
-  std::string file;                   // of a program's text; "-": stdin
-  std::string optimizer;              // or the name of a built-in
+  std::string file;                   // a program's text; "-": stdin
+  std::string optimizer;              // the name of a built-in optimizer
   std::vector<std::string> params;    // NAME=VALUE
-  double round = 0;    // for which scalars are shown; 0: the first, or the next one of the key
-  double workers = 0;  // that push; 0: one, or those of the job
+  double round = 0;    // the round whose scalars are shown; 0: the first, or the key's next one
+  double workers = 0;  // the number of pushing workers; 0: one, or the job's workers
 };
 
-// The exit status.
-//   throws  kInvalidArgument  no file, or neither file, optimizer nor key; a bad program, naming the line;
-//                             no such hyperparameter
-//           kNotFound         no such optimizer or key; also as KVStore::Connect and UpdateOf
+// Explains the program.  Returns the exit status.
+//   throws  kInvalidArgument  an unreadable file; neither file, optimizer nor key; a bad program
+//           (names the line); an unknown hyperparameter
+//           kNotFound         an unknown optimizer or key; also as KVStore::Connect and UpdateOf
 int RunExplain(const ExplainOptions& options, Form form);
 
 }  // namespace tkv::cli

@@ -14,10 +14,10 @@ struct ExploreOptions {
   bool large = false;
   bool list = false;
   int jobs = 2;                  // threads
-  unsigned long states_max = 0;  // of one job; 0: no limit
+  unsigned long states_max = 0;  // for one job; 0: no limit
 };
 
-// The exit status: 0 where every guarantee held.
+// Explores the scopes.  Returns the exit status: 0 if every guarantee held.
 int RunExplore(const ExploreOptions& options, Form form);
 
 }  // namespace tkv::cli

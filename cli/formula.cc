@@ -9,14 +9,14 @@
 namespace tkv::cli {
 namespace {
 
-// How strongly what an operation makes binds; an operand that binds less stands in brackets.
+// The precedence of an expression.  An operand with a lower one than required is put in brackets.
 enum Binding : uint8_t { kWeak = 0, kSum = 1, kProduct = 2, kPower = 3, kAtom = 4 };
 
 struct Infix {
   std::string_view op;
   std::string_view sign;
   int binding;
-  int left, right;  // what its operands need
+  int left, right;  // precedences required of the operands
 };
 
 constexpr std::array<Infix, 11> kInfixes = {{
@@ -33,7 +33,7 @@ constexpr std::array<Infix, 11> kInfixes = {{
     {"ne", "≠", kWeak, kSum, kSum},
 }};
 
-// What is written as a function, by the name that people give it.
+// Returns the usual name of an operation that is written as a function.
 std::string FunctionName(const std::string& op) {
   if (op == "sqrt") return "√";
   if (op == "reduce_sum") return "Σ";

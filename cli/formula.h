@@ -1,4 +1,4 @@
-// The statements of an update program as formulas, and the arrays that they read and write.
+// Shows an update program as formulas and counts the arrays that it reads and writes.
 
 #pragma once
 
@@ -19,32 +19,33 @@ class Formulas {
     std::string name;
     std::string op;
     std::vector<std::string> operands;
-    bool is_scalar = false;  // computed once per push, and not for each element
-    int pass = 0;            // passes over the elements before it can be computed
+    bool is_scalar = false;  // computed once per push, not for each element
+    int pass = 0;            // passes over the elements that must end before it can be computed
   };
   struct Store {
     int line = 0;
     std::string target, source;
   };
-  // What an update moves for each element of the value, in arrays.
+  // The memory traffic of an update, in arrays.
   struct Traffic {
     int passes = 1;
-    int values_read = 0;  // of the dtype of the value: the sum and the value itself, in all passes
+    // In all passes, arrays of the value's dtype: the sum and the value itself.
+    int values_read = 0;
     int states_read = 0;
-    int states_written = 0;  // beside the value, which every program writes
+    int states_written = 0;  // besides the value, which every program writes
   };
 
-  // The text is that of the program, with blank lines and comments as it was written.
+  // Analyses a program; `text` is its source, with blank lines and comments.
   Formulas(const Program& program, std::string_view text);
 
   const std::vector<Assignment>& assignments() const { return assignments_; }
   const std::vector<Store>& stores() const { return stores_; }
   const Traffic& traffic() const { return traffic_; }
 
-  // The right side of an assignment, with its operands by name.
+  // Returns the right side of an assignment, with its operands by name.
   std::string Of(const Assignment& assignment) const;
-  // What becomes of value and states, in lines: a name that is used once is replaced by what it is,
-  // and those that are used repeatedly come first.
+  // Returns the formulas of the value and the states, one a line.  A name used once is replaced by
+  // its expression.  Names used repeatedly come first, each in its own line.
   std::vector<std::string> InShort() const;
 
  private:
@@ -52,17 +53,17 @@ class Formulas {
 
   const Assignment* Find(const std::string& name) const;
   Expression Compose(const Assignment& assignment, bool is_nested) const;
-  // An operand, in brackets where it binds less strongly than what stands around it.
+  // Returns an operand as text, in brackets if it binds less strongly than `binding`.
   std::string Operand(const std::string& word, int binding, bool is_nested) const;
-  // What `select` asks: a comparison, or whether an operand is not zero.
+  // Returns the condition of a `select`: a comparison, or "operand ≠ 0".
   std::string Condition(const std::string& word, bool is_nested) const;
   int PassOf(const std::string& word) const;
   void Add(Assignment assignment);
-  // The arrays of the program that an array is computed from, among them itself.
+  // Collects the arrays of the program from which an array is computed, including itself.
   void Collect(const std::string& word, std::set<std::string>* inputs) const;
   void Measure();
 
-  const std::set<std::string> states_;  // arrays
+  const std::set<std::string> states_;  // the program's state arrays
   std::vector<Assignment> assignments_;
   std::map<std::string, size_t> index_;
   std::map<std::string, int> uses_;

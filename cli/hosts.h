@@ -1,4 +1,4 @@
-// The hosts of a job, and how a command gets there.
+// The hosts of a job, and commands that run on them by ssh.
 
 #pragma once
 
@@ -11,38 +11,41 @@ namespace tkv::cli {
 class Companion;
 class Watchdog;
 
-// How other hosts are reached: the words of the command that ssh is, "ssh" unless TKV_SSH says
-// otherwise.
+// The words of the ssh command: "ssh", unless TKV_SSH names another command.
 using Ssh = std::vector<std::string>;
 Ssh SshFromEnvironment();
 
-// One host a line; blank lines and what follows a # do not count.  A host may be there repeatedly.
-//   throws  kInvalidArgument  no file, no host in it, or a line that is none
+// Reads one host per line.  Blank lines and text behind a # are ignored.  A host may be listed
+// repeatedly.
+//   throws  kInvalidArgument  no file, no host in it, or a line that is not one host
 std::vector<std::string> ReadHosts(const std::string& path);
-// Whether it stands for this machine, which needs no ssh: "localhost", "127.0.0.1", "::1".
+// Returns true if the name means this machine, which needs no ssh: "localhost", "127.0.0.1", "::1".
 bool IsThisHost(const std::string& host);
-// Which of so many hosts has the process `index` of `count`: neighbours share a host.
+// Returns the host of process `index` of `count`.  Neighbouring processes share a host.
 size_t HostOf(int index, int count, size_t hosts);
 struct NameOptions {
   std::chrono::seconds patience{10};
-  const Watchdog* watchdog = nullptr;  // of the ssh
-  int interrupt = -1;                  // a file; once it can be read nobody waits any longer
+  const Watchdog* watchdog = nullptr;  // of the ssh process
+  int interrupt = -1;                  // a file descriptor; the wait ends once it is readable
 };
-// The name behind an alias of ssh's configuration, which the rest of the system does not know.
+// Returns the host name behind an alias of ssh's configuration, which only ssh knows.  Returns the
+// given name if the wait was interrupted.
 //   throws  kInvalidArgument   no such command as ssh
-//           kDeadlineExceeded  ssh does not say it in time
+//           kDeadlineExceeded  ssh did not answer in time
 std::string NameOf(const Ssh& ssh, const std::string& host, const NameOptions& options);
-// The words of a command that runs an agent on that host, in this folder, by the Python in use.
+// Returns the command that runs an agent on the host, in this folder, with the Python in use.
 std::vector<std::string> AgentCommand(const Ssh& ssh, const std::string& host);
-// What an agent says first: its version, "" where none has greeted, behind what its host said before it.
+// The greeting of an agent: its version ("" if it did not greet), and the host's output before
+// that.
 struct Greeting {
   std::string version, before;
 };
-//   blocks  at most the patience of the companion for each line
+// Reads lines until the agent greets.
+//   blocks  at most the companion's patience for each line
 Greeting AwaitGreeting(Companion* agent);
-// What keeps an agent from greeting, in words for the user; `said` is what it said instead.
+// Returns why an agent did not greet, as a text for the user. `said` is the host's output.
 std::string WhyNoAgent(const std::string& host, int status, const std::string& said);
-// The Python that runs this command, "" where none does.
+// Returns the Python that runs this command, or "" if none does.
 std::string OwnPython();
 
 }  // namespace tkv::cli

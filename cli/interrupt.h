@@ -1,4 +1,4 @@
-// A program that waits inside the library, and ends when it is told to.
+// Lets SIGINT and SIGTERM end a program that waits inside the library.
 
 #pragma once
 
@@ -6,10 +6,10 @@
 
 namespace tkv::cli {
 
-// From now on SIGINT and SIGTERM do not end the process: what this returns, a StoreOptions::interrupt,
-// throws kCancelled once one has come.
+// Catches SIGINT and SIGTERM from now on, so that they do not end the process.  The returned
+// function is a StoreOptions::interrupt: it throws kCancelled after a signal.
 std::function<void()> InterruptBySignal();
-// The signal that has come; 0: none.
+// Returns the caught signal, or 0 if there was none.
 int SignalThatCame();
 
 }  // namespace tkv::cli

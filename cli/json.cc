@@ -9,7 +9,7 @@
 namespace tkv::cli {
 namespace {
 
-// The bytes of the UTF-8 character that a text begins with; 0 where it begins with none.
+// Returns the length of the UTF-8 character at the beginning of a text; 0 if there is no valid one.
 size_t CharacterBytes(std::string_view text) {
   const auto byte = [text](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -19,13 +19,13 @@ size_t CharacterBytes(std::string_view text) {
   for (size_t i = 1; i < size; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
-  // What a shorter form says, surrogates, and what is beyond the last character.
+  // Excludes overlong forms, surrogates and code points above U+10FFFF.
   const bool is_excluded = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
                            (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F);
   return is_excluded ? 0 : size;
 }
 
-// JSON has no other numbers than finite ones.
+// JSON has no infinity and no NaN; both become null.
 std::string JsonNumber(double number) {
   return std::isfinite(number) ? NumberText(number) : "null";
 }
@@ -85,7 +85,7 @@ JsonObject& JsonObject::Add(std::string_view name, const std::vector<JsonObject>
 }
 
 JsonObject& JsonObject::AddMembersOf(std::string_view object) {
-  object.remove_prefix(1);  // its braces
+  object.remove_prefix(1);  // the braces
   object.remove_suffix(1);
   if (!members_.empty() && !object.empty()) members_ += ",";
   members_ += object;

@@ -1,4 +1,4 @@
-// What `--json` prints: one object in each line.  docs/cli.md lists them and their members.
+// The output of `--json`: one object per line. docs/cli.md lists the objects and their members.
 
 #pragma once
 
@@ -10,20 +10,20 @@
 
 namespace tkv::cli {
 
-// How a subcommand prints what it has to say.
+// The output format of a subcommand.
 enum class Form : uint8_t { kText, kJson };
 
-// A text as JSON has it, with its quotes.  Bytes that are no UTF-8 become U+FFFD.
+// Returns a text as a JSON string, with its quotes.  Bytes that are no valid UTF-8 become U+FFFD.
 std::string JsonText(std::string_view text);
 
 class JsonObject {
  public:
   JsonObject() = default;
-  // One that stands in a line of its own, and says what it tells of.
+  // An object for a line of its own; its member "event" names its kind.
   explicit JsonObject(std::string_view event) { Add("event", event); }
 
-  // Adds a member; the name has no character that JSON escapes.  Bytes that are no UTF-8 become
-  // U+FFFD, a number that is not finite null.
+  // Adds a member.  The name must need no JSON escapes.  Invalid UTF-8 becomes U+FFFD.  A number
+  // that is not finite becomes null.
   JsonObject& Add(std::string_view name, std::string_view text);
   JsonObject& Add(std::string_view name, const char* text) {
     return Add(name, std::string_view(text));
@@ -43,7 +43,7 @@ class JsonObject {
   JsonObject& Add(std::string_view name, const std::vector<double>& numbers);
   JsonObject& Add(std::string_view name, const std::vector<JsonObject>& objects);
 
-  // Adds the members of another object, which is in JSON already.
+  // Adds the members of another object, given as JSON text.
   JsonObject& AddMembersOf(std::string_view object);
 
   std::string ToText() const { return "{" + members_ + "}"; }
@@ -54,7 +54,7 @@ class JsonObject {
   std::string members_;
 };
 
-// A line on stdout, at once.
+// Prints the object as a line on stdout and flushes.
 void Print(const JsonObject& object);
 
 }  // namespace tkv::cli

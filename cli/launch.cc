@@ -43,12 +43,15 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
 constexpr seconds kGreetingPatience{30};  // of an agent
-constexpr seconds kAliveEvery{5};         // an agent is told
-constexpr seconds kSilentEvery{1};        // a look at whom the head holds for dead
-constexpr seconds kTermGrace{3};          // between SIGTERM and SIGKILL
-constexpr int kGreetingsMax = 8;          // awaited of one host: sshd drops more (MaxStartups)
+constexpr seconds kAliveEvery{5};         // the interval of "alive" to an agent
+// The interval of checks for members that the head declared dead.
+constexpr seconds kSilentEvery{1};
+constexpr seconds kTermGrace{3};  // between SIGTERM and SIGKILL
+// Unanswered per host; sshd drops more connections (MaxStartups).
+constexpr int kGreetingsMax = 8;
 constexpr std::chrono::milliseconds kLastSeconds{1000};  // for output of a job that was killed
-constexpr size_t kBeforeMax = 64 << 10;                  // bytes of what a host says before it
+// Bytes kept of a host's output before the greeting.
+constexpr size_t kBeforeMax = 64 << 10;
 
 class Launcher {
  public:
@@ -77,7 +80,7 @@ class Launcher {
       EndTheOthers();
     }
     for (auto& child : children_) DrainAll(child.get());
-    // One that has failed because the job has ended has done its part.
+    // An observer that failed because the job had ended does not change the status.
     const bool has_failed_before = observer_failed_at_ + seconds(2) < workers_done_at_;
     if (status_ == 0 && has_failed_before) status_ = observer_status_;
     if (form_ == Form::kJson) {
@@ -115,8 +118,8 @@ class Launcher {
         (token_file_ == nullptr ? "" : ", its token in " + token_file_->path()));
   }
 
-  // Returns where the job has saved snapshots itself, else where the first one is; empty: there is
-  // none.
+  // Returns the folder of the job's own snapshots if it has any, else the folder of the first one.
+  // Returns "" if there is no snapshot.
   std::string FolderToGoOnFrom() const {
     for (const std::string& folder : {options_.snapshots, options_.restore}) {
       if (!folder.empty() && KVStore::HasSnapshot(folder)) return folder;
@@ -124,7 +127,7 @@ class Launcher {
     return {};
   }
 
-  // The first time, or after all that was there before has ended.
+  // Starts the job: the first time, or again after all its processes have ended.
   void StartJob() {
     is_starting_again_ = false;
     for (auto& child : children_) DrainAll(child.get());
@@ -141,12 +144,12 @@ class Launcher {
     }
   }
 
-  // A server has died and its values with it, or a restorer: all others end, and then the job starts
-  // again.
+  // Ends all processes and then starts the job again.  A server has died with its values, or a
+  // restorer has failed.
   void EndToStartAgain(const std::string& why) {
     ++job_restarts_;
     is_starting_again_ = true;
-    // A restorer may have ended before the server did, because of it.
+    // A restorer may have failed because the server died.
     status_ = 0;
     end_at_ = workers_done_at_ = Clock::time_point::max();
     are_others_awaited_ = false;
@@ -158,8 +161,8 @@ class Launcher {
     }
   }
 
-  // A restorer has done its part; when all have, the workers themselves begin, and take the places
-  // of the restorers one by one: the ranks live all the time.
+  // Notes that a restorer has loaded its part.  After the last one the workers start and replace
+  // the restorers one by one, so that no rank is ever without a live process.
   void Restored(Child* child) {
     child->has_restored = true;
     if (is_starting_again_ || is_ending_) return;
@@ -170,12 +173,13 @@ class Launcher {
     for (int i = 0; i < workers_; ++i) Add(Job::Role::kWorker, i);
   }
 
-  // Its rank has another life by then, or the job has ended.
+  // Handles the end of a restorer.  A restorer that has done its part needs nothing: a worker has
+  // its rank, or the job has ended.
   void RestorerEnded(const Child& child, int code) {
     if (child.has_restored || is_ending_) return;
     const std::string how =
         child.name() + " has not restored " + restored_ + ": status " + std::to_string(code);
-    // One that has said why will say it again.
+    // A restorer that reported another error would fail again.
     const bool is_lost = code > 128 || code == kRestorerIsLost;
     if (is_lost && job_restarts_ < options_.restarts) return EndToStartAgain(how);
     Note(how);
@@ -183,8 +187,8 @@ class Launcher {
     end_at_ = std::min(end_at_, Clock::now() + seconds(options_.grace_seconds));
   }
 
-  // That of the user's file, by which others can look in, or one of our own where one is needed; the
-  // same at each start of the job.
+  // Returns the token of the user's file, so that others can inspect the job.  If there is none and
+  // one is needed, returns a new token.  Every start of the job uses the same token.
   std::string Token(bool is_needed) {
     if (token_file_ != nullptr) return job_.token;
     std::string token = TokenFromEnvironment();
@@ -195,11 +199,12 @@ class Launcher {
 
   bool IsOnSeveralHosts() const { return !std::all_of(hosts_.begin(), hosts_.end(), IsThisHost); }
 
-  // Of this machine, where the others reach it.
+  // Returns the address of this machine as seen from the other hosts.
   std::string OwnAddress() const {
     const auto other = std::find_if_not(hosts_.begin(), hosts_.end(), IsThisHost);
-    const std::string token = NewToken();                // of a door that nobody knocks at
-    const SignalFile requests{SIGINT, SIGTERM, SIGHUP};  // looked at, and taken in the first turn
+    const std::string token = NewToken();  // for a door that nobody uses
+    // A pending signal ends the wait; the first turn takes it.
+    const SignalFile requests{SIGINT, SIGTERM, SIGHUP};
     const std::string towards =
         options_.address.empty()
             ? NameOf(ssh_, *other, {.watchdog = &watchdog_, .interrupt = requests.file()})
@@ -225,7 +230,8 @@ class Launcher {
     StartInTurn(children_.back().get());
   }
 
-  // Once its time has come and fewer than so many others on its host are awaited.
+  // Starts a child when its start time has come and fewer than kGreetingsMax agents of its host are
+  // still to greet.
   void StartInTurn(Child* child) {
     const auto is_awaited = [&](const auto& other) {
       return other->is_running() && !other->is_greeted && other->host() == child->host();
@@ -236,7 +242,7 @@ class Launcher {
     if (!child->is_waiting) Start(child);
   }
 
-  // How many workers share the cores of a child's host.
+  // Returns the number of workers that share the cores of a child's host.
   int WorkersBeside(const Child& child) const {
     if (hosts_.empty()) return workers_;
     int count = 0;
@@ -247,7 +253,8 @@ class Launcher {
     return std::max(1, count);
   }
 
-  // What a child is told of the job; on another host only that, here all that this process has.
+  // Returns a child's environment.  A local child inherits all of this process's variables, a child
+  // on another host only those of TensorKV.
   std::vector<std::string> EnvironmentOf(const Child& child) const {
     Variables variables = OwnVariables(child.is_far());
     for (const auto& [name, value] : variables_) variables[name] = value;
@@ -260,7 +267,7 @@ class Launcher {
     variables["TKV_TRANSPORT"] = job_.transport;
     variables["TKV_SERVERS"] = std::to_string(options_.servers);
     variables["TKV_ON_DEATH"] = job_.on_death;
-    // The log of a server has its life in it, unless it was asked to be silent.
+    // A server's log contains its lifecycle, unless the user set the log level.
     const bool is_logged_server =
         !options_.log_folder.empty() && child.role() == Job::Role::kServer;
     if (is_logged_server) variables.emplace("TKV_LOG", "info");
@@ -271,7 +278,7 @@ class Launcher {
     if (child.is_restorer) variables.erase("TKV_FAILPOINTS");
     if (!child.is_far()) {
       if (token_file_ != nullptr) variables["TKV_TOKEN_FILE"] = token_file_->path();
-      // The cores of this machine belong to all of them.
+      // All workers of this machine share its cores.
       const int share = Cores() / WorkersBeside(child);
       variables.emplace("TKV_THREADS", std::to_string(std::max(1, share)));
     }
@@ -302,7 +309,7 @@ class Launcher {
 
   // ---- agents on other hosts
 
-  // A line of an agent that has not greeted yet.
+  // Handles a line of an agent that has not greeted yet.
   void Greeted(Child* child, const std::string& line) {
     if (!line.starts_with(kAgentGreeting)) {
       if (child->before.size() < kBeforeMax) child->before += line;
@@ -334,8 +341,8 @@ class Launcher {
     }
   }
 
-  // The head has ended lives whose processes still run: such a process can do nothing for the job.
-  // It has the grace to end by itself, is asked to by SIGTERM, and is killed.
+  // Ends processes that the head has declared dead, as they can do nothing for the job.  Such a
+  // process first gets the grace period, then SIGTERM, then SIGKILL.
   void EndTheSilent() {
     const auto now = Clock::now();
     if (now < looked_at_silent_ + kSilentEvery) return;
@@ -343,7 +350,7 @@ class Launcher {
     for (auto& child : children_) {
       if (!child->is_running() || !child->is_greeted || is_starting_again_) continue;
       const bool is_silent = head_->IsSilent(child->role(), child->rank());
-      if (!is_silent && child->told == 0) child->is_silent = false;  // its process has joined anew
+      if (!is_silent && child->told == 0) child->is_silent = false;  // its process has joined again
       if (is_silent && !child->is_silent) {
         if (CanStartJobAgain(*child) && !head_->IsOver()) {
           return EndToStartAgain(child->name() + " is silent and counts as dead");
@@ -394,7 +401,7 @@ class Launcher {
       files.push_back({child->output(), POLLIN, 0});
       of.push_back(child.get());
     }
-    // What the children do wakes it; only deadlines need a look at the time.
+    // Output and ends of children wake the poll; only deadlines need a short timeout.
     constexpr auto kNever = Clock::time_point::max();
     const bool is_timed = end_at_ != kNever || ended_at_ != kNever || workers_done_at_ != kNever;
     if (poll(files.data(), files.size(), is_timed ? 50 : 1000) < 0 && errno != EINTR)
@@ -413,15 +420,15 @@ class Launcher {
     for (auto& child : children_) {
       int status = 0;
       if (!child->HasEnded(&status)) continue;
-      DrainAll(child.get());  // a restorer's last word counts before its end
+      DrainAll(child.get());  // a restorer's last output counts before its end
       ended.emplace_back(child.get(), status);
     }
     for (Child* const child : std::exchange(have_restored_, {})) Restored(child);
     for (const auto& [child, status] : ended) Ended(child, status);
   }
 
-  // Passes on what one read gives, so that a process that says much does not keep the launcher from
-  // the others; true where there may be more.
+  // Reads once from a child and passes its lines on.  A chatty process thus cannot starve the
+  // others.  Returns true if there may be more.
   bool Drain(Child* child) {
     bool is_more = false;
     bool has_restored = false;
@@ -446,15 +453,15 @@ class Launcher {
     return is_more;
   }
 
-  // A line of a process as the launcher passes it on.
+  // Returns a line of a process as the launcher prints it.
   std::string Shown(const Child& child, const std::string& line) const {
     if (form_ == Form::kText) return "[" + child.name() + "] " + line;
     const std::string_view text = std::string_view(line).substr(0, line.find_last_not_of('\n') + 1);
     return JsonObject("output").Add("process", child.name()).Add("text", text).ToText() + "\n";
   }
 
-  // What a process that has ended had still to say: at most what its pipe holds, or somebody whom
-  // it has left behind writes on.
+  // Reads the rest of an ended child's output.  Bounded, because a grandchild may hold the pipe
+  // open and write for ever.
   void DrainAll(Child* child) {
     constexpr int kReadsMax = 64;
     for (int i = 0; i < kReadsMax && Drain(child); ++i) {
@@ -464,13 +471,13 @@ class Launcher {
   void NoteLostOutput() {
     const int error = output_.TakeFailure();
     if (error == 0) return;
-    is_output_lost_ = is_output_lost_ || error != EPIPE;  // who has gone wants no more
+    is_output_lost_ = is_output_lost_ || error != EPIPE;  // EPIPE: the reader wants no more
     if (std::exchange(is_unheard_, true)) return;
     Note(std::string("what the processes say cannot be passed on: ") + std::strerror(error));
   }
 
-  // Until whoever reads the launcher's output has taken all of it.  A signal ends this wait, and a
-  // job that was killed waits for nobody.
+  // Waits until all output is written.  A signal ends the wait.  After a kill of the job it lasts
+  // at most kLastSeconds.
   void AwaitOutput() {
     const auto begin = Clock::now();
     while (!output_.WaitUntilWritten(std::chrono::milliseconds(100))) {
@@ -484,7 +491,7 @@ class Launcher {
     output_.WaitUntilWritten(kLastSeconds);
   }
 
-  // To stderr, as an object to stdout, and to the launcher's log.
+  // Prints a note, to stderr or as an object to stdout, and logs it.
   void Note(const std::string& text) {
     if (form_ == Form::kText) {
       output_.Put(STDERR_FILENO, "tkv launch: " + text + "\n");
@@ -494,7 +501,7 @@ class Launcher {
     Log(text);
   }
 
-  // To FOLDER/launcher.log with the time, where there are logs.
+  // Writes a line with the time to FOLDER/launcher.log, if there are logs.
   void Log(const std::string& text) {
     if (log_ == nullptr) return;
     const std::time_t now = std::time(nullptr);
@@ -513,7 +520,7 @@ class Launcher {
     if (log_ == nullptr) Die(path);
   }
 
-  // Whether rounds wait for a later life of a worker that somebody else than the launcher starts.
+  // Returns true if rounds wait for a new incarnation of this worker, which somebody else starts.
   bool IsAwaited(const Child& child) const {
     return child.role() == Job::Role::kWorker && options_.restarts == 0 &&
            job_.on_death == "wait" && !is_ending_;
@@ -528,8 +535,7 @@ class Launcher {
            job_restarts_ < options_.restarts;
   }
 
-  // At once the first time, because a crash seldom says anything of the next life; a host that
-  // cannot be reached gets some time to be there again.
+  // Restarts a child: at once after a crash; with a growing delay if its host could not be reached.
   void StartAgain(Child* child, const std::string& why) {
     const bool is_unreached = !child->is_greeted;
     ++child->restarts;
@@ -553,10 +559,11 @@ class Launcher {
     head_->Exited(child->role(), child->rank());
     if (is_starting_again_) return;
     if (code == 0) Log(child->name() + " ended with status 0");
-    // A restart that has not got to its host; the first start there tells of a wrong list of hosts.
+    // A restart that did not reach its host is a failure of the child.  A first start that did not
+    // is a mistake in the list of hosts.
     const bool is_unreached = !child->is_greeted && child->restarts > 0;
     const bool has_failed = is_unreached || (child->is_greeted && code != 0);
-    // Another life cannot help a worker that has failed after its leave from a job that is over.
+    // After the job is over, a new incarnation cannot help a worker that failed.
     const bool is_late = has_failed && head_->IsOver();
     const bool is_restarted = has_failed && !is_late && CanStartAgain(*child);
     const bool is_awaited = code != 0 && child->is_greeted && IsAwaited(*child);
@@ -570,7 +577,7 @@ class Launcher {
       end_at_ = Clock::now();
       return;
     }
-    // An agent says by its status what has become of its process; 255 is that of ssh itself.
+    // The agent's exit status is that of its process; 255 is ssh's own.
     const bool is_far = child->is_far();
     const bool is_killed = WIFSIGNALED(status) || (is_far && code > 128 && code < 255);
     const std::string how = is_far && code == 255
@@ -585,21 +592,21 @@ class Launcher {
          (is_awaited ? "; rounds wait for its next life, at most their patience: start it with" +
                            JoiningVariables(EnvironmentOf(*child))
                      : ""));
-    if (child->role() == Job::Role::kObserver) {  // nobody waits for one
+    if (child->role() == Job::Role::kObserver) {  // no process waits for an observer
       if (observer_status_ == 0) observer_status_ = code;
       if (observer_failed_at_ > Clock::now()) observer_failed_at_ = Clock::now();
       return;
     }
     if (status_ == 0) status_ = code;
-    // Under these policies the others go on.
+    // Under these policies the job continues without the worker.
     const bool continues = child->role() == Job::Role::kWorker && job_.on_death == "continue";
     const bool goes_on = continues || is_awaited;
     are_others_awaited_ |= is_awaited;
     if (!goes_on) end_at_ = std::min(end_at_, Clock::now() + seconds(options_.grace_seconds));
   }
 
-  // The first time it is a request, and not to the servers: they end when the workers have left. The
-  // second time it is an order.
+  // Ends the job.  The first call sends the signal to all but the servers, which end after the
+  // workers have left.  The second call kills.
   void AskToEnd(int signal) {
     const bool again = std::exchange(is_ending_, true);
     is_starting_again_ = false;
@@ -616,7 +623,7 @@ class Launcher {
   void EndTheOthers() {
     if (is_starting_again_) return;
     if (!IsAnyWorkerRunning() && workers_done_at_ == Clock::time_point::max()) {
-      workers_done_at_ = Clock::now();  // servers see that all have left, and end by themselves
+      workers_done_at_ = Clock::now();  // servers notice that all workers have left, and end
     }
     const bool may_leave = status_ == 0 || are_others_awaited_;
     const bool servers_linger = workers_done_at_ != Clock::time_point::max() &&
@@ -643,7 +650,7 @@ class Launcher {
   struct CloseFile {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  std::unique_ptr<std::FILE, CloseFile> log_;  // of its own lines; null: there is none
+  std::unique_ptr<std::FILE, CloseFile> log_;  // the launcher's own log; null: none
   Job job_;
   const Ssh ssh_ = SshFromEnvironment();
   std::vector<std::string> hosts_;
@@ -652,17 +659,18 @@ class Launcher {
   Clock::time_point looked_at_silent_ = Clock::now();
   std::unique_ptr<Service> head_;
   std::vector<std::unique_ptr<Child>> children_;
-  std::string restored_;               // where the job goes on from; empty: it has begun anew
-  std::vector<Child*> have_restored_;  // that have said so in this turn
+  // The snapshot from which the job resumed; empty: it began anew.
+  std::string restored_;
+  std::vector<Child*> have_restored_;  // restorers that reported in this turn
   int status_ = 0;
-  bool is_unheard_ = false;  // something could not be printed
+  bool is_unheard_ = false;  // some output could not be printed
   bool is_output_lost_ = false;
   bool is_ending_ = false;
-  bool is_starting_again_ = false;  // when all have ended
-  int observer_status_ = 0;         // of the first one that has failed
+  bool is_starting_again_ = false;  // after all have ended
+  int observer_status_ = 0;         // of the first observer that failed
   Clock::time_point observer_failed_at_ = Clock::time_point::max() - seconds(2);
   int job_restarts_ = 0;
-  bool are_others_awaited_ = false;  // a worker may live that the launcher has not started
+  bool are_others_awaited_ = false;  // the launcher did not start all live workers
   bool is_killed_ = false;           // by a second signal
   int told_ = 0;
   Clock::time_point end_at_ = Clock::time_point::max();
@@ -684,7 +692,7 @@ bool IsOneSnapshot(const std::string& path) {
          std::filesystem::exists(std::filesystem::path(path) / "model.safetensors.index.json");
 }
 
-// Refuses folders from which the job would not go on as it was told to.
+// Refuses folders with which the job would not resume as requested.
 void CheckPlaces(const LaunchOptions& options) {
   if (!IsOneSnapshot(options.restore)) return;
   const std::string folder = std::filesystem::path(options.restore).parent_path().string();
@@ -703,10 +711,10 @@ void CheckPlaces(const LaunchOptions& options) {
   }
 }
 
-// Snapshots go to the folder that the job goes on from, unless another one is named.
+// Chooses the folder for snapshots: the one from which the job resumes, unless another is named.
 void PrepareFolders(LaunchOptions* options) {
   const bool is_saving = std::getenv("TKV_SNAPSHOT_EVERY") != nullptr;
-  // A script may go to another folder before it makes its store.
+  // Makes paths absolute, because a script may change its folder before it creates its store.
   for (const char* const name : {"TKV_SNAPSHOTS", "TKV_ROWS_DIR"}) {
     if (const char* const folder = std::getenv(name); folder != nullptr && *folder != 0) {
       setenv(name, std::filesystem::absolute(folder).lexically_normal().c_str(), 1);
@@ -744,8 +752,8 @@ int Launch(const LaunchOptions& given, Form form) {
     Die(options.log_folder);
   }
   PrepareFolders(&options);
-  std::signal(SIGPIPE, SIG_IGN);  // an agent may have gone
-  std::signal(SIGCHLD, SIG_DFL);  // where it is ignored, nobody hears of a process's end
+  std::signal(SIGPIPE, SIG_IGN);  // an agent may have ended
+  std::signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, waitpid reports no end
   return Launcher(options, std::move(programs), VariablesOfAll(options.variables), form).Run();
 }
 

@@ -21,7 +21,7 @@ void CopyByLibrary(char* target, const char* source, size_t bytes) {
   std::memcpy(target, source, bytes);
 }
 
-// Past the caches, where the processor has stores for it.
+// Copies with non-temporal stores if the processor has them.
 void CopyPastCaches(char* target, const char* source, size_t bytes) {
 #ifdef __SSE2__
   size_t i = 0;
@@ -39,7 +39,7 @@ void CopyPastCaches(char* target, const char* source, size_t bytes) {
 // Does something to bytes [begin, begin + bytes) of arrays.
 using Part = std::function<void(size_t begin, size_t bytes)>;
 
-// By so many threads, each with a part of `bytes` and as often as is asked.
+// Returns a run in which each of `threads` threads handles a part of `bytes`.
 Figure::Run OnThreads(int threads, size_t bytes, Part part) {
   return [threads, bytes, part = std::move(part)](int64_t times) {
     const auto work = [&](int index) {
@@ -48,7 +48,8 @@ Figure::Run OnThreads(int threads, size_t bytes, Part part) {
       const size_t begin = std::min(bytes, share * static_cast<size_t>(index));
       for (int64_t i = 0; i < times; ++i) {
         part(begin, std::min(bytes - begin, share));
-        std::atomic_signal_fence(std::memory_order_seq_cst);  // nothing is left out
+        // Keeps the compiler from merging repetitions.
+        std::atomic_signal_fence(std::memory_order_seq_cst);
       }
     };
     std::vector<std::thread> others;
@@ -66,7 +67,7 @@ Figure::Run CopyRun(const NDArray& source, const NDArray& target, int threads, C
   });
 }
 
-// Sums into a block that stays in the cache, and copies that.
+// Sums into a block that fits in the cache, and copies the block to the target.
 Figure::Run SumRun(const Summands& sources, const NDArray& target, int threads, Copy copy) {
   return OnThreads(threads, target.bytes(), [sources, target, copy](size_t begin, size_t bytes) {
     constexpr size_t kBlock = 1024;

@@ -1,4 +1,5 @@
-// What the machine allows: loops that move the fewest bytes of what a store does.
+// The limits of the machine: loops that move the fewest bytes with which a store's operation can be
+// done.
 
 #pragma once
 
@@ -13,12 +14,12 @@ namespace tkv::cli {
 
 using Summands = std::array<NDArray, 4>;
 
-// Each by so many threads, and in the ways there are: with memcpy, and with stores past the caches where
-// the processor has them.
+// Return the runs of one operation by `threads` threads.  The first run uses memcpy, the other
+// non-temporal stores where the processor has them.
 //   shape  all of one shape, contiguous float32
 std::vector<Figure::Run> Copies(const NDArray& source, const NDArray& target, int threads);
 std::vector<Figure::Run> Sums(const Summands& sources, const NDArray& target, int threads);
-// The array there and back.
+// Returns a run that sends the array over the link and receives it back.
 //   owns  borrows the link
 std::vector<Figure::Run> Exchanges(const RawLink& link, const NDArray& source,
                                    const NDArray& target);

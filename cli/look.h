@@ -1,4 +1,4 @@
-// Looking into a running job from outside: tkv status, keys and get.
+// Inspects a running job from outside: tkv status, keys and get.
 
 #pragma once
 
@@ -13,18 +13,18 @@
 namespace tkv::cli {
 
 struct LookOptions {
-  std::string url;         // empty: that of the environment, or of the only job of this machine
+  std::string url;         // empty: from the environment, or the only job of this machine
   std::string token_file;  // empty: TKV_TOKEN_FILE
   int patience_seconds = 5;
 };
 
 struct StatusOptions : LookOptions {
-  bool probes = false;  // one line, and an exit status for orchestrators
+  bool probes = false;  // print one line, and return an exit status for orchestrators
   int metrics_port = -1;
   std::string bind = "127.0.0.1";
 };
 
-// Which key of a job is meant.
+// The key that a command is about.
 struct KeyOptions : LookOptions {
   std::string key;
   uint32_t store = 0;
@@ -34,21 +34,22 @@ struct GetOptions : KeyOptions {
   std::string file;
 };
 
-// An observer of the job.  A signal ends its waits.
+// Connects to the job as an observer.  A signal ends the store's waits.
 //   throws  as KVStore::Connect
 std::unique_ptr<KVStore> Observe(const LookOptions& options, uint32_t store = 0);
-// Runs what looks at a job; the exit status, which is 128 + N after signal N.
+// Runs a subcommand that inspects a job.  Returns its exit status, or 128 + N after signal N.
 int Looking(const std::function<int()>& run);
 
-// The key that was typed: a whole number is one, unless the store has names.  `verb` begins the error.
-//   throws  kNotFound  there is none, with the nearest name
+// Finds the key that the user typed: a name, or the digits of a numeric key. `verb` begins the
+// error.
+//   throws  kNotFound  no such key; the message has the nearest name
 KeyStatus FindKey(const JobStatus& status, const KeyOptions& options, const std::string& verb);
-// As it is typed, too: without quotes.
+// Returns the key as the user types it: without quotes.
 std::string KeyText(const Key& key);
 // "3 alive, 1 dead"
 std::string Counted(const std::vector<std::string>& states);
 std::string BytesText(double bytes);  // "1.5 MiB"
-// Control characters of names as \xNN: none reaches a terminal.
+// Replaces control characters by \xNN, so that none reaches a terminal.
 std::string Printable(std::string_view text);
 
 int RunStatus(const StatusOptions& options, Form form);

@@ -17,7 +17,7 @@
 namespace tkv::cli {
 namespace {
 
-// A text as roff prints it.
+// Escapes a text for roff.
 std::string Escaped(std::string_view text) {
   std::string escaped = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
   for (const char c : text) {
@@ -47,7 +47,7 @@ std::string Entry(const std::string& tag, const std::string& text) {
 
 std::string PageName(const std::string& command) { return "tkv-" + command; }
 
-// "-n, --workers INT", as an entry of the page.
+// Returns the entry of an option, such as "-n, --workers INT".
 std::string Entry(const OptionShape& option) {
   std::string tag;
   for (const std::string& name : option.names) {
@@ -63,7 +63,7 @@ std::string Entry(const OptionShape& option) {
   return Entry(tag, text);
 }
 
-// Those arguments and options, under the titles of their groups in the order in which they come.
+// Returns the arguments and options under the titles of their groups, in the order of the groups.
 std::string Options(const std::vector<OptionShape>& options) {
   const auto title_of = [](const OptionShape& option) {
     return option.is_positional ? std::string("Arguments") : option.group;

@@ -1,4 +1,4 @@
-// Manual pages, made from the command line.
+// Generates manual pages from the command line.
 
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace tkv::cli {
 
-// Writes tkv.1 and a page for each subcommand, tkv-launch.1 and so on, into a folder, which it makes
-// where there is none.  The exit status.
-//   throws  kUnavailable  what the system says
+// Writes tkv.1 and a page for each subcommand (tkv-launch.1 and so on) into a folder.  Creates the
+// folder if it is missing.  Returns the exit status.
+//   throws  kUnavailable  the system's error
 int RunManual(const CLI::App& app, const std::string& folder);
 
 }  // namespace tkv::cli

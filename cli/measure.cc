@@ -33,7 +33,7 @@ double ThreadSeconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// The share of the time that a thread which wants all of it does not get.
+// Returns the share of time that a busy thread does not get from the system.
 double Missed() {
   const auto begin = Clock::now();
   const double used = ThreadSeconds();
@@ -42,7 +42,7 @@ double Missed() {
   return 1 - (ThreadSeconds() - used) / SecondsSince(begin);
 }
 
-// The processors that this process may use, where it may use the whole of each; else none.
+// Returns the processors of this process, or none if it may not use each of them completely.
 std::vector<int> OwnProcessors() {
   cpu_set_t set;
   std::vector<int> processors;
@@ -54,15 +54,15 @@ std::vector<int> OwnProcessors() {
   return processors;
 }
 
-// Threads that have just begun often share a processor for longer than a probe takes.
+// Moves this thread to a processor.  New threads often share one for longer than a probe takes.
 void MoveTo(int processor) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(processor, &set);
-  sched_setaffinity(0, sizeof(set), &set);  // of this thread
+  sched_setaffinity(0, sizeof(set), &set);  // this thread
 }
 
-// The same on all cores: other processes run there, or a control group allows no more.
+// Returns the share of all cores' time used by other processes, or denied by a control group.
 double ShareOfOthers() {
   const std::vector<int> processors = OwnProcessors();
   std::vector<double> missed(static_cast<size_t>(std::max(1, Cores())));
@@ -80,13 +80,13 @@ double ShareOfOthers() {
   return std::max(0.0, sum / static_cast<double>(missed.size()));
 }
 
-// A run with the number of times that makes a sample long enough for the clock.
+// A run, repeated often enough for a sample that the clock can measure.
 class Sampler {
  public:
   explicit Sampler(Figure::Run run) : run_(std::move(run)) {
     while (Take() * static_cast<double>(times_) < kSampleSeconds) times_ *= 2;
   }
-  // Seconds of one time.
+  // Returns the seconds of one repetition.
   double Take() const {
     const auto begin = Clock::now();
     run_(times_);

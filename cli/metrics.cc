@@ -21,8 +21,8 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
 
-constexpr std::chrono::milliseconds kLookEvery{200};  // at whether a signal has come
-constexpr std::chrono::seconds kRequestPatience{2};   // for a peer to say what it wants
+constexpr std::chrono::milliseconds kLookEvery{200};  // the interval of checks for a signal
+constexpr std::chrono::seconds kRequestPatience{2};   // for a peer to send its request
 constexpr size_t kRequestBytesMax = 8 << 10;
 constexpr int kSessionsMax = 1000;
 
@@ -39,7 +39,7 @@ std::string Escaped(std::string_view label) {
   return text;
 }
 
-// Samples of one name, below what that is.
+// The samples of one metric, after its HELP and TYPE lines.
 class Family {
  public:
   Family(std::string* text, const char* name, const char* type, const char* help)
@@ -64,7 +64,8 @@ std::string KeyLabels(const KeyStatus& key) {
   return Label("key", KeyText(key.key)) + ',' + Label("store", key.store);
 }
 
-// On the thread that calls Serve, one answer after another: who asks is a scraper, once in seconds.
+// Serves requests one after another on the thread that calls Serve.  This suffices for a scraper
+// that asks every few seconds.
 class Server {
  public:
   Server(const StatusOptions& options, const KVStore& store) : store_(store) {
@@ -89,10 +90,12 @@ class Server {
     }
   }
 
-  // One that waits is answered whatever others hold open, each for two seconds.
+  // Accepts connections for ever.  Idle connections do not block others: each is closed after two
+  // seconds.
   void Accept() {
     acceptor_.async_accept([this](boost::system::error_code error, tcp::socket socket) {
-      has_failed_ = static_cast<bool>(error);  // such as no file left: tried again in the next turn
+      // For example no free file descriptor; tried again in the next turn.
+      has_failed_ = static_cast<bool>(error);
       if (has_failed_) return;
       if (sessions_ < kSessionsMax) Begin(std::move(socket));
       Accept();
@@ -101,7 +104,7 @@ class Server {
 
   uint16_t port() const { return acceptor_.local_endpoint().port(); }
 
-  // At most so long.
+  // Serves for at most `longest`.
   void Serve(std::chrono::milliseconds longest) {
     context_.restart();
     if (std::exchange(has_failed_, false)) Accept();
@@ -155,14 +158,14 @@ class Server {
       }
     }
     response.prepare_payload();
-    if (!has_body) response.body().clear();  // the length stays, as HTTP wants it of HEAD
+    if (!has_body) response.body().clear();  // HTTP requires the length in the answer to HEAD
     session->stream.expires_after(kRequestPatience);
     http::async_write(session->stream, response, [session](beast::error_code, size_t) {});
   }
 
   const KVStore& store_;
-  int sessions_ = 0;         // before the context, whose handlers hold them
-  bool has_failed_ = false;  // the last accept
+  int sessions_ = 0;         // declared before the context, whose handlers use it
+  bool has_failed_ = false;  // the last accept failed
   asio::io_context context_{1};
   tcp::acceptor acceptor_{context_};
 };
@@ -184,7 +187,8 @@ std::string MetricsText(const JobStatus& status) {
   for (size_t i = 0; i < status.workers.size(); ++i) {
     workers.Add(Label("rank", i) + ',' + Label("state", status.workers[i].state), 1);
   }
-  // Counters of all servers: where one is silent they are not said, and not smaller.
+  // The counters are sums over all servers.  If one is silent they are omitted, because they would
+  // be too small.
   const bool is_whole = std::ranges::all_of(
       status.servers, [](const ServerStatus& server) { return server.error.empty(); });
   Family pushes(&text, "tensorkv_worker_pushes_total", "counter",

@@ -1,4 +1,4 @@
-// The status of a job for Prometheus.
+// Exports the status of a job to Prometheus.
 
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace tkv::cli {
 
-// In Prometheus' text form, version 0.0.4.
+// Returns the status in Prometheus' text format, version 0.0.4.
 std::string MetricsText(const JobStatus& status);
 
-// Answers GET /metrics until a signal comes; each answer asks the job anew.
-//   throws  as Observe, kAlreadyExists or kUnavailable (why it cannot listen)
+// Serves GET /metrics until a signal arrives.  Each response asks the job anew.
+//   throws  as Observe; kAlreadyExists or kUnavailable if it cannot listen
 int ServeMetrics(const StatusOptions& options, Form form);
 
 }  // namespace tkv::cli

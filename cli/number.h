@@ -6,7 +6,7 @@
 
 namespace tkv::cli {
 
-// The shortest digits that give the same number: "0.1", "inf".
+// Returns the shortest decimal text that parses to the same number: "0.1", "inf".
 std::string NumberText(double number);
 
 }  // namespace tkv::cli

@@ -23,14 +23,14 @@ struct Text {
   Output::Waiting waiting;
 };
 
-// 0, or the errno of what went wrong.
+// Writes the whole text.  Returns 0 or the errno of the failure.
 int WriteAll(const Text& text) {
   size_t done = 0;
   while (done < text.bytes.size()) {
     const ssize_t wrote = write(text.file, text.bytes.data() + done, text.bytes.size() - done);
     if (wrote >= 0) {
       done += static_cast<size_t>(wrote);
-    } else if (errno == EAGAIN) {  // somebody who shares the file has made it non-blocking
+    } else if (errno == EAGAIN) {  // another process that shares the file made it non-blocking
       pollfd file{text.file, POLLOUT, 0};
       poll(&file, 1, -1);
     } else if (errno != EINTR) {
@@ -73,7 +73,7 @@ struct Output::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Text> texts;
-  bool is_idle = true;  // nothing waits, and nothing is being written
+  bool is_idle = true;  // nothing is queued or being written
   bool is_ending = false;
   int failure = 0;
 };

@@ -1,8 +1,7 @@
-// What the processes of a job say, on its way to the launcher's stdout and stderr.
+// The output of a job's processes, on its way to the launcher's stdout and stderr.
 //
-// A thread of its own writes, so that a terminal or pipe that takes nothing holds up no other work
-// of the launcher.  Texts come out in the order in which they were put, whichever file they are
-// for.
+// A separate thread writes, so that a blocked terminal or pipe never blocks the launcher.  Texts
+// are written in the order of the calls of Put, for both files together.
 
 #pragma once
 
@@ -15,29 +14,29 @@ namespace tkv::cli {
 
 class Output {
  public:
-  // Bytes of one process that wait to be written.
+  // The number of bytes of one process that are not written yet.
   using Waiting = std::shared_ptr<std::atomic<size_t>>;
 
   Output();
-  ~Output();  // waits for what is unwritten, at most a second
+  ~Output();  // waits for unwritten texts, at most a second
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
-  // Never blocks.  `waiting`, where there is one, is larger by the size of the text until it is
-  // written.
+  // Queues a text; never blocks.  Adds the size of the text to `waiting`, if given, and subtracts
+  // it after the write.
   void Put(int file, std::string text, const Waiting& waiting = nullptr);
-  // Can be read when something has been written since Written was called last.
+  // Returns a file that is readable if texts were written since the last call of Written.
   int file() const;
   void Written() const;
-  // True when nothing waits any more.
-  //   blocks  at most so long
+  // Returns true if all texts are written.
+  //   blocks  at most `longest`
   bool WaitUntilWritten(std::chrono::milliseconds longest);
-  // The errno of the first text that could not be written, once; else 0.
+  // Returns the errno of the first failed write, once; else 0.
   int TakeFailure();
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // the thread's too, which may outlive this object
+  std::shared_ptr<State> state_;  // shared with the thread, which may outlive this object
 };
 
 }  // namespace tkv::cli

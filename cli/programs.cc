@@ -9,14 +9,15 @@
 namespace tkv::cli {
 namespace {
 
-// In front of a program behind a ":": how often it runs, and as what.
+// The prefix of a program behind a ":": the number of its processes and their role.
 struct Times {
   Job::Role role;
   std::string option, text;
-  size_t words;  // that say so
+  size_t words;  // the number of words of the prefix
 };
 
-// "-n 2", "-n2", "--workers 2", "--workers=2", "--observers 2", "--observers=2"; nothing: none of these.
+// Parses "-n 2", "-n2", "--workers 2", "--workers=2", "--observers 2" or "--observers=2".  Returns
+// nullopt for another word.
 std::optional<Times> TimesOf(std::span<const std::string> words) {
   if (words.empty()) return {};
   for (const std::string option : {"-n", "--workers", "--observers"}) {

@@ -1,4 +1,4 @@
-// What the processes of a launched job run.
+// The programs that the processes of a launched job run.
 
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace tkv::cli {
 
-inline constexpr int kWorkersMax = 4096;  // of a job; and as many servers, and observers
+// The most workers of a job; the same limit holds for servers and for observers.
+inline constexpr int kWorkersMax = 4096;
 
 // Processes of a job that run one command.
 struct Program {
@@ -19,15 +20,15 @@ struct Program {
   std::vector<std::string> command;
 };
 
-// The programs of a job, in the order of their ranks: `workers` workers run the first command.  Behind
-// each ":" is another one, in front of it `-n N` or `--observers N`; a ":" with neither behind it is a
-// word of the command.
-//   throws  kInvalidArgument  there is no command, a number that is none, too many workers
+// Parses the programs of a job, in the order of their ranks.  The first command runs in `workers`
+// workers.  Each ":" followed by `-n N` or `--observers N` begins another program.  Another ":" is
+// a word of the command.
+//   throws  kInvalidArgument  no command, an invalid number, too many workers
 std::vector<Program> ProgramsOf(std::span<const std::string> words, int workers);
 
 int CountOf(const std::vector<Program>& programs, Job::Role role);
 
-// That of a worker or an observer.
+// Returns the command of a worker or an observer.
 const std::vector<std::string>& CommandOf(const std::vector<Program>& programs, Job::Role role,
                                           int rank);
 

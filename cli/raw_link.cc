@@ -22,10 +22,11 @@
 namespace tkv::cli {
 namespace {
 
-constexpr size_t kPart = size_t{1} << 20;  // of one call: faster than all at once
+constexpr size_t kPart = size_t{1} << 20;  // of one system call; faster than all bytes at once
 constexpr size_t kMessageBytesMax = size_t{1} << 30;
 constexpr timeval kPatience{10, 0};
-constexpr timeval kIdle{120, 0};  // of the connection while other figures are measured
+// Timeout of the echo's connection while other figures are measured.
+constexpr timeval kIdle{120, 0};
 constexpr int kCallersMax = 8;
 
 class File {
@@ -54,7 +55,7 @@ struct Address {
   bool is_tcp() const { return bytes.ss_family != AF_UNIX; }
 };
 
-// Of "unix:NAME", a name that no file has, or "tcp:HOST:PORT".
+// Parses "unix:NAME" (an abstract socket, not a file) or "tcp:HOST:PORT".
 //   throws  kInvalidArgument  no such form, no such host
 Address Parse(const std::string& text) {
   Address address;
@@ -95,7 +96,7 @@ std::string WithPort(const std::string& text, int listener) {
   bound.size = sizeof(bound.bytes);
   getsockname(listener, bound.get(), &bound.size);
   if (!bound.is_tcp()) return text;
-  // The port stands at one place in both families.
+  // The port has the same offset in IPv4 and IPv6 addresses.
   const int port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound.bytes)->sin_port);
   return text.substr(0, text.rfind(':') + 1) + std::to_string(port);
 }
@@ -107,7 +108,7 @@ void Prepare(int file, bool is_tcp) {
   setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
 }
 
-// False where the other side has gone or takes too long.
+// Sends or receives all bytes.  Returns false if the peer closed or timed out.
 bool Move(int file, char* data, size_t bytes, bool is_sent) {
   while (bytes > 0) {
     const size_t part = std::min(bytes, kPart);
@@ -150,7 +151,7 @@ RawLink::RawLink(const std::string& address, const OtherSide& side) {
   Prepare(listener, false);
   const std::string secret = NewToken();
   echo_ = side.Start({"echo", WithPort(address, listener), secret});
-  for (int i = 0; i < kCallersMax; ++i) {  // until the one that knows the secret has come
+  for (int i = 0; i < kCallersMax; ++i) {  // until the peer that knows the secret connects
     File file(Accept(listener));
     Prepare(file, wanted.is_tcp());
     std::string said(secret.size(), '\0');

@@ -1,4 +1,4 @@
-// A connection without a store: what a push and a pull of the same bytes cost at least.
+// A plain connection without a store: the least cost of a push and a pull of the same bytes.
 
 #pragma once
 
@@ -12,16 +12,17 @@ namespace tkv::cli {
 
 class RawLink {
  public:
-  // Listens at "unix:NAME" or "tcp:HOST:0" and has a process connect to it that sends everything back.
+  // Listens at "unix:NAME" or "tcp:HOST:0", and starts a process on `side` that connects and echoes
+  // everything.
   //   blocks  at most ten seconds
-  //   throws  kUnavailable, kDeadlineExceeded (it has not come)
+  //   throws  kUnavailable, kDeadlineExceeded (the process did not connect)
   RawLink(const std::string& address, const OtherSide& side);
   ~RawLink();
   RawLink(const RawLink&) = delete;
   RawLink& operator=(const RawLink&) = delete;
 
-  // So many bytes there and back.
-  //   throws  kUnavailable  the other side has gone, or moves nothing for ten seconds
+  // Sends the bytes and receives them back.
+  //   throws  kUnavailable  the peer has ended, or nothing moved for ten seconds
   void Exchange(const char* source, char* target, size_t bytes) const;
 
  private:
@@ -31,7 +32,7 @@ class RawLink {
   int file_ = -1;
 };
 
-// The other side, `tkv echo ADDRESS SECRET`: sends everything back until the connection ends.  The
+// Runs the peer, `tkv echo ADDRESS SECRET`: echoes messages until the connection ends.  Returns the
 // exit status.
 int RunEcho(const std::string& address, const std::string& secret);
 

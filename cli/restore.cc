@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookEvery{50};
 
-// Until the rank has another life, of which the answer to a pull tells.
+// Waits until the rank has a new incarnation; the answer to a pull then is an error.
 void StayUntilReplaced(KVStore* store) {
   const std::vector<Key> keys = store->Keys();
   const auto size_of = [store](const Key& key) { return store->Describe(key.view()).shape.size(); };
@@ -42,11 +42,11 @@ void StayUntilReplaced(KVStore* store) {
       }
     }
   } catch (const Error& error) {
-    static_cast<void>(error);  // this life is over, or the job
+    static_cast<void>(error);  // this incarnation is over, or the job
   }
 }
 
-// Returns true if another try may end otherwise.
+// Returns true if another try may succeed.
 bool IsOfJob(Code code) {
   return code == Code::kUnavailable || code == Code::kAborted || code == Code::kDeadlineExceeded;
 }
@@ -65,7 +65,7 @@ int RunRestorer(const std::string& path) {
     const auto has_keys = [](const auto& store) { return store->size() > 0; };
     const auto store = std::find_if(stores.begin(), stores.end(), has_keys);
     if (store != stores.end()) StayUntilReplaced(store->get());
-    std::_Exit(0);  // without leaving the job: the rank goes on
+    std::_Exit(0);  // without leaving the job, so that the rank continues
   } catch (const Error& error) {
     if (!IsOfJob(error.code())) throw;
     std::fprintf(stderr, "tkv: %s\n", error.what());

@@ -1,7 +1,8 @@
-// The subcommand restorer: the first life of a worker of a job that goes on from a snapshot.
+// The subcommand restorer: the first incarnation of each worker when a job resumes from a snapshot.
 //
-// All ranks make the keys of the snapshot, load it, and say so; they stay until the worker itself
-// begins the next life of the rank.  For that one keys are there, and `round` says where it goes on.
+// The restorers of all ranks create the snapshot's keys, load the snapshot and report it.  Each
+// then waits until the worker itself starts the next incarnation of the rank.  The worker finds the
+// keys there, and `round` tells it where to continue.
 
 #pragma once
 
@@ -9,12 +10,13 @@
 
 namespace tkv::cli {
 
-inline constexpr const char* kRestored = "restored\n";  // what it says then, and nothing else
-inline constexpr int kRestorerIsLost = 75;              // EX_TEMPFAIL
+// The restorer's only output, after it has loaded the snapshot.
+inline constexpr const char* kRestored = "restored\n";
+inline constexpr int kRestorerIsLost = 75;  // EX_TEMPFAIL
 
-// Makes every store of the snapshot, with the number that it had.
-//   returns  kRestorerIsLost  a process of the job has ended, or does not answer: another try may end
-//                             otherwise
+// Restores every store of the snapshot under its former number.
+//   returns  kRestorerIsLost  a process of the job has ended or does not answer; another try may
+//            succeed
 //   throws   as KVStore::Create and KVStore::Restore
 int RunRestorer(const std::string& path);
 

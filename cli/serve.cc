@@ -13,7 +13,7 @@
 namespace tkv::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kLookEvery{400};  // at whether a signal has come
+constexpr std::chrono::milliseconds kLookEvery{400};  // the interval of checks for a signal
 
 void SetUnlessEmpty(const char* variable, const std::string& value) {
   if (!value.empty()) setenv(variable, value.c_str(), 1);
@@ -21,7 +21,7 @@ void SetUnlessEmpty(const char* variable, const std::string& value) {
 
 std::string TextOf(int value) { return value < 0 ? std::string() : std::to_string(value); }
 
-//   throws  kInvalidArgument  an option of what the variables of `who` say
+//   throws  kInvalidArgument  an option that contradicts the variables of `who`
 void CheckNothingIsGiven(const ServeOptions& given, const char* who) {
   if (given.id.empty() && given.workers < 0 && given.servers < 0 && given.rank < 0) return;
   throw Error(Code::kInvalidArgument,
@@ -30,7 +30,7 @@ void CheckNothingIsGiven(const ServeOptions& given, const char* who) {
 }
 
 std::unique_ptr<Service> Start(const ServeOptions& given, const StoreOptions& options) {
-  // A server takes part in the group of an MPI launcher where nothing else says who has the head.
+  // A server joins the group of an MPI launcher unless something else names the head.
   const std::vector<JobSign> signs = JobSigns();
   const bool is_dmlc = !signs.empty() && signs[0].by == JobSign::By::kMxnet && given.head.empty();
   const bool is_of_group =
@@ -57,7 +57,8 @@ void SayWhereItListens(Job::Role role, const std::string& address, Form form) {
 }  // namespace
 
 int RunServe(const ServeOptions& given, Form form) {
-  // Schedulers send them to all processes of a job before its time is up; a server serves until its workers leave.
+  // Schedulers send these signals to all processes before the job's time is up.  A server continues
+  // until its workers leave.
   std::signal(SIGUSR1, SIG_IGN);
   std::signal(SIGUSR2, SIG_IGN);
   StoreOptions options = OptionsFromEnvironment();

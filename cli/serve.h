@@ -9,7 +9,7 @@
 
 namespace tkv::cli {
 
-// What the environment does not say can be said here.
+// Options that override the environment.
 struct ServeOptions {
   Job::Role role = Job::Role::kServer;
   std::string head, id;
@@ -17,7 +17,7 @@ struct ServeOptions {
   bool quiet = false;  // does not print the address
 };
 
-// Serves until the job is over or a signal asks it to end.  The exit status.
+// Serves until the job is over or a signal asks the process to end.  Returns the exit status.
 int RunServe(const ServeOptions& options, Form form);
 
 }  // namespace tkv::cli

@@ -7,7 +7,7 @@
 namespace tkv::cli {
 namespace {
 
-// The words of "{a,b}"; none of what is no such list.
+// Returns the words of "{a,b}"; none if the type is no such list.
 std::vector<std::string> WordsOf(const std::string& type) {
   const size_t end = type.find('}');
   if (!type.starts_with('{') || end == std::string::npos) return {};
@@ -32,7 +32,7 @@ OptionShape ShapeOf(const CLI::Option& option) {
     for (const std::string& name : option.get_snames()) shape.names.push_back("-" + name);
     for (const std::string& name : option.get_lnames()) shape.names.push_back("--" + name);
   }
-  // What validators say of a type stands behind a colon.
+  // Behind a colon the type name has the descriptions of validators.
   const std::string type = option.get_type_name();
   shape.type = type.substr(0, type.find(':'));
   shape.words = WordsOf(shape.type);

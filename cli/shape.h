@@ -1,4 +1,4 @@
-// What completion and manual pages need to know of a command line, as its CLI::App says it.
+// The parts of a CLI::App that completion and manual pages need.
 
 #pragma once
 
@@ -8,19 +8,19 @@
 
 namespace tkv::cli {
 
-// Type names of options by which completion knows what to offer; a closed list is "{a,b}".
+// Type names of option values, which tell completion its candidates.  A closed list is "{a,b}".
 inline constexpr const char* kFile = "FILE";
 inline constexpr const char* kFolder = "FOLDER";
 inline constexpr const char* kCommand = "COMMAND";
 std::string OneOf(const std::vector<std::string>& words);
 
 struct OptionShape {
-  std::vector<std::string> names;  // "-n", "--workers"; of a positional one its name alone
+  std::vector<std::string> names;  // "-n", "--workers"; for a positional argument its name alone
   bool is_positional = false;
   bool takes_value = false;
   bool is_repeated = false;
   std::string type;                // of its value: "FILE", "N"
-  std::vector<std::string> words;  // a closed list that a value is out of; empty: there is none
+  std::vector<std::string> words;  // the allowed values; empty: any
   std::string default_text;        // empty: none
   std::string group;
   std::string help;
@@ -33,7 +33,7 @@ struct CommandShape {
 
 OptionShape ShapeOf(const CLI::Option& option);
 CommandShape ShapeOf(const CLI::App& app);
-// Of the subcommands that help lists, in its order.
+// Returns the shapes of the subcommands that the help lists, in the same order.
 std::vector<CommandShape> ShapesOfSubcommands(const CLI::App& app);
 
 }  // namespace tkv::cli

@@ -22,7 +22,7 @@ namespace {
 using testing::SimulationOptions;
 using testing::SimulationReport;
 
-// The command that runs a seed with these options.
+// Returns the command that repeats a run with these options.
 std::string CommandOf(const SimulationOptions& options) {
   const SimulationOptions usual;
   std::string command = "tkv sim --seed " + std::to_string(options.seed);
@@ -36,14 +36,14 @@ std::string CommandOf(const SimulationOptions& options) {
   return command;
 }
 
-// By receiver, message and state how often each fault met them.
+// Counts of each fault, by receiver, message and state.
 using Coverage =
     std::map<std::tuple<std::string, std::string, std::string>, std::map<std::string, uint64_t>>;
 
 struct Totals {
   std::mutex mutex;
   std::atomic<uint64_t> failures{0};  // read without the lock
-  std::exception_ptr error;           // the first that ended a thread
+  std::exception_ptr error;           // the first exception that ended a thread
   uint64_t runs = 0, events = 0, operations = 0, failed = 0, faults = 0;
   std::vector<SimulationReport> violations;
   Coverage coverage;
@@ -165,7 +165,7 @@ int RunSim(const SimOptions& sim, Form form) {
       if (totals.failures >= sim.failures_max) return;
     }
   };
-  // An error ends all threads, and not the process while some still run.
+  // Lets an exception end all threads.  Otherwise it would end the process while some still run.
   const auto work = [&] {
     try {
       run();

@@ -18,7 +18,7 @@ extern char** environ;
 namespace tkv::cli {
 namespace {
 
-// Both ends of a pipe; those that are still there are closed with it.
+// Both ends of a pipe.  The destructor closes the open ones.
 struct Pipe {
   Pipe() {
     if (pipe2(ends, O_CLOEXEC) != 0) Die("a pipe");
@@ -44,7 +44,7 @@ std::vector<char*> PointersTo(std::vector<std::string>* texts) {
   return pointers;
 }
 
-// In the child of a fork: calls only what may be called there.
+// Turns the child of a fork into the command; only async-signal-safe calls.
 void Become(const SpawnOptions& options, const Pipe& input, const Pipe& output, char* const* words,
             char* const* variables) {
   setpgid(0, 0);
@@ -73,7 +73,7 @@ Spawned Spawn(SpawnOptions options) {
   failure.Close(1);
   int error = 0;
   ssize_t got = 0;
-  do {  // until it has become the command, or says why it cannot
+  do {  // until the command runs, or the child reports its error
     got = read(failure.ends[0], &error, sizeof(error));
   } while (got < 0 && errno == EINTR);
   if (got != 0) {

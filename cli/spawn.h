@@ -1,4 +1,4 @@
-// A process that a subcommand starts, and the pipes to it.
+// Starts a process of a subcommand, with pipes to it.
 
 #pragma once
 
@@ -13,23 +13,23 @@ namespace tkv::cli {
 class Watchdog;
 
 struct Spawned {
-  pid_t pid = -1;   // the leader of a process group of its own, which a signal reaches as a whole
-  int input = -1;   // the end of a pipe that it reads; -1 where it reads nothing
-  int output = -1;  // the end of a pipe that its stdout and stderr write to
+  pid_t pid = -1;   // the leader of its own process group, so that a signal reaches all of it
+  int input = -1;   // our end of its stdin's pipe; -1: it reads nothing
+  int output = -1;  // our end of the pipe of its stdout and stderr
 };
 
 struct SpawnOptions {
   std::vector<std::string> words;      // of the command
-  std::vector<std::string> variables;  // its environment, where `inherits` does not say it all
-  bool inherits = true;                // this process's environment
+  std::vector<std::string> variables;  // its environment if `inherits` is false
+  bool inherits = true;                // it has this process's environment
   bool has_input = false;
-  sigset_t signals{};                  // that it blocks
-  const Watchdog* watchdog = nullptr;  // knows the process before it runs anything
+  sigset_t signals{};                  // blocked in the process
+  const Watchdog* watchdog = nullptr;  // told of the process before it runs anything
 };
 
-// Whenever this process dies, the watchdog sees its end only after all that it has spawned are
-// known to it.
-//   throws  kInvalidArgument  no such command; kUnavailable  what the system says
+// Starts the command.  The process registers with the watchdog before it runs the command, so that
+// no process escapes the watchdog when this process dies.
+//   throws  kInvalidArgument  no such command; kUnavailable  the system's error
 Spawned Spawn(SpawnOptions options);
 
 }  // namespace tkv::cli

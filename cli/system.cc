@@ -43,7 +43,7 @@ TokenFile::TokenFile(const std::string& token, const Watchdog& watchdog) {
   if (mkdtemp(folder_.data()) == nullptr) Die("a folder for the token");
   watchdog.Guard(folder_, kTokenName);
   path_ = folder_ + "/" + kTokenName;
-  // The modes are this program's, whatever the umask is.
+  // Sets the modes explicitly, independent of the umask.
   chmod(folder_.c_str(), 0700);
   const int file = open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
   const bool is_written =
@@ -68,7 +68,8 @@ SignalFile::SignalFile(std::initializer_list<int> signals) {
   sigemptyset(&set);
   for (const int signal : signals) {
     struct sigaction action{};
-    // A hangup that `nohup` has had ignored stays so: a blocked signal is read although it is ignored.
+    // Leaves SIGHUP alone if `nohup` made this process ignore it.  A blocked signal would be read
+    // although it is ignored.
     if (signal == SIGHUP && sigaction(signal, nullptr, &action) == 0 &&
         action.sa_handler == SIG_IGN) {
       continue;

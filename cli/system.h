@@ -1,4 +1,4 @@
-// What the subcommands ask of the operating system in more than one place.
+// Operating system calls that several subcommands share.
 
 #pragma once
 
@@ -8,22 +8,24 @@
 
 namespace tkv::cli {
 
-//   throws  kUnavailable  "what: " and what errno says
+// Throws the system's error of the last call.
+//   throws  kUnavailable  "what: " and the text of errno
 [[noreturn]] void Die(const std::string& what);
 
-// A program that was started without stdin, stdout or stderr would take a socket for them.
+// Opens missing standard files as /dev/null.  Otherwise a socket could become stdin, stdout or
+// stderr.
 void OpenStandardFiles();
 
-// The path of this program.
+// Returns the path of this program.
 std::string OwnPath();
 
 class Watchdog;
 
-// A secret in a file that only this user can read, in a folder of its own.  Both are removed with it,
-// or by the watchdog if this process is killed.
+// A secret in a file that only this user can read, in its own folder.  The destructor removes both.
+// If this process is killed, the watchdog removes them.
 class TokenFile {
  public:
-  //   throws  kUnavailable  what the system says
+  //   throws  kUnavailable  the system's error
   TokenFile(const std::string& token, const Watchdog& watchdog);
   ~TokenFile();
   TokenFile(const TokenFile&) = delete;
@@ -34,18 +36,18 @@ class TokenFile {
   std::string folder_, path_;
 };
 
-// Signals that come by a file as long as it lives, and not by a handler.
+// Receives signals by a file instead of a handler, as long as the object lives.
 class SignalFile {
  public:
-  //   throws  kUnavailable  what the system says
+  //   throws  kUnavailable  the system's error
   explicit SignalFile(std::initializer_list<int> signals);
   ~SignalFile();
   SignalFile(const SignalFile&) = delete;
   SignalFile& operator=(const SignalFile&) = delete;
 
-  int file() const { return file_; }            // can be read when there is one
-  int Take() const;                             // the next one, 0 where there is none
-  const sigset_t& old() const { return old_; }  // that were blocked before
+  int file() const { return file_; }            // readable if a signal is pending
+  int Take() const;                             // the next pending signal, or 0
+  const sigset_t& old() const { return old_; }  // the signals blocked before
 
  private:
   sigset_t old_{};

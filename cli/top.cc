@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kKeysShown = 15;
 constexpr size_t kWorkersShown = 16;
 constexpr size_t kNameColumns = 28, kNameColumnsMax = 60;
-constexpr std::chrono::milliseconds kLookEvery{50};  // at whether a signal has come
+constexpr std::chrono::milliseconds kLookEvery{50};  // the interval of checks for a signal
 
 struct Rate {
   std::string name;
@@ -53,7 +53,7 @@ Rates RatesBetween(const JobStatus& before, const JobStatus& now, double seconds
   for (const KeyStatus& key : before.keys) rounds[NameOf(key)] = key.newest;
   for (const KeyStatus& key : now.keys) {
     const std::string name = NameOf(key);
-    const auto found = rounds.find(name);  // one that was not there has no rate yet
+    const auto found = rounds.find(name);  // a new key has no rate yet
     const double per_second = found == rounds.end() ? 0 : Grown(found->second, key.newest, seconds);
     rates.keys.push_back({name, per_second, per_second * static_cast<double>(key.bytes)});
   }
@@ -69,13 +69,13 @@ Rates RatesBetween(const JobStatus& before, const JobStatus& now, double seconds
   return rates;
 }
 
-// How many columns a character takes on a terminal, at most: those of Asia and emoji take two.
+// Returns the columns of a character on a terminal, at most.  Asian characters and emoji have two.
 size_t ColumnsOf(unsigned char first_byte) {
   const bool continues = (first_byte & 0xC0) == 0x80;
   return continues ? 0 : first_byte >= 0xE1 ? 2 : 1;
 }
 
-// The characters of a text that fit `most` columns, with blanks behind them up to `least`.
+// Returns the characters that fit in `most` columns, padded with blanks to `least`.
 std::string Fitted(std::string_view text, size_t least, size_t most) {
   size_t columns = 0, end = 0;
   for (; end < text.size(); ++end) {
@@ -124,10 +124,11 @@ std::vector<std::string> TableOf(const JobStatus& status, const Rates& rates) {
   return lines;
 }
 
-// In place where that is a terminal, else one below the other.
+// Prints tables: in place on a terminal, else one below the other.
 class Screen {
  public:
-  // On a terminal, only what fits: the cursor goes up by rows of the screen, and one line is one row.
+  // Prints the lines.  On a terminal only those that fit, because each line must be one row: the
+  // cursor moves up by rows.
   void Show(const std::vector<std::string>& lines) {
     const auto [rows, columns] = Size();
     std::string text;
@@ -140,7 +141,8 @@ class Screen {
   }
 
  private:
-  // Rows and columns; without bound where it is no terminal, or one that does not say.
+  // Returns rows and columns.  Unbounded if stdout is no terminal, or the terminal does not report
+  // a size.
   std::pair<size_t, size_t> Size() const {
     winsize size{};
     const bool is_known = is_terminal_ && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
@@ -173,7 +175,7 @@ JsonObject ToJson(const JobStatus& status, const Rates& rates, double seconds) {
       .Add("slowest_seconds", status.slowest_seconds);
 }
 
-// Why there are no rates: what a server has not said is no zero.
+// Returns the error of a silent server, or "".  Without its counters the rates would be wrong.
 std::string WhoIsSilent(const JobStatus& status) {
   for (const ServerStatus& server : status.servers) {
     if (!server.error.empty()) return server.error;
@@ -234,7 +236,7 @@ int RunTop(const TopOptions& options, Form form) {
       if (std::ferror(stdout) != 0) {
         const int error = errno;
         store.reset();
-        errno = error;  // which is told
+        errno = error;  // reported by the caller
         return kNotDone;
       }
       before = std::move(now);

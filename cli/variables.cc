@@ -14,11 +14,11 @@
 namespace tkv::cli {
 namespace {
 
-// What this process tells each of its own accord.
+// The variables that the launcher sets itself.
 constexpr std::array<std::string_view, 7> kOfLauncher = {
     "TKV_JOB", "TKV_HEAD", "TKV_ROLE", "TKV_RANK", "TKV_WORKERS", "TKV_SERVERS", "TKV_TOKEN_FILE"};
 
-//   throws  kInvalidArgument  one that is not set here, or that the launcher itself says
+//   throws  kInvalidArgument  a variable that is not set here, or that the launcher itself sets
 Variables::value_type VariableOf(const std::string& text) {
   const size_t equals = std::min(text.find('='), text.size());
   const std::string name = text.substr(0, equals);

@@ -1,4 +1,4 @@
-// The variables of the processes of a launched job.
+// Environment variables of the processes of a launched job.
 
 #pragma once
 
@@ -11,21 +11,22 @@ namespace tkv::cli {
 
 using Variables = std::map<std::string, std::string>;  // by name
 
-// Those that all processes of the job have: "NAME" as it is here, or "NAME=VALUE".  The launcher, which
-// has the head, gets those of TensorKV itself.
-//   throws  kInvalidArgument  one that is not set here, or that the launcher itself says
+// Returns the variables set in all processes.  "NAME" has this process's value, "NAME=VALUE" its
+// own.  Sets those of TensorKV in this process, too, because the launcher runs the head.
+//   throws  kInvalidArgument  a variable that is not set here, or that the launcher itself sets
 Variables VariablesOfAll(std::span<const std::string> texts);
 
-// What this process has; for another host only what is of TensorKV.
+// Returns this process's variables; for another host only those of TensorKV.
 Variables OwnVariables(bool is_for_another_host);
 
-// The failpoints that are asked for again: a rehearsed death is that of one life.
+// Returns the failpoints marked "again".  The others apply only to a process's first incarnation.
 std::string OfLaterLives(const std::string& failpoints);
 
-// "NAME=VALUE" of each.
+// Returns "NAME=VALUE" for each.
 std::vector<std::string> TextsOf(const Variables& variables);
 
-// Of these the ones by which a process that is started by hand takes its place, each behind a space.
+// Returns, each behind a space, the variables that a process started by hand needs to take its
+// place.
 std::string JoiningVariables(std::span<const std::string> texts);
 
 }  // namespace tkv::cli

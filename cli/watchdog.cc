@@ -14,7 +14,7 @@
 namespace tkv::cli {
 namespace {
 
-// The bytes behind a message 0.
+// The data behind a message with the value 0.
 struct Guarded {
   char folder[1024];
   char file[64];
@@ -67,7 +67,7 @@ Watchdog::Watchdog() {
   if (pid < 0) Die("fork");
   if (pid == 0) {
     close(ends[1]);
-    setsid();  // whoever kills the launcher's process group does not kill its watchdog
+    setsid();  // a kill of the launcher's process group does not reach the watchdog
     Watch(ends[0]);
   }
   close(ends[0]);
@@ -84,7 +84,7 @@ void Watchdog::Guard(const std::string& folder, const std::string& file) const {
   struct {
     pid_t message = 0;
     Guarded guarded{};
-  } told;  // in one write, as no other message may come between
+  } told;  // written at once, so that no other message comes between
   static_assert(sizeof(told) <= PIPE_BUF);
   if (folder.size() >= sizeof(told.guarded.folder) || file.size() >= sizeof(told.guarded.file)) {
     errno = ENAMETOOLONG;

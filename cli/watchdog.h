@@ -8,11 +8,12 @@
 
 namespace tkv::cli {
 
-// A process of its own that knows process groups and sees the launcher's end of a pipe close: then
-// it ends them, within two seconds, and removes the file that it guards.
+// A separate process that knows the launcher's process groups.  When the launcher dies, its end of
+// a pipe closes.  The watchdog then removes the guarded file and kills the groups, within two
+// seconds.
 class Watchdog {
  public:
-  //   throws  kUnavailable  what the system says
+  //   throws  kUnavailable  the system's error
   Watchdog();
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -20,7 +21,8 @@ class Watchdog {
 
   void Add(pid_t group) const { Tell(group); }
   void Remove(pid_t group) const { Tell(-group); }
-  // The file, which need not be there yet, and its folder go when the launcher does.  It guards one.
+  // Removes the file and its folder when the launcher ends.  The file need not exist yet.  Only the
+  // last file given is guarded.
   //   throws  kUnavailable  the path is too long
   void Guard(const std::string& folder, const std::string& file) const;
 
