@@ -1,7 +1,7 @@
 // The command line of a program with subcommands: its definition and the arguments given.
 //
-// A single CLI::App holds the definition.  Help, errors, completion and manual pages are all made from
-// it.
+// A single CLI::App holds the definition.  Help, errors, completion and manual pages are all made
+// from it.
 
 #pragma once
 
@@ -26,8 +26,8 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  // Adds a subcommand, listed by the help in the order of the calls.  It has the option --json; the
-  // caller adds the others.
+  // Adds a subcommand, listed by the help in the order of the calls.  Every subcommand has the
+  // option --json; the caller adds the others.
   CLI::App* Add(const char* name, const char* help, Run run);
   // Adds a subcommand for internal use, which no list shows.
   CLI::App* AddHidden(const char* name, const char* help, std::function<int()> run);
