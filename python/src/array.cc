@@ -56,8 +56,8 @@ void FreeUnused(PyObject* capsule, const char* name) {
   managed->deleter(managed);
 }
 
-// Whatever may wait for an operation runs without the interpreter's lock: other threads of the
-// program may be the ones that the operation waits for.
+// Runs an action that may wait for an operation without the interpreter's lock.  Another thread of
+// the program may have to act before the operation can end.
 auto Released(const auto& action) {
   const Unlocked unlocked;
   return action();
@@ -76,8 +76,8 @@ nb::object ExportCapsule(const NDArray& array, bool versioned, int64_t stream) {
                  [](PyObject* capsule) { FreeUnused<DLManagedTensor>(capsule, "dltensor"); });
 }
 
-// What numpy.from_dlpack makes a view of; NumPy's DLPack knows no bfloat16 and no 8-bit floats,
-// whose bits travel as integers.
+// An object for numpy.from_dlpack.  NumPy's DLPack lacks bfloat16 and 8-bit floats, so their bits
+// are passed as integers.
 struct Lent {
   NDArray array;
   Access access;
@@ -85,9 +85,9 @@ struct Lent {
 
 enum class ViewFor { kReading, kWriting, kSharing };
 
-// A NumPy view of the memory.  One for reading or writing is for the caller alone, who drops it
-// before anything else happens to the array; one for sharing may be kept by anybody.  One for reading
-// of an array on a GPU is of a copy.
+// Returns a NumPy view of the memory.  For reading and writing, only the caller may use the view,
+// and must drop it before any other use of the array.  For sharing, anybody may keep the view.  For
+// reading from a GPU, the view is of a copy on the host.
 nb::object NumpyView(const NDArray& array, ViewFor purpose) {
   if (purpose == ViewFor::kReading && array.context().kind == DeviceKind::kGpu) {
     return NumpyView(Released([&] { return array.WithContext(Context::Cpu()); }), purpose);
@@ -123,7 +123,7 @@ UnaryOp UnaryOpOf(int op) {
   return static_cast<UnaryOp>(op);
 }
 
-// How Python finds the number of an operation.
+// Returns the numbers of the operations by name, for Python.
 template <typename AnyOp>
 nb::dict NumbersByName(int count) {
   nb::dict numbers;
@@ -133,7 +133,8 @@ nb::dict NumbersByName(int count) {
   return numbers;
 }
 
-// Integers that meet an int64 array stay integers, because a double may not hold them.
+// Returns true if the scalar must stay an integer: the array is int64, and a double may not hold
+// every value.
 bool IsInteger(nb::handle scalar, DType dtype) {
   return dtype == DType::kI64 && PyLong_Check(scalar.ptr());
 }
@@ -154,7 +155,7 @@ double NumberOf(nb::handle scalar) {
              TextOf(scalar.type()));
 }
 
-// A scalar as an array of the same value everywhere, where a double does not hold it.
+// Returns the scalar as an array filled with its value, if a double cannot hold it.
 std::optional<NDArray> Spread(nb::handle scalar, const NDArray& like) {
   if (!IsInteger(scalar, like.dtype())) return std::nullopt;
   const int64_t value = IntegerOf(scalar);

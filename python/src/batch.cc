@@ -11,14 +11,14 @@ namespace {
 
 thread_local PushStep current_step;
 
-// Of a tuple whose items nobody can change.
+// Returns an item of a tuple; borrowed, because a tuple does not change.
 nb::handle ItemOf(const nb::object& tuple, size_t i) {
   return PyTuple_GetItem(tuple.ptr(), static_cast<Py_ssize_t>(i));
 }
 
 size_t SizeOf(const nb::object& tuple) { return static_cast<size_t>(PyTuple_Size(tuple.ptr())); }
 
-// How many items there are in tuples, and to the given depth in tuples in them.
+// Counts the items of a tuple, and of tuples nested in it up to the given depth.
 size_t CountOf(nb::handle values, int depth) {
   if (depth == 0 || !PyTuple_Check(values.ptr())) return 1;
   const nb::object tuple = nb::borrow(values);
@@ -28,7 +28,8 @@ size_t CountOf(nb::handle values, int depth) {
   return count;
 }
 
-// Whether this is what one writes as an element, or as a row, of an array.
+// Returns true if the item is a plain number or a list: an element or a row written out, instead of
+// an array.
 bool IsNumbers(nb::handle item) {
   return PyFloat_CheckExact(item.ptr()) || PyLong_CheckExact(item.ptr()) || IsList(item);
 }
@@ -139,7 +140,7 @@ void Batch::AddAll(Use use, DLPackLoans* loans) {
   }
   ends_.reserve(count);
   arrays_.reserve(count);
-  constexpr size_t kAhead = 8;  // objects that come next are on their way from memory meanwhile
+  constexpr size_t kAhead = 8;  // prefetches the objects of later iterations
   for (size_t i = 0; i < count; ++i) {
     if (i + kAhead < count) {
       const auto* const object = reinterpret_cast<const char*>(ItemOf(held_, i + kAhead).ptr());

@@ -1,6 +1,6 @@
-// What the arguments of one call become.  A call owns what it was given: lists are copied to tuples
-// before anything else, so that Python code that runs meanwhile (an updater, `__dlpack__`, another
-// thread) may change them.  Errors name the verb and the key.
+// Converts the arguments of one call.  A call owns its arguments: it first copies lists to tuples.
+// Python code that runs meanwhile (an updater, `__dlpack__`, another thread) may thus change the
+// lists.  Errors name the verb and the key.
 
 #pragma once
 
@@ -13,11 +13,11 @@ inline bool IsList(nb::handle object) {
   return PyList_Check(object.ptr()) || PyTuple_Check(object.ptr());
 }
 
-// A list as a tuple of the same items, and to the given depth lists in it too; anything else as it
-// is.
+// Copies a list to a tuple, and lists nested in it up to the given depth.  Returns another object
+// unchanged.
 nb::object Frozen(nb::handle object, int depth);
 
-// One key.  The view borrows the text of `key`.
+// Parses a key; `verb` begins the error.  The view borrows the text of `key`.
 KeyView Named(const char* verb, nb::handle key);
 
 // Thrown while the arguments of a call are read: the key is a tree of arrays, or a value is row-sparse.  A
@@ -50,27 +50,27 @@ class Keys {
   SmallVector<KeyView, 1> views_;
 };
 
-// Says which step the pushes that this thread begins from now on belong to; returns what it said before.
+// Sets the step of the pushes that this thread begins from now on.  Returns the previous one.
 PushStep SetStep(const PushStep& step);
 
-// For each key the arrays given for it: a single key has one array or a list; a list of keys has a
-// list of the same length of such.
+// The arrays given for each key of a call.  A single key has one array or a list of arrays.  A list
+// of keys has a list of the same length with these.
 class Batch {
  public:
   //   throws  NotDense (a row-sparse value), and Errors
   Batch(const Keys& keys, nb::handle values, Use use);
-  // One of several batches of a call; the loans end before the arrays are used.
+  // For a call with several batches: the caller ends the loans, before the arrays are used.
   Batch(const Keys& keys, nb::handle values, Use use, DLPackLoans* loans);
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  // Each belongs to the step that SetStep has said last on this thread.
+  // Returns items whose step is the last SetStep of this thread.
   SmallVector<PushItem, 1> PushItems(int priority) const;
   SmallVector<PullItem, 1> PullItems(int priority) const { return Items<PullItem>(priority); }
   SmallVector<InitItem, 1> InitItems(std::string_view mode) const;
-  // Those of one key.
+  // Returns the arrays of one key.
   std::span<const NDArray* const> Arrays(size_t i) const;
-  // Tensors of PyTorch among outputs, a list; invalid if there are none.
+  // Returns the list of PyTorch tensors among outputs; invalid if there are none.
   const nb::object& tensors() const { return tensors_; }
 
  private:
@@ -88,18 +88,19 @@ class Batch {
   }
 
   const Keys& keys_;
-  const nb::object held_;  // the NDArrays that `arrays_` points to, and all that is imported
-  std::shared_ptr<const void> keeper_;  // of `held_`, for the imported
+  const nb::object held_;  // the NDArrays in `arrays_`, and the objects of imported arrays
+  std::shared_ptr<const void> keeper_;  // keeps `held_` alive for the imported arrays
   SmallVector<size_t, 1> ends_;
   SmallVector<const NDArray*, 8> arrays_;
-  std::vector<NDArray> imported_;  // with room for all before the first comes
+  // Reserved in full first, so that pointers to elements stay valid.
+  std::vector<NDArray> imported_;
   nb::object tensors_;
 };
 
-// Tells autograd that tensors of PyTorch, a list or nothing, have been written to.
+// Reports to autograd that PyTorch tensors were written to; `tensors` is a list or invalid.
 void NoteWritten(const nb::object& tensors);
 
-// Ends them; an error begins with the verb.
+// Ends the loans; the verb begins the error.
 void End(const Keys& keys, DLPackLoans* loans);
 
 template <typename Items>

@@ -1,4 +1,4 @@
-// What the files of the extension share.
+// Declarations that the files of the extension share.
 
 #pragma once
 
@@ -18,12 +18,12 @@ namespace tkv::python {
 
 namespace nb = nanobind;
 
-// What Python holds of an optimizer; stores hold the optimizer itself, and nothing of Python's.
+// Python's object for an optimizer.  Stores hold the optimizer itself and no Python object.
 struct PyOptimizer {
   std::shared_ptr<Optimizer> core;
 };
 
-// Each adds its part to the module.
+// Each function adds its part to the module.
 void BindErrors(nb::module_& m);
 void BindArray(nb::module_& m);
 void BindUpdate(nb::module_& m);
@@ -32,7 +32,8 @@ void BindStore(nb::module_& m);
 void BindTesting(nb::module_& m);
 void BindJob(nb::module_& m);
 
-// What a store calls from its threads, and a bootstrap that is an object.
+// The functions that a store calls from its threads, and the rendezvous if the bootstrap is an
+// object.
 struct StoreHooks {
   std::function<void()> interrupt;
   std::function<void(int level, const std::string& text)> log;
@@ -40,48 +41,48 @@ struct StoreHooks {
 };
 StoreHooks HooksOf(nb::handle bootstrap);
 
-// The options of a store of that type, by their names in create(); one that is not in the table is a
-// TypeError, one that has no effect on such a store an InvalidArgumentError.
+// Parses the keyword options of create() for a store of that type.  An unknown option is a
+// TypeError.  An option without effect on such a store is an InvalidArgumentError.
 StoreOptions ParseOptions(const nb::dict& given, const std::string& type);
 void BindOptions(nb::module_& m);
 
-// The Python class that arrays made here get: tensorkv.ndarray.NDArray, registered when the package
-// is imported.
+// Wraps an array in the registered Python class, tensorkv.ndarray.NDArray.  The package registers
+// it when it is imported.
 nb::object ToPython(const NDArray& array);
-// The same as an instance of `type`, a subclass.
+// Wraps an array in `type`, a subclass.
 nb::object ToPython(const NDArray& array, nb::handle type);
 
-// int and NumPy integers, or str.  The view borrows the text of `key`.
+// Parses a key: an int, a NumPy integer or a str.  The view borrows the text of `key`.
 //   throws  kInvalidArgument  another type, bool, an integer beyond 64 bits
 KeyView ParseKey(nb::handle key);
 nb::object ToPython(const KeyView& key);
 
-//   throws  kInvalidArgument  no dtype has that name; there are those that it lists
+//   throws  kInvalidArgument  no dtype has that name; the message lists the dtypes
 DType ParseDType(const std::string& name);
 
-// What a foreign array is wanted for.
+// The purpose of a foreign array.
 enum class Use { kRead, kWrite };
-// How long: within one call, after which its framework goes on on its current stream, or until somebody
-// drops it, on whatever stream that framework works then.
+// The lifetime of an import. kCall: one call, after which the framework continues on its current
+// stream. kLong: until the array is dropped, on whichever stream the framework works then.
 enum class Life { kCall, kLong };
 
-// A view of any object that speaks DLPack or the buffer protocol, never a copy.
-//   throws  kInvalidArgument  no such object, or (kWrite) one that must not be written: a JAX
-//                             array, a tensor that requires grad, a conjugate or negative view
+// Returns a view of an object that supports DLPack or the buffer protocol.  Never copies. `keeper`
+// keeps the object alive as long as the view exists.
+//   throws  kInvalidArgument  another object, or (kWrite) one that must not be written: a JAX
+//           array, a tensor that requires grad, a conjugate or negative view
 //           kFailedPrecondition  (an array on a GPU) its framework captures a CUDA graph
 //           and as FromDLPack
-// `keeper` keeps the object alive as long as it lives.
-//   loans  end before the array is used
+//   loans   the caller ends them before the array is used
 NDArray ImportForeign(nb::handle object, Use use, Life life,
                       const std::shared_ptr<const void>& keeper, DLPackLoans* loans);
 
-// Returns true of a tensor of PyTorch.
+// Returns true for a PyTorch tensor.
 bool IsTorch(nb::handle object);
 
-// Whether `object` is a jax.Array, which nothing may write into.
+// Returns true for a jax.Array, which is immutable.
 bool IsJax(nb::handle object);
 
-//   throws  kInvalidArgument  no NDArray, or one that was never made
+//   throws  kInvalidArgument  not an NDArray, or one whose __init__ did not run
 NDArray& AsArray(nb::handle object);
 
 }  // namespace tkv::python

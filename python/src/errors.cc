@@ -1,4 +1,4 @@
-// tkv::Error becomes the exception class of tensorkv.errors that has its code.
+// Translates a tkv::Error to the exception class of tensorkv.errors with the same code.
 
 #include <exception>
 #include <new>
@@ -21,7 +21,8 @@ void BindErrors(nb::module_& m) {
     const auto raise = [](const Error& error) {
       nb::object classes = nb::module_::import_("tensorkv.errors").attr("_BY_CODE");
       nb::object type = classes[nb::int_(static_cast<int>(error.code()))];
-      // A name that came in as bytes may be no UTF-8: shown with replacements, never another error.
+      // A name given as bytes may not be UTF-8: invalid bytes are replaced, so that decoding never
+      // fails.
       const std::string_view text = error.what();
       nb::object message = nb::steal(
           PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));

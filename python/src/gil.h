@@ -1,8 +1,8 @@
-// Leaving and taking the GIL.
+// Releases and takes the GIL.
 //
-// Until Python 3.14 a thread that wants the GIL while the interpreter is being finalised is ended by
-// unwinding its stack.  Frames of C++ that must not throw would abort the process on the way, so the
-// thread sleeps here instead until the process has ended.
+// Until Python 3.14, a thread that requests the GIL during the interpreter's finalisation is ended
+// by unwinding its stack.  This aborts the process if a noexcept C++ frame is on the stack.  The
+// thread therefore sleeps here until the process ends.
 
 #pragma once
 
@@ -16,12 +16,12 @@ template <typename Take>
 auto TakeOrSleep(Take take) {
   try {
     return take();
-  } catch (...) {  // the unwinding: it has to be stopped, and must not be gone on with
+  } catch (...) {  // the unwinding must stop here and cannot be resumed normally
     for (;;) pause();
   }
 }
 
-// Gives the GIL away until the end of the scope.
+// Releases the GIL until the end of the scope.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -35,7 +35,7 @@ class Unlocked {
   PyThreadState* const state_;
 };
 
-// Takes the GIL until the end of the scope, on a thread that may have it or not.
+// Takes the GIL until the end of the scope, whether or not the thread has it already.
 class Locked {
  public:
   Locked() : state_(TakeOrSleep([] { return PyGILState_Ensure(); })) {}
@@ -47,12 +47,12 @@ class Locked {
   const PyGILState_STATE state_;
 };
 
-// Keeps an object alive; whoever drops it last lets the object go, on any thread.
+// Keeps an object alive.  The destructor may run on any thread.
 class Keeper {
  public:
   explicit Keeper(nb::handle object) : object_(object.ptr()) { Py_INCREF(object_); }
   ~Keeper() {
-    if (Py_IsInitialized() == 0) return;  // the object goes with the process
+    if (Py_IsInitialized() == 0) return;  // the process ends; the object is left alone
     const Locked locked;
     Py_DECREF(object_);
   }

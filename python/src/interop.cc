@@ -22,7 +22,7 @@ constexpr const char* kLegacy = "dltensor";
 std::string NameOf(nb::handle type) {
   const nb::object module = AttributeOf(type, "__module__");
   const std::string name = TextOf(AttributeOf(type, "__qualname__"));
-  // A class may have anything there.
+  // A class may set this attribute to any object.
   if (!module.is_valid() || PyUnicode_Check(module.ptr()) == 0) return name;
   const std::string package = TextOf(module);
   return package == "builtins" ? name : package + "." + name;
@@ -45,14 +45,14 @@ Framework FrameworkNamed(const std::string& type) {
   return Framework::kOther;
 }
 
-// Any class may call itself numpy.ndarray.
+// Checks the type itself, because any class may call itself numpy.ndarray.
 bool IsNumpyArray(PyTypeObject* type) {
   const nb::object array = nb::module_::import_("numpy").attr("ndarray");
   return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(array.ptr())) != 0;
 }
 
-// The framework of a type or of the nearest of its bases: a program's subclass of torch.Tensor has
-// what makes a tensor special.
+// Returns the framework of a type or of its nearest base.  A subclass of torch.Tensor needs the
+// same treatment as torch.Tensor.
 Framework FrameworkOfBases(PyTypeObject* type) {
   const nb::handle object = reinterpret_cast<PyObject*>(type);
   for (nb::handle base : nb::borrow<nb::tuple>(object.attr("__mro__"))) {
@@ -63,7 +63,7 @@ Framework FrameworkOfBases(PyTypeObject* type) {
   return Framework::kOther;
 }
 
-// The functions by which a framework exports an array without Python, if it has them.
+// Returns the C functions of a framework for exporting arrays, or null.
 const DLPackExchangeAPI* ExchangeOf(PyTypeObject* type) {
   const nb::handle object = reinterpret_cast<PyObject*>(type);
   const nb::object capsule = AttributeOf(object, "__dlpack_c_exchange_api__");
@@ -82,9 +82,9 @@ struct ArrayType {
   const DLPackExchangeAPI* exchange = nullptr;  // may be null
 };
 
-// Whose array an object is.  To name a type takes longer than a small pushpull, so the types of the
-// frameworks, which are few, are remembered, and kept alive so that no other type has the address of
-// one; the interpreter's lock guards them.
+// Returns the framework of an object's type.  Looking up a type's name takes longer than a small
+// pushpull, so the few types of frameworks are cached.  A cached type is kept alive so that no
+// other type gets its address.  The GIL guards the cache.
 ArrayType TypeOf(nb::handle object) {
   static std::array<ArrayType, 16> all{};
   static size_t count = 0;
@@ -102,15 +102,15 @@ ArrayType TypeOf(nb::handle object) {
   return found;
 }
 
-// An attribute whose name is made once.
+// An attribute name, interned once.
 class Attribute {
  public:
   explicit Attribute(const char* text) : text_(PyUnicode_InternFromString(text)) {}
-  // False where `object` has no such attribute.
+  // Returns false if `object` has no such attribute.
   bool IsTrueOf(nb::handle object) const { return IsTrue(Get(object)); }
   bool IsTrueOfCall(nb::handle object) const { return IsTrue(ValueOfCall(object)); }
   bool IsOf(nb::handle object) const { return Get(object).is_valid(); }
-  // Invalid if `object` has no such method or it fails.
+  // Returns an invalid object if `object` has no such method or it fails.
   nb::object ValueOfCall(nb::handle object) const {
     const nb::object method = Get(object);
     return method.is_valid() ? Found(PyObject_CallNoArgs(method.ptr())) : nb::object();
@@ -124,10 +124,11 @@ class Attribute {
   }
   static bool IsTrue(const nb::object& value) { return value.ptr() == Py_True; }
 
-  PyObject* const text_;  // for the life of the process
+  PyObject* const text_;  // never freed
 };
 
-// torch: what DLPack cannot say, or what autograd forbids.
+// Checks a PyTorch tensor for views that DLPack cannot express and for writes that autograd
+// forbids.
 nb::object CheckedTensor(nb::object tensor, Use use) {
   static const Attribute is_conj("is_conj");
   static const Attribute is_neg("is_neg");
@@ -144,7 +145,7 @@ nb::object CheckedTensor(nb::object tensor, Use use) {
   return tensor.attr("detach")();
 }
 
-// Why a tensor has no memory to share, where torch's own text is of its inside; else what torch says.
+// Returns why a tensor cannot share its memory: our text for known cases, else torch's.
 std::string WhyNotShared(nb::handle tensor, const std::string& text) {
   static const Attribute is_meta("is_meta");
   if (is_meta.IsTrueOf(tensor)) {
@@ -155,14 +156,14 @@ std::string WhyNotShared(nb::handle tensor, const std::string& text) {
   if (name != "torch.strided") {
     return Format("its layout is {}; to_dense() makes a dense one", name);
   }
-  return text.substr(0, text.find("\nException raised from"));  // where in torch says nothing
+  return text.substr(0, text.find("\nException raised from"));  // without torch's C++ stack trace
 }
 
 bool IsOfGpu(DLDevice device) {
   return device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged;
 }
 
-// The GPU that an object is on; none where it is elsewhere, or does not say.
+// Returns the GPU of an object, or nullopt if it is not on one or does not say.
 std::optional<int32_t> GpuOf(nb::handle object) {
   static const Attribute device("__dlpack_device__");
   const nb::object pair = device.ValueOfCall(object);
@@ -176,7 +177,7 @@ std::optional<int32_t> GpuOf(nb::handle object) {
   return index;
 }
 
-// The stream on which a framework works on a GPU now; none where nobody knows how it says so.
+// Returns the framework's current stream on a GPU, or nullopt if the framework is unknown.
 std::optional<uint64_t> CurrentStreamOf(Framework framework, int32_t gpu) {
   nb::object handle;
   try {
@@ -195,18 +196,17 @@ std::optional<uint64_t> CurrentStreamOf(Framework framework, int32_t gpu) {
   return stream == 0 ? static_cast<uint64_t>(kLegacyStream) : stream;
 }
 
-// Returns true if `__dlpack__` refused the keyword `max_version`, which came with DLPack 1.0.  With
-// another error a second call would do all of its work again, in objects that nest twice as much at
-// each depth.
+// Returns true if `__dlpack__` refused the keyword `max_version`, which DLPack 1.0 added.  After
+// another error a retry would repeat all work, and nested objects would double it at each level.
 bool IsOfOldProtocol(const nb::python_error& error) {
   if (!error.matches(PyExc_TypeError)) return false;
   if (error.matches(nb::module_::import_("tensorkv.errors").attr("KVError"))) return false;
-  if (!error.traceback().is_valid()) return true;  // no line of it has run
-  // A class that wraps another one may pass the keyword on.
+  if (!error.traceback().is_valid()) return true;  // the call failed before a line of it ran
+  // A wrapper class may pass the keyword on to an older class.
   return TextOf(error.value()).find("max_version") != std::string::npos;
 }
 
-// The capsule, from whichever version of the protocol the object speaks.
+// Returns the DLPack capsule of an object, with the newest protocol version that it supports.
 nb::object ExportOf(nb::handle object) {
   static PyObject* const version = nb::make_tuple(1, 1).release().ptr();
   try {
@@ -217,7 +217,7 @@ nb::object ExportOf(nb::handle object) {
   return object.attr("__dlpack__")();
 }
 
-// The same of an object on a GPU, whose memory is ready for what that stream gets from then on.
+// Returns the capsule of an object on a GPU.  Its memory is ready for later work on `stream`.
 nb::object ExportOf(nb::handle object, uint64_t stream) {
   try {
     return object.attr("__dlpack__")(nb::arg("stream") = stream,
@@ -228,7 +228,8 @@ nb::object ExportOf(nb::handle object, uint64_t stream) {
   return object.attr("__dlpack__")(nb::arg("stream") = stream);
 }
 
-// A tensor that consists of others, or of nothing yet, has no memory of its own.
+// Throws if a tensor has no memory of its own: it is composed of other tensors, or not yet
+// materialised.
 void CheckHasMemory(const DLTensor& tensor, nb::handle object) {
   if (tensor.data != nullptr || tensor.shape == nullptr || tensor.ndim < 0) return;
   const std::span shape(tensor.shape, static_cast<size_t>(tensor.ndim));
@@ -267,7 +268,7 @@ void Delete(DLManagedTensorVersioned* managed) {
   if (managed != nullptr && managed->deleter != nullptr) managed->deleter(managed);
 }
 
-// The stream on which a framework works on a GPU now.
+// Returns the framework's current stream on a GPU.
 uint64_t CurrentStreamOf(const DLPackExchangeAPI* exchange, DLDevice device) {
   void* stream = nullptr;
   if (exchange->current_work_stream(device.device_type, device.device_id, &stream) != 0) {
@@ -300,7 +301,8 @@ NDArray Consume(const DLPackExchangeAPI* exchange, const nb::object& object, Lif
   return array;
 }
 
-// Nothing of ours may become a part of the graph that the framework captures, so it is asked first.
+// Imports an array from a GPU.  First checks for a graph capture, because none of our work may be
+// captured.
 NDArray ConsumeFromGpu(const nb::object& object, int32_t gpu, Framework framework, Life life) {
   const std::optional<uint64_t> current = CurrentStreamOf(framework, gpu);
   if (current) CheckNotCaptured(gpu, *current);
@@ -310,8 +312,8 @@ NDArray ConsumeFromGpu(const nb::object& object, int32_t gpu, Framework framewor
   return array;
 }
 
-// NumPy's DLPack knows neither the floats of ml_dtypes nor foreign byte orders; the first travel as
-// integers.
+// NumPy's DLPack supports neither the floats of ml_dtypes nor foreign byte orders.  Returns the
+// ml_dtypes dtype, whose bits are passed as integers.
 std::optional<DType> NumpyExtension(nb::handle object) {
   const nb::object dtype = AttributeOf(object, "dtype");
   const nb::object given = dtype.is_valid() ? AttributeOf(dtype, "name") : nb::object();
@@ -348,11 +350,11 @@ NDArray FromBufferOrRefuse(nb::handle object, Use use) {
   nb::object array;
   try {
     array = nb::module_::import_("numpy").attr("asarray")(view);
-  } catch (nb::python_error& error) {  // a format that NumPy does not read
+  } catch (nb::python_error& error) {  // a buffer format that NumPy cannot read
     if (LeavesCalls(error)) throw;
     throw NotShared(object, TextOf(error.value()));
   }
-  DLPackLoans none;  // what has a buffer is the host's
+  DLPackLoans none;  // a buffer is always on the host
   return ImportForeign(array, use, Life::kLong, std::make_shared<Keeper>(array), &none);
 }
 
@@ -393,7 +395,7 @@ NDArray ImportForeign(nb::handle object, Use use, Life life,
     if (framework == Framework::kNumpy) {
       if (const auto dtype = NumpyExtension(object)) return FromBits(object, *dtype);
     }
-    // BufferError, RuntimeError ...: the framework says why it does not export this array.
+    // BufferError, RuntimeError ...: the framework's reason for not exporting this array.
     const std::string text = TextOf(error.value());
     throw NotShared(object, framework == Framework::kTorch ? WhyNotShared(object, text) : text);
   }
@@ -410,7 +412,7 @@ KeyView ParseKey(nb::handle key) {
     }
     return {std::string_view(text, static_cast<size_t>(size))};
   }
-  // Older NumPy lets its bool pass for an index.
+  // Older NumPy accepts its bool as an index.
   if (!PyBool_Check(object) && (PyLong_Check(object) || !TypeName(key).starts_with("numpy.bool"))) {
     nb::object number = PyLong_Check(object) ? nb::borrow(key) : nb::steal(PyNumber_Index(object));
     if (number.is_valid()) {
@@ -418,7 +420,8 @@ KeyView ParseKey(nb::handle key) {
       const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
       if (overflow == 0) return {static_cast<int64_t>(value)};
       constexpr size_t kDigitsMax = 40;
-      const std::string digits = TextOf(number);  // none of a number with more than 4300
+      // "<no text>" for a number of more than 4300 digits.
+      const std::string digits = TextOf(number);
       throw Fail(Code::kInvalidArgument, "the key {} does not fit 64 bits",
                  digits.size() > kDigitsMax ? digits.substr(0, kDigitsMax) + "..." : digits);
     }

@@ -16,12 +16,12 @@
 namespace tkv::python {
 namespace {
 
-// A head or a server on a thread of this process, until it is dropped or stopped.
+// A head or a server on a thread of this process, until the object is dropped or stopped.
 struct PyService {
   std::shared_ptr<Service> core;
   std::string url;
 
-  // Another thread may stop it meanwhile.
+  // Returns a shared pointer, because another thread may stop the service meanwhile.
   std::shared_ptr<Service> Get(const char* verb) const {
     if (core != nullptr) return core;
     throw Fail(Code::kFailedPrecondition, "{}: this service has been stopped", verb);
@@ -35,7 +35,7 @@ Job::Role RoleOf(const std::string& name) {
   throw Fail(Code::kInvalidArgument, "role '{}'; there are worker, server and head", name);
 }
 
-// Of a head `url` is empty: it says where it is itself.
+// Starts a head or a server.  A head's `url` is empty, because the head chooses its address.
 void StartService(PyService* self, const std::string& role, const std::string& name,
                   const std::string& url, const std::string& token, int rank, int workers,
                   int servers, const nb::dict& given) {

@@ -17,13 +17,13 @@ NB_MODULE(_core, m) {
   BindTesting(m);
   BindJob(m);
   BindOptions(m);
-  // What a user's program still holds at its end, such as JAX's table of classes and through a class
-  // the program's names, is no fault of the bindings.
+  // A user's program may still hold objects at exit, for example through JAX's table of classes.
+  // Such a leak is no fault of the bindings.
   nb::set_leak_warnings(false);
   m.def("_warn_of_leaks", &nb::set_leak_warnings, nb::arg("warn"), "For tests of the bindings.");
   m.def("version", [] { return std::string(Version()); });
   m.def("config", &ConfigText);
-  // The price of a call that does nothing, for the benchmarks.
+  // An empty call, whose cost the benchmarks measure.
   m.def("_empty_call", [](nb::handle, nb::handle) {}, nb::arg("key"), nb::arg("value"));
 }
 

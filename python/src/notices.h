@@ -1,4 +1,4 @@
-// What the threads of stores have to say, and what a thread that waits looks at.
+// Log lines of stores' threads, and the checks that a waiting Python thread makes.
 
 #pragma once
 
@@ -12,12 +12,13 @@ namespace tkv::python {
 
 class Waker;
 
-// Notices are kept until Python asks for them, because no thread of a store takes the GIL.
+// Keeps notices until Python takes them, because no thread of a store takes the GIL.
 class Notices {
  public:
   void Add(int level, const std::string& text);
   bool any();
-  // Each notice from now on adds `id` to the waker, which calls Forget before it goes.
+  // Makes each notice add `id` to the waker from now on.  The waker calls Forget before its
+  // destruction.
   void Wake(Waker* waker, uint64_t id);
   void Forget(Waker* waker);
   std::vector<std::pair<int, std::string>> Take();
@@ -29,11 +30,12 @@ class Notices {
   std::vector<std::pair<Waker*, uint64_t>> wakers_;
 };
 
-// Those of the process; threads may speak until it ends.
+// Returns the notices of the process.  Never destroyed, because threads may add notices until the
+// process ends.
 Notices& AllNotices();
 
-// Called by a thread of the user's that waits: tells notices, and ends the wait where the handler of
-// a signal raises or the call that runs on this thread is cancelled.
+// Called by a waiting thread of the user.  Passes on notices.  Throws if a signal handler raised,
+// or if this thread's call was cancelled.
 void CheckSignals();
 
 }  // namespace tkv::python

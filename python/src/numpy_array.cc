@@ -24,7 +24,7 @@ std::optional<DType> DTypeOf(int number) {
     default:
       break;
   }
-  // C's integers, two of which may have one size.
+  // Maps by size, because two of C's integer types may have the same size.
   constexpr std::array kSigned = {
       std::pair{NPY_BYTE, sizeof(signed char)}, std::pair{NPY_SHORT, sizeof(short)},
       std::pair{NPY_INT, sizeof(int)}, std::pair{NPY_LONG, sizeof(long)},
@@ -60,7 +60,8 @@ std::optional<NDArray> FromNumpy(nb::handle object, std::shared_ptr<const void> 
   }
   const auto axes = static_cast<size_t>(rank);
   const Shape shape(std::span<const int64_t>(PyArray_DIMS(array), axes));
-  std::array<int64_t, Shape::kRankMax> strides;  // the first `axes`, where the array is not dense
+  // Only the first `axes` are set, and only if not dense.
+  std::array<int64_t, Shape::kRankMax> strides;
   const auto item = static_cast<int64_t>(ItemSize(*dtype));
   const bool is_dense = PyArray_IS_C_CONTIGUOUS(array);
   for (size_t axis = 0; axis < axes && !is_dense; ++axis) {

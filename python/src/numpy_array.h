@@ -1,4 +1,4 @@
-// What NumPy's C API says of an array, without a call.
+// Reads NumPy arrays by NumPy's C API, without calling Python.
 
 #pragma once
 
@@ -9,8 +9,9 @@
 
 namespace tkv::python {
 
-// A view of an array of NumPy.  `object` is an instance of numpy.ndarray, which `keeper` keeps alive.
-//   returns  nothing where the array has another dtype, byte order or alignment than ours
+// Returns a view of a NumPy array. `object` is an instance of numpy.ndarray, which `keeper` keeps
+// alive.
+//   returns  nullopt if the dtype, the byte order or the alignment is not supported
 std::optional<NDArray> FromNumpy(nb::handle object, std::shared_ptr<const void> keeper);
 
 }  // namespace tkv::python

@@ -1,4 +1,4 @@
-// The options of create(): keywords, and the table that says what they are.
+// Converts the keyword options of create() by the table of options.
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -42,13 +42,13 @@ const char* NeededFor(const OptionInfo& option) {
   return "a str";
 }
 
-// Durations have a second name without the unit, which takes seconds.
+// Returns the second name of a duration: without the unit, in seconds.
 std::string NameInSeconds(const OptionInfo& option) {
   const std::string name = option.name;
   return option.kind == Kind::kDuration ? name.substr(0, name.rfind("_ms")) : std::string();
 }
 
-// Valid UTF-8 of a str; half characters are no text.
+// Returns the UTF-8 of a str.  Throws if the str has unpaired surrogates.
 std::string Utf8Of(const std::string& name, nb::handle value) {
   Py_ssize_t size = 0;
   const char* const text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
@@ -57,7 +57,7 @@ std::string Utf8Of(const std::string& name, nb::handle value) {
   throw WrongType(name, value, "valid Unicode");
 }
 
-// What a path stands for, and anything else as it is.
+// Converts a path object to its text; returns another object unchanged.
 nb::object WithoutPath(nb::handle value) {
   if (!AttributeOf(value, "__fspath__").is_valid()) return nb::borrow(value);
   nb::object text = nb::steal(PyOS_FSPath(value.ptr()));
@@ -65,7 +65,7 @@ nb::object WithoutPath(nb::handle value) {
   return text;
 }
 
-// What SetOption takes.
+// Converts a value to the text for SetOption.
 std::string GivenTextOf(const OptionInfo& option, const std::string& name, nb::handle given) {
   const nb::object value = option.kind == Kind::kText ? WithoutPath(given) : nb::borrow(given);
   const bool is_flag = PyBool_Check(value.ptr());
@@ -122,7 +122,7 @@ nb::builtin_exception NoSuchOption(const std::string& name) {
       Format("create() has no option '{}'{}", name, DidYouMean(name, views)).c_str());
 }
 
-// What SetArguments takes, by the names that the table of options has.
+// The names and texts for SetArguments.
 class Arguments {
  public:
   void Add(const std::string& name, std::string text) {
@@ -153,7 +153,7 @@ StoreOptions ParseOptions(const nb::dict& given, const std::string& type) {
   StoreOptions options = OptionsFromEnvironment();
   Arguments arguments;
   nb::object bootstrap = nb::none();
-  // A copy, because what is looked at may run Python code.
+  // Iterates over a copy, because inspecting the values may run Python code.
   const nb::dict own = nb::steal<nb::dict>(PyDict_Copy(given.ptr()));
   for (auto [key, value] : own) {
     const std::string name = TextOf(key);

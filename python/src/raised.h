@@ -1,4 +1,4 @@
-// Errors that Python code raises in the midst of a call: hooks of the user's such as `__dlpack__` and `__index__`.
+// Errors raised by Python code within a call, such as the user's `__dlpack__` and `__index__`.
 //
 // Every function needs the GIL.
 
@@ -10,19 +10,20 @@
 
 namespace tkv::python {
 
-// Returns true for an error that leaves every call as it is: KeyboardInterrupt, SystemExit and all that is no Exception,
-// MemoryError, and RecursionError.
+// Returns true for an error that must pass through every call unchanged: MemoryError,
+// RecursionError, and every exception that is no Exception, such as KeyboardInterrupt and
+// SystemExit.
 bool LeavesCalls(const nb::python_error& error);
 
-// Clears the error that Python has set, if any.
-//   throws  that error, if it leaves calls
+// Clears Python's current error, if any.
+//   throws  the error, if it leaves calls
 void ClearError();
 
 // Returns an attribute, or an invalid object if `object` has none.
-//   throws  an error that leaves calls; with others there is no attribute
+//   throws  an error that leaves calls; any other error counts as no attribute
 nb::object AttributeOf(nb::handle object, const char* name);
 
-// Returns str(object) in UTF-8, half characters as escapes, and "<no text>" if str() fails.
+// Returns str(object) in UTF-8 with unpaired surrogates escaped, or "<no text>" if str() fails.
 //   throws  an error that leaves calls
 std::string TextOf(nb::handle object);
 

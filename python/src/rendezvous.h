@@ -1,4 +1,4 @@
-// A store of the user's, in Python, by which processes find each other.
+// Lets processes find each other by a key-value store that the user gives, such as torch's.
 
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace tkv::python {
 
-// Of an object with set(key, value), get(key) and wait([key], timeout).
-//   throws  kInvalidArgument  an object that lacks one of them
+// Wraps a Python object with set(key, value), get(key) and wait([key], timeout).
+//   throws  kInvalidArgument  the object lacks one of them
 std::shared_ptr<Rendezvous> RendezvousOf(nb::handle store);
 
 }  // namespace tkv::python

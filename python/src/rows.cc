@@ -1,4 +1,4 @@
-// Verbs of tensorkv._core.Store for keys that are kept by rows.  tensorkv/_row_verbs.py calls them with lists.
+// Verbs of tensorkv._core.Store for row keys. tensorkv/_row_verbs.py calls them with lists.
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -16,7 +16,7 @@
 namespace tkv::python {
 namespace {
 
-// For each key lists of ids and of values that belong together.
+// Lists of ids and of matching values for each key.
 class RowsBatch {
  public:
   RowsBatch(const std::string& verb, nb::handle key, nb::handle ids, nb::handle values)
@@ -58,14 +58,14 @@ class RowsBatch {
   std::vector<const Rows*> pointers_;
 };
 
-// Kind, first and second number and seed.
+// The kind, two numbers and the seed.
 using InitializerSpec = std::tuple<int, double, double, uint64_t>;
 // Admission, age, number of rows, score, notes, memory.
 using PolicySpec = std::tuple<uint32_t, uint64_t, uint64_t, int, bool, uint64_t>;
-// Shape of a row, dtype, number of rows.
+// The shape of a row, dtype, number of rows, initializer, policy.
 using Spec = std::tuple<std::vector<int64_t>, std::string, uint64_t, InitializerSpec, PolicySpec>;
 
-// A number of Python as a kind, of which `last` is the last one.
+// Converts a number of Python to an enum whose last value is `last`.
 template <typename E>
 E EnumOf(const char* what, int number, E last) {
   if (number < 0 || number > static_cast<int>(last)) {
@@ -89,7 +89,7 @@ RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view m
   return item;
 }
 
-// Errors of the core, which knows init alone, have the verb that was called.
+// Puts the called verb in errors of the core, which only knows init.
 template <typename F>
 void WithVerb(const std::string& verb, F f) {
   try {
@@ -101,7 +101,7 @@ void WithVerb(const std::string& verb, F f) {
   }
 }
 
-// A key without a spec has a value, one in its list of `whole`.
+// Creates keys.  A key without a spec is a plain key, and its value is in its list of `whole`.
 void InitRows(Store& self, const std::string& verb, nb::handle keys,
               const std::vector<std::optional<Spec>>& specs, nb::handle ids, nb::handle values,
               nb::handle whole, const std::string& mode, const PyOptimizer* optimizer) {
@@ -129,7 +129,7 @@ void InitRows(Store& self, const std::string& verb, nb::handle keys,
   });
 }
 
-// What the arguments of one call that pushes rows become, and whole values of other keys beside them.
+// The arguments of a call that pushes rows, and of pushes to plain keys beside them.
 struct PushArguments {
   PushArguments(const std::string& verb, nb::handle keys, nb::handle ids, nb::handle values,
                 nb::handle whole_key, nb::handle whole_values, int priority)
@@ -163,8 +163,8 @@ nb::object PushRowsAsync(Store& self, const std::string& verb, nb::handle keys, 
       [&] { return self.core->PushRowsAsync(arguments.items, Span(arguments.whole), verb); });
 }
 
-// What the arguments of one call that reads rows become: one array of ids and one out for each key,
-// which may stand several times.
+// The arguments of a call that reads rows: an array of ids and an output for each key.  A key may
+// occur several times.
 struct PullArguments {
   PullArguments(const std::string& verb, nb::handle key, nb::handle given_ids, nb::handle out,
                 int priority)

@@ -26,10 +26,11 @@
 namespace tkv::python {
 namespace {
 
-// The Python function that updates.  Owned by the store's updater and by the calls that run it.
+// The user's update function.  The store's updater and the running calls own it.
 //
-// The function lies in a place of its own, which the collector sees and never owns: a thread of the
-// core may drop the last call at any moment, and the collector may drop nothing while it looks.
+// The Python object is in a place of its own, which the garbage collector sees but does not own.  A
+// thread of the core may drop the last call at any moment, and the collector must not destroy
+// objects while it traverses.
 struct Callable {
   explicit Callable(nb::object f) : function(std::make_shared<nb::object>(std::move(f))) {}
   ~Callable() {
@@ -38,7 +39,7 @@ struct Callable {
   }
   Callable(const Callable&) = delete;
   Callable& operator=(const Callable&) = delete;
-  const std::shared_ptr<nb::object> function;  // what it points to is guarded by the GIL
+  const std::shared_ptr<nb::object> function;  // the GIL guards the object
 };
 
 // ---- values -------------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ void Assign(Store& self, nb::handle key, nb::handle value) {
   self.core->Assign(Span(items));
 }
 
-// What a signal's handler has raised while steps of an updater were undone.
+// An exception of a signal handler that arrived while an updater's steps were being undone.
 thread_local std::exception_ptr raised_meanwhile;
 
 bool Push(Store& self, nb::handle key, nb::handle value, nb::handle priority) {
@@ -113,8 +114,8 @@ bool HoldsJax(nb::handle values) {
   return std::any_of(items.begin(), items.end(), [](nb::handle item) { return HoldsJax(item); });
 }
 
-// The arguments of a pushpull; `can_take` is false where the values are to take the result and
-// cannot, because JAX arrays are immutable.
+// The arguments of a pushpull. `can_take` is false if the values would have to receive the result,
+// but are immutable JAX arrays.
 struct PushPullArguments {
   PushPullArguments(nb::handle key, nb::handle value, nb::handle out)
       : keys("pushpull", key),
@@ -202,7 +203,7 @@ nb::object PushPullAsync(Store& self, nb::handle key, nb::handle value, nb::hand
 nb::object FreshOf(Store& self, const Keys& keys) {
   const auto fresh = [&](const KeyView& one) {
     KVStore::KeyInfo info;
-    {  // another thread may hold the store's lock and wait for the interpreter's
+    {  // another thread may hold the store's lock and wait for the GIL
       const Unlocked unlocked;
       info = self.core->Describe(one, keys.verb());
     }
@@ -238,12 +239,12 @@ nb::tuple Describe(Store& self, const std::string& verb, nb::handle key) {
 
 // ---- updater ------------------------------------------------------------------------------------
 
-// The steps of this thread's pushes under way, those of an inner push behind those of the outer one.
+// The unfinished steps of this thread's pushes; those of a nested push are at the end.
 thread_local std::vector<nb::object> steps_under_way;
 
-constexpr int kUndoTries = 100;  // a handler of signals may raise in the midst of each
+constexpr int kUndoTries = 100;  // a signal handler may interrupt each of them
 
-// Undoes a step wholly, whatever handlers of signals raise meanwhile.
+// Undoes a step completely, even if signal handlers raise meanwhile.
 void Undo(const nb::object& step) noexcept {
   for (int tries = 1;; ++tries) {
     try {
@@ -274,7 +275,7 @@ void RunStep(const nb::object& steps, const KeyView& key, const NDArray& sum,
   }
 }
 
-// Keeps the last steps, or undoes them, the last one first.
+// Keeps the last `count` steps or undoes them, the newest first.
 void EndSteps(size_t count, bool kept) noexcept {
   for (; count > 0; --count) {
     const nb::object step = std::move(steps_under_way.back());
@@ -283,7 +284,7 @@ void EndSteps(size_t count, bool kept) noexcept {
   }
 }
 
-// `steps` makes a step for each key of a push; see tensorkv/_functions.py.
+// Sets the updater. `steps` makes a step for each key of a push; see tensorkv/_functions.py.
 void SetFunction(Store& self, nb::object steps) {
   UpdateFunction update;
   UpdateEnd end;
@@ -296,7 +297,7 @@ void SetFunction(Store& self, nb::object steps) {
       const Locked locked;
       const nb::object called = *callable->function;
       if (called.is_valid()) return RunStep(called, key, sum, stored);
-      steps_under_way.emplace_back();  // collected with its store
+      steps_under_way.emplace_back();  // the collector has taken the function with its store
     };
     end = [](size_t returned, bool kept) noexcept {
       const Locked locked;
@@ -305,7 +306,8 @@ void SetFunction(Store& self, nb::object steps) {
     states.take = [callable]() -> std::optional<NDArray> {
       const Locked locked;
       const nb::object called = *callable->function;
-      if (!called.is_valid()) return std::nullopt;  // collected with its store
+      // The collector has taken the function with its store.
+      if (!called.is_valid()) return std::nullopt;
       const nb::object packed = called.attr("pack_states")();
       if (packed.is_none()) return std::nullopt;
       const auto bytes = nb::cast<nb::bytes>(packed);
@@ -332,7 +334,7 @@ void SetFunction(Store& self, nb::object steps) {
   }
 }
 
-// An updater may well refer to its store: the collector must see through both.
+// Lets the garbage collector find cycles between a store and its updater.
 int Traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(object));
   if (!nb::inst_ready(object)) return 0;
@@ -352,7 +354,8 @@ PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
                        {Py_tp_clear, reinterpret_cast<void*>(Clear)},
                        {0, nullptr}};
 
-// ---- for those who look ----------------------------------------------------------------------------
+// ---- inspection
+// -----------------------------------------------------------------------------------
 
 class DictFields {
  public:
@@ -392,7 +395,8 @@ nb::dict Stats(Store& self) {
   return fields.dict();
 }
 
-// ---- life ---------------------------------------------------------------------------------------
+// ---- construction
+// ---------------------------------------------------------------------------------
 
 void Construct(Store* self, auto make) {
   std::unique_ptr<KVStore> core;
@@ -403,9 +407,9 @@ void Construct(Store* self, auto make) {
   new (self) Store(std::move(core));
 }
 
-// A verb that takes one key.
+// Runs an action on one key without the GIL.
 auto OfKey(Store& self, const char* verb, nb::handle key, auto action) {
-  const KeyView view = Named(verb, key);  // the caller holds `key` until the call has ended
+  const KeyView view = Named(verb, key);  // the caller keeps `key` alive until the end of the call
   const Unlocked unlocked;
   return action(*self.core, view);
 }

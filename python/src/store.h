@@ -1,4 +1,4 @@
-// What the files that bind verbs of a store share.
+// Declarations that the files with the verbs of a store share.
 
 #pragma once
 
@@ -14,7 +14,7 @@ namespace tkv::python {
 
 struct Store {
   explicit Store(std::unique_ptr<KVStore> made) : core(std::move(made)) {}
-  // A store of several workers takes its leave, which waits for servers.
+  // Closes the store.  A distributed store leaves its job, which waits for servers.
   ~Store() {
     const Unlocked unlocked;
     core.reset();
@@ -23,17 +23,19 @@ struct Store {
   Store& operator=(const Store&) = delete;
 
   std::unique_ptr<KVStore> core;
-  // Of its updaters, for the collector; empty where the updater is no more.  Guarded by the GIL.
+  // Functions of the store's updaters, for the garbage collector; null after an updater is gone.
+  // Guarded by the GIL.
   std::vector<std::shared_ptr<nb::object>> functions = {};
 };
 
-// Verbs of rows.
+// Adds the verbs for rows.
 void BindRows(nb::class_<Store>& store);
 
-// What a signal's handler has raised on this thread while steps of an updater were undone.  Taken once.
+// Returns the exception of a signal handler that arrived on this thread while an updater's steps
+// were being undone.  Returns it once.
 std::exception_ptr TakeRaised() noexcept;
 
-// Makes a call that may run steps of an updater, without the GIL.
+// Makes a call without the GIL; the call may run steps of an updater.
 template <typename Call>
 void WithSteps(Call call) {
   try {
@@ -47,7 +49,7 @@ void WithSteps(Call call) {
 }
 
 // Starts an operation without the GIL.
-//   tensors  of PyTorch that it writes to, a list, or nothing
+//   tensors  PyTorch tensors that it writes to, a list, or invalid
 template <typename Start>
 nb::object Started(Start start, nb::object tensors = {}) {
   Ticket ticket;

@@ -1,4 +1,4 @@
-// tensorkv._core.Operation and what wakes those who await one; see tensorkv/ticket.py.
+// tensorkv._core.Operation, and the waker for tasks that await one; see tensorkv/ticket.py.
 
 #include "ticket.h"
 
@@ -24,11 +24,11 @@ namespace {
 
 thread_local std::shared_ptr<Interruption> interruption_of_thread;
 
-// What Python holds are classes of their own, each a pointer.  A pointer to what nanobind has made
-// would own the Python object, and the thread of a store that drops it would wait for the GIL.
+// Python objects hold these classes, each with a pointer.  A shared_ptr made by nanobind would own
+// the Python object.  A store's thread that dropped the last one would then wait for the GIL.
 struct PyOperation {
   Ticket core;
-  nb::object tensors = {};  // of PyTorch that it writes to, until a wait has found it done
+  nb::object tensors = {};  // PyTorch tensors that it writes to, until a wait finds it done
 };
 
 struct PyWaker {

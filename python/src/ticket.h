@@ -1,4 +1,4 @@
-// Operations under way, for Python.
+// Asynchronous operations, for Python.
 
 #pragma once
 
@@ -11,8 +11,8 @@
 
 namespace tkv::python {
 
-// Tells an event loop which operations have ended: they write to a file that the loop watches, for
-// no thread of a store takes the GIL.  Operations may outlive the loop.
+// Reports ended operations to an event loop by a file that the loop watches, because no thread of a
+// store takes the GIL.  Operations may outlive the loop.
 class Waker {
  public:
   Waker();
@@ -30,16 +30,17 @@ class Waker {
   std::vector<uint64_t> ended_;
 };
 
-// Ends what a thread of Python's waits for, from another thread.
+// A request of another thread to end a Python thread's wait.
 struct Interruption {
   std::atomic<bool> is_asked{false};
 };
 
-// Throws kCancelled where the call that runs on this thread is to end.
+// Throws kCancelled if this thread's current call was interrupted.
 void CheckInterruption();
 
-// An Operation.  Autograd hears now, and again from the wait that finds it done, that `tensors` of PyTorch, a list or
-// nothing, are written to: what was saved for a backward pass before either is not what it was.
+// Wraps an operation that writes to PyTorch `tensors`, a list or invalid.  Notifies autograd of the
+// writes now, and again when a wait finds the operation done.  Tensors saved for a backward pass
+// before either moment are thus detected as modified.
 nb::object ToPython(Ticket ticket, nb::object tensors);
 
 }  // namespace tkv::python
