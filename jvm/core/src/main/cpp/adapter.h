@@ -1,8 +1,8 @@
-// What Java cannot say to tkv.h by itself: callbacks that go up into Java, the contexts that they come with,
-// and structs that are returned by value.
+// Adapts tkv.h where Java cannot call it directly: callbacks into Java, their contexts, and structs
+// returned by value.
 //
-// Thread-safe.  A thread that Java does not know is never made known to it: such threads are the library's,
-// and may outlive the virtual machine.
+// Thread-safe.  Never attaches a thread to the virtual machine: unattached threads belong to the
+// library and may outlive the machine.
 
 #pragma once
 
@@ -15,7 +15,7 @@
 
 #include "tkv/tkv.h"
 
-// The layouts that Java writes by hand, in the classes that make a Block.
+// Layouts that Java's classes write by hand into a Block.
 static_assert(sizeof(tkv_key) == 16 && offsetof(tkv_key, number) == 8);
 static_assert(sizeof(tkv_item) == 48 && offsetof(tkv_item, mode) == 40);
 static_assert(sizeof(tkv_rows_item) == 40 && offsetof(tkv_rows_item, priority) == 32);
@@ -38,23 +38,23 @@ struct Upcalls {
   jmethodID update = nullptr;
   jmethodID interrupt = nullptr;
 };
-inline Upcalls upcalls;  // written once, by bind()
+inline Upcalls upcalls;  // set once, by bind()
 
-// The environment of a thread that Java knows, else null.
+// Returns the JNI environment of an attached thread, else null.
 inline JNIEnv* Environment() {
   void* env = nullptr;
   return upcalls.machine->GetEnv(&env, JNI_VERSION_1_8) == JNI_OK ? static_cast<JNIEnv*>(env)
                                                                   : nullptr;
 }
 
-// What a callback of the library stands for in Java.  One that the library has freed waits in a list for
-// Java to take its number, because the thread that frees it may be any.
+// The context of a callback, with the number of its Java object.  Any thread may release a context.
+// A released context waits in a list until Java takes its number.
 struct Context {
   jlong id;
   Context* next;
 };
 inline std::mutex released_mutex;
-inline Context* released = nullptr;  // under the mutex
+inline Context* released = nullptr;  // guarded by the mutex
 
 inline tkv_error* Update(void* context, const tkv_key* key, tkv_array* sum, tkv_array* stored) {
   JNIEnv* env = Environment();
@@ -68,7 +68,7 @@ inline tkv_error* Update(void* context, const tkv_key* key, tkv_array* sum, tkv_
                                 reinterpret_cast<jlong>(sum), reinterpret_cast<jlong>(stored));
   if (env->ExceptionCheck() == JNI_FALSE) return reinterpret_cast<tkv_error*>(error);
 
-  env->ExceptionClear();  // thrown by the machine before any of our code has run, such as a full stack
+  env->ExceptionClear();  // thrown before Upcalls ran, for example StackOverflowError
   return tkv_error_create(TKV_RESOURCE_EXHAUSTED, "update: Java could not call the updater");
 }
 
@@ -91,9 +91,9 @@ inline void Release(void* context) {
 
 }  // namespace adapter
 
-// ---- the native methods that are not functions of tkv.h, under their names in Java
+// ---- native methods that are not functions of tkv.h, under their names in Java
 
-// What fails leaves an exception of Java, which is thrown when this returns.
+// Looks up the Java methods for callbacks.  After a failure the Java exception is pending.
 inline void bind(JNIEnv* env, jclass) {
   using adapter::upcalls;
   jclass found = env->FindClass("org/tensorkv/Upcalls");
@@ -110,7 +110,7 @@ inline tkv_free release_function() { return adapter::Release; }
 inline void* context_create(jlong id) { return new (std::nothrow) adapter::Context{id, nullptr}; }
 inline void context_release(void* context) { delete static_cast<adapter::Context*>(context); }
 
-// The number of a context that the library has freed, else 0.
+// Removes a released context from the list and returns its number; 0 if there is none.
 inline jlong context_next() {
   adapter::Context* node;
   {

@@ -1,5 +1,6 @@
-// What the library tells on threads of its own, which Java does not know: lines of logs, and that calls have
-// ended.  Events wait in one queue for a thread of Java's, each for the listener of its number.
+// Passes events of the library's own threads to Java: log lines, and ends of calls.  The threads
+// are not attached to the virtual machine.  Events therefore wait in one queue for a Java thread,
+// each with the number of its listener.
 //
 // Thread-safe.
 
@@ -21,16 +22,16 @@ namespace adapter {
 
 inline constexpr jint kLast = -1;  // the level of a listener's last event
 
-// A listener has its last event from the beginning: it is the context of the callbacks, so that no end is
-// lost for want of memory.
+// An event for a listener.  Its last event is allocated first and is the context of the callbacks.
+// The end can thus be reported even without free memory.
 struct Event {
   jlong listener = 0;
-  jint level = kLast;  // of a line: 0 debug to 3 error
+  jint level = kLast;  // of a log line: 0 debug to 3 error
   std::string text = {};
-  Event* last = nullptr;  // of a line: its listener's
+  Event* last = nullptr;  // of a log line: its listener's last event
   Event* next = nullptr;
-  // Of a last event, guarded by the queue's mutex: lines that wait, and those that have found no room since the
-  // last one that has.
+  // Only in a last event, guarded by the queue's mutex: the number of waiting lines, and of lines
+  // lost since the last line that was queued.
   size_t waiting = 0;
   uint64_t lost = 0;
 };
@@ -42,7 +43,8 @@ class EventQueue {
     Append(last);
   }
 
-  // A line for the listener whose last event this is.  One that finds no room is counted, and the next says so.
+  // Queues a line for the listener of `last`.  A line without room is counted as lost.  The next
+  // queued line mentions the number.
   void PutLine(Event* last, jint level, const char* text) noexcept {
     const std::lock_guard lock(mutex_);
     try {
@@ -58,19 +60,19 @@ class EventQueue {
     }
   }
 
-  // The oldest, which is the caller's then; null where none has come in so long.
+  // Removes the oldest event and returns it; the caller owns it.  Returns null after `patience`.
   Event* Take(std::chrono::milliseconds patience) {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, patience, [this] { return first_ != nullptr; })) return nullptr;
     Event* const event = first_;
     first_ = event->next;
     if (first_ == nullptr) end_ = &first_;
-    if (event->level != kLast) --event->last->waiting;  // the last one is behind its lines
+    if (event->level != kLast) --event->last->waiting;  // the last event follows all of its lines
     return event;
   }
 
  private:
-  static constexpr size_t kLinesMax = 1024;  // of one listener
+  static constexpr size_t kLinesMax = 1024;  // per listener
 
   void Append(Event* event) {
     *end_ = event;
@@ -85,7 +87,7 @@ class EventQueue {
   Event** end_ = &first_;
 };
 
-// Never destroyed: when the process ends, a thread of Java's may still wait here.
+// Never destroyed, because a Java thread may still wait here when the process ends.
 inline EventQueue& events = *new EventQueue;
 
 inline void Log(void* last, int32_t level, const char* text) {
@@ -100,7 +102,8 @@ inline void End(void* last) { events.PutLast(static_cast<Event*>(last)); }
 inline tkv_log log_function() { return adapter::Log; }
 inline tkv_free end_function() { return adapter::End; }
 
-// The context of a listener.  Where the library does not take it, event_end comes in place of the library's end.
+// Creates the context of a listener.  If the library refuses it, Java calls event_end instead of
+// the library.
 inline void* event_last(jlong listener) { return new (std::nothrow) adapter::Event{listener}; }
 inline void event_end(void* last) { adapter::End(last); }
 
@@ -112,7 +115,7 @@ inline jint event_level(void* event) { return static_cast<adapter::Event*>(event
 inline const char* event_text(void* event) {
   return static_cast<adapter::Event*>(event)->text.c_str();
 }
-// Of a last event, which nobody changes any more: lines that the listener has not been told of.
+// Returns the number of lost lines in a last event, which no longer changes.
 inline jlong event_lost(void* event) {
   return static_cast<jlong>(static_cast<adapter::Event*>(event)->lost);
 }
