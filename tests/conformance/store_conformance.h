@@ -1,4 +1,5 @@
-// The store that a rule of the conformance suite is judged on.  The rules lie in store_*_test.cc.
+// The fixture of the store conformance suite: the store under test.  The rules are in
+// store_*_test.cc.
 
 #pragma once
 
@@ -25,7 +26,8 @@ class StoreConformance : public ::testing::TestWithParam<StoreSubject> {
  protected:
   std::unique_ptr<KVStore> store_ = GetParam().make();
 
-  // Where functions do not run, setting one says so; the rest of the test is then for others.
+  // Returns true if the store cannot run functions, and checks that it refuses one.  The caller
+  // then skips the rest of its test.
   bool RefusesFunctions() {
     if (GetParam().runs_functions) return false;
     EXPECT_FAILS(Code::kUnimplemented,

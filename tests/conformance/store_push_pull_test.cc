@@ -1,4 +1,4 @@
-// What a push does to the value and what a pull writes, in every store.
+// Conformance of every store: the effect of a push on the value, and the result of a pull.
 
 #include <gtest/gtest.h>
 

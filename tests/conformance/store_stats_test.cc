@@ -1,4 +1,4 @@
-// What every store counts.
+// Conformance of every store: its counters.
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-// What every transport has to do.  A transport enrols by one line at the end.
+// Conformance of every transport.  A line at the end adds a transport to the suite.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ namespace {
 struct Bench {
   virtual ~Bench() = default;
   virtual std::unique_ptr<Endpoint> Listen(const std::string& name) = 0;
-  // Where others reach the endpoint of that name.
+  // Returns the address by which other endpoints reach the endpoint `name`.
   virtual std::string AddressOf(const std::string& name) = 0;
 };
 
