@@ -1,6 +1,6 @@
-// What peers can do to a server that they reach over real sockets: at every stage, by being silent,
-// slow, too long, too many, another user's, by attaching files and by not reading.  Afterwards the
-// server has the files and the memory that it had before, and serves.
+// Attacks on a server by peers over real sockets, at every stage.  The peers are silent, slow or of
+// another user, send too much, connect too often, attach files or do not read.  Afterwards the
+// server must still serve, with no more open files and no more memory than before.
 
 #include <gtest/gtest.h>
 #include <malloc.h>

@@ -1,4 +1,5 @@
-// A peer made by hand: a socket that says what a test wants, in the order the test wants.
+// A peer controlled byte by byte: a socket that sends the bytes that a test chooses, in the order
+// of the test.
 
 #pragma once
 
@@ -26,13 +27,13 @@
 namespace tkv {
 
 inline constexpr const char* kRawToken = "a token of this test";
-inline constexpr int kSoonMilliseconds = 5000;  // until what has to happen has happened
+inline constexpr int kSoonMilliseconds = 5000;  // the limit for everything that must happen
 
 enum class Way : uint8_t { kUnix, kTcp, kTls };
 
 class RawPeer {
  public:
-  // At one address of a list: the Unix socket's, or that of TCP.
+  // Connects to one address of a list: the Unix socket, or the TCP address.
   RawPeer(const std::string& addresses, Way way) : way_(way) {
     for (const PeerAddress& one : ParseAddresses(addresses)) {
       if ((one.kind == PeerAddress::Kind::kUnix) == (way == Way::kUnix)) Connect(one);
@@ -45,7 +46,7 @@ class RawPeer {
   void Close() {
     if (file_ >= 0) close(std::exchange(file_, -1));
   }
-  // Says as much as the other side takes at once; how much that was.
+  // Sends as much as the socket accepts at once.  Returns the number of bytes.
   size_t Say(std::string_view bytes) {
     if (!tls_) return SayBare(bytes);
     if (tls_->has_output() && tls_->Flush() < 0) return 0;
@@ -54,7 +55,7 @@ class RawPeer {
     tls_->Flush();
     return said < 0 ? 0 : static_cast<size_t>(said);
   }
-  // To the socket itself.
+  // Sends to the socket itself, without TLS.
   size_t SayBare(std::string_view bytes) {
     size_t said = 0;
     while (said < bytes.size()) {
@@ -65,7 +66,7 @@ class RawPeer {
     }
     return said;
   }
-  // Says all of it, or is closed, or gives up after a while.
+  // Sends all bytes.  Returns false if the peer closes or the time is over.
   bool SayAll(std::string_view bytes) {
     const auto deadline = Soon();
     for (size_t said = 0; said < bytes.size();) {
@@ -75,7 +76,7 @@ class RawPeer {
     }
     return true;
   }
-  // With as many descriptors attached to the first byte.
+  // Sends the bytes with `count` file descriptors attached to the first one.
   void SayWithFiles(std::string_view bytes, size_t count) {
     std::vector<int> files(count, file_);
     std::vector<char> control(CMSG_SPACE(count * sizeof(int)));
@@ -92,7 +93,7 @@ class RawPeer {
     std::memcpy(CMSG_DATA(attached), files.data(), count * sizeof(int));
     sendmsg(file_, &message, MSG_NOSIGNAL);
   }
-  // Whether the other side has closed within a while; reads what it says until then.
+  // Returns true if the peer closes in time.  Reads and drops its output meanwhile.
   bool IsClosedSoon() {
     for (const auto deadline = Soon(); std::chrono::steady_clock::now() < deadline;) {
       if (!CanRead(50)) continue;
@@ -101,7 +102,7 @@ class RawPeer {
     }
     return false;
   }
-  // The same, and says one byte more from time to time.
+  // As IsClosedSoon, and sends another byte from time to time.
   bool IsClosedWhileSaying(std::string_view bytes) {
     for (const auto deadline = Soon(); std::chrono::steady_clock::now() < deadline;) {
       if (!bytes.empty()) {
@@ -113,7 +114,7 @@ class RawPeer {
     }
     return false;
   }
-  // Whether the other side has closed, looked at without reading.
+  // Returns true if the peer closes in time.  Reads nothing.
   bool IsClosedUnread() {
     for (const auto deadline = Soon(); std::chrono::steady_clock::now() < deadline;) {
       pollfd file{file_, POLLRDHUP, 0};
@@ -123,7 +124,7 @@ class RawPeer {
     }
     return false;
   }
-  // Proves itself, and goes over to TLS.
+  // Authenticates, and switches to TLS if this peer uses TLS.
   bool Shake() { return Prove() && (way_ != Way::kTls || Secure()); }
   bool Prove() {
     const bool by_tls = way_ == Way::kTls;
@@ -139,7 +140,7 @@ class RawPeer {
     if (handshake.done() && by_tls) key_ = handshake.TlsKey();
     return handshake.done();
   }
-  // The next message of that type; what comes before it is thrown away.
+  // Returns the next message of the type.  Drops earlier messages.
   std::optional<Message> Hear(Type type) {
     for (;;) {
       std::string head(sizeof(uint32_t), '\0');
@@ -179,7 +180,8 @@ class RawPeer {
       address.sin_port = htons(there.port);
       inet_pton(AF_INET, there.host.c_str(), &address.sin_addr);
       file_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      const int bytes = 8192;  // a small window: who does not read is felt soon
+      // A small window, so that a peer that does not read soon blocks the sender.
+      const int bytes = 8192;
       setsockopt(file_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
       connect(file_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
     }
@@ -203,7 +205,7 @@ class RawPeer {
   ssize_t Receive(char* bytes, size_t count) {
     return tls_ ? tls_->Receive({{bytes, count}}) : recv(file_, bytes, count, MSG_DONTWAIT);
   }
-  // Whether the other side has closed, where that much can be read.
+  // Reads once.  Returns true if the peer has closed.  Call it only if CanRead.
   bool HasEnded(char* bytes, size_t count) {
     const ssize_t got = Receive(bytes, count);
     return got == 0 || (got < 0 && errno != EAGAIN);

@@ -1,5 +1,5 @@
-// Threads that push, pull, delete, make and close at any moment.  What is judged is memory: this
-// program runs under the sanitizers, and without them with freed memory poisoned.
+// Threads push, pull, delete, create and close at any moment.  The test looks for memory errors: it
+// runs under the sanitizers, or with freed memory poisoned.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ constexpr int kKeys = 2;
 constexpr int kRounds = 40;
 constexpr int kCallsPerThread = 40;
 
-// One call of a thread; which one, and of which keys, is drawn.
+// Makes one random call with random keys.
 void CallSomething(KVStore& store, Random& random) {
   const NDArray a = test::Floats({1, 2});
   const NDArray b = test::Floats({3, 4});
@@ -50,8 +50,8 @@ void CallSomething(KVStore& store, Random& random) {
   }
 }
 
-// Of a key that is not there, or there already, or of a store that is closed or updating this key:
-// all else is a fault.
+// Returns true for the expected errors: a missing or existing key, a closed store, or an update of
+// this key in progress.  Every other error is a fault.
 bool IsExpected(Code code) {
   return code == Code::kNotFound || code == Code::kAlreadyExists ||
          code == Code::kFailedPrecondition;
