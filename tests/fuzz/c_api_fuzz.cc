@@ -1,6 +1,7 @@
-// Random calls of the C interface: handles of every kind, null ones, closed stores, small shapes, structs of other
-// versions.  Whatever is given, each call returns a code that there is, an error exactly where it fails, and touches no output
-// then; and what the library has been given to free it frees once.
+// Makes random calls of the C interface: handles of every kind, null handles, closed stores, small
+// shapes, structs of other versions.  For all arguments a call must return a known code.  A call
+// that fails must set an error and leave its outputs unchanged, another call must set no error.
+// The library must free each object that it was given to free exactly once.
 
 #include <cstdint>
 #include <cstdlib>
@@ -19,14 +20,14 @@ void Require(bool holds) {
   if (!holds) std::abort();
 }
 
-// An address that no result has.
+// Returns an address that no result has.
 template <typename Handle>
 Handle* Untouched() {
   static char place;
   return reinterpret_cast<Handle*>(&place);
 }
 
-// Makes a call with a place for its error, and looks at what comes back.
+// Makes a call and checks its code and its error.  Returns true if the call succeeded.
 template <typename Call>
 bool Succeeds(Call call) {
   tkv_error* error = Untouched<tkv_error>();
@@ -39,7 +40,7 @@ bool Succeeds(Call call) {
   return code == TKV_OK;
 }
 
-// Handles of one kind by number.  The first is null and stays so.
+// A fixed number of handles of one kind, by number.  The first is always null.
 template <typename Handle, Handle* (*kRetain)(Handle*), void (*kRelease)(Handle*)>
 class Pool {
  public:
@@ -52,14 +53,14 @@ class Pool {
     kRelease(place);
     place = handle;
   }
-  // Two names for one handle.
+  // Makes two numbers share one handle.
   void Share(uint8_t from, uint8_t to) { Put(to, kRetain(At(from))); }
 
  private:
   Handle* handles_[6] = {};
 };
 
-// What the library is given to free.  Each is there until it has been freed, once.
+// The number of objects that the library has to free.  Each lives until it is freed, once.
 int live_owners = 0;
 struct Owner {
   bool fails = false;
@@ -119,7 +120,7 @@ class Machine {
                                  nullptr) == TKV_OK);
     return array;
   }
-  // With a value (2, 3) and a table of rows (3).
+  // Returns a store with a value (2, 3) and a table of rows (3).
   static tkv_store* NewStoreWith(const tkv_key (&keys)[2]) {
     tkv_store* store = nullptr;
     Require(tkv_store_create("local", nullptr, &store, nullptr) == TKV_OK);
@@ -144,7 +145,7 @@ class Machine {
                                          "device", "threads", "1",     "momentum"};
     return kTexts[in_.Next() % std::size(kTexts)];
   }
-  // Mostly one of the keys that stores begin with.
+  // Returns a key, mostly one that new stores have.
   tkv_key Key() {
     const uint8_t number = in_.Next();
     if (number < 128) return {number % 2 == 0 ? "w" : "t", 0};
@@ -160,7 +161,7 @@ class Machine {
     return number < 240 ? tkv_context{TKV_CPU, number % 2}
                         : tkv_context{static_cast<tkv_device>(number % 4), number - 250};
   }
-  // Up to three sides; sometimes no shape.
+  // A shape of up to three dimensions, or none.
   struct Dims {
     int64_t sides[3];
     int32_t rank;
@@ -187,12 +188,12 @@ class Machine {
   }
   tkv_optimizer* Optimizer() { return optimizers_.At(in_.Next()); }
 
-  // Mostly one.
+  // Returns the number of items, mostly one.
   size_t ItemCount() {
     const uint8_t number = in_.Next();
     return number < 160 ? 1 : number % 4;
   }
-  // Each of up to two arrays.
+  // Returns items with up to two arrays each.
   std::vector<tkv_item> Items() {
     std::vector<tkv_item> items(ItemCount());
     for (tkv_item& item : items) {
@@ -210,7 +211,7 @@ class Machine {
     for (tkv_rows_item& item : items) item = {Key(), IdsOrArray(), Array(), 0};
     return items;
   }
-  // The struct in memory of its own, as long as another version has it, or with a size that none has.
+  // Copies the struct to memory of another version's size, or gives it a size that no version has.
   template <typename Struct>
   Struct* Sized(Struct given) {
     const uint8_t number = in_.Next();

@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kBytes = 4096;
 
-// Whether every element of the described tensor lies in the buffer: the promise that DLPack's
-// producer gives.
+// Returns true if every element of the described tensor is within the buffer, as DLPack requires of
+// a producer.
 bool Fits(const DLTensor& tensor) {
   __int128 low = static_cast<__int128>(tensor.byte_offset), high = low;
   const __int128 item = (tensor.dtype.bits + 7) / 8;

@@ -1,4 +1,4 @@
-// The bytes that a fuzzer gives, one after the other, and zeros behind them.
+// Reads the fuzzer's bytes one after another, and zeros after their end.
 
 #pragma once
 
