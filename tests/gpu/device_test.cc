@@ -1,4 +1,4 @@
-// The device layer on the pretended driver: what it does when the driver, the memory or the device fails.
+// The device layer on the fake driver: failures of the driver, the memory and the device.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -34,7 +34,7 @@ Values Counting(size_t count) {
   return values;
 }
 
-// Memory of a device, and what uses it.
+// A buffer in a device's memory, with its pending uses.
 struct Buffer {
   Buffer(Device* d, size_t count)
       : device(d), bytes(count * sizeof(float)), block(d->blocks().Take(bytes)) {}
@@ -46,7 +46,7 @@ struct Buffer {
   Buffer& operator=(const Buffer&) = delete;
 
   cuda::Address address() const { return block.mapped().address; }
-  // The stream goes on after all that uses the memory.
+  // Makes later work on the stream wait for all uses of the buffer.
   void Order(Stream* stream) {
     for (const auto* const all : {&block.mapped().pending, &uses}) {
       for (const PendingUse& use : *all) {
@@ -79,7 +79,7 @@ void Download(Buffer* source, Values* values) {
   const AbandonUnlessRecorded abandon(done.get());
   source->uses.reserve(source->uses.size() + 1);
   source->Order(&device.to_host());
-  source->uses.push_back({done, false});  // also of a copy that fails when it has begun
+  source->uses.push_back({done, false});  // a copy may fail after it has begun
   device.staging_to_host().CopyToHost(source->address(), values->data(), source->bytes,
                                       &device.to_host(), done.get());
 }
@@ -111,7 +111,7 @@ void Double(Buffer* target) {
   target->uses.push_back({done, true});
 }
 
-// Everything that the layer does, on one device: what comes back is twice what went.
+// Exercises the whole layer on one device.  Returns the values doubled.
 Values ThereAndBack(int32_t index, const Values& values) {
   Device& device = Device::Get(index);
   Buffer buffer(&device, values.size());
@@ -238,7 +238,8 @@ TEST_F(Devices, GiveKeptBlocksBackWhereMemoryEnds) {
 }
 
 TEST_F(Devices, GiveABlockBackWhenItsUseHasEnded) {
-  for (uint64_t seed = 0; seed < 8; ++seed) {  // some let nothing happen but where somebody asks
+  // With some seeds operations run only when the host asks.
+  for (uint64_t seed = 0; seed < 8; ++seed) {
     FAKE(fake_seed)(seed);
     Device& device = Device::Get(NextIndex());
     {
@@ -285,7 +286,7 @@ TEST_F(Devices, HaveAWholeCopyOrNoneOrAreLost) {
   });
 }
 
-// Of a device that was usable; the k-th call of a copy to the host fails.
+// Checks a copy to the host whose k-th driver call fails, on a usable device.
 void CheckCopyToHost(int32_t index, size_t count, int k, bool may_be_torn) {
   Device& device = Device::Get(index);
   const Values values = Counting(count), before(count, -1.0F);
@@ -368,7 +369,8 @@ TEST_F(Devices, ThatAreLostSayWhyAndReleaseNothing) {
   EXPECT_EQ(failure.message, why);
 }
 
-// Calls f with memory for 0, 1, ... allocations, until it needs no more; and each time `then`, which has all.
+// Calls f with memory for 0, 1, ... allocations until that is enough.  After each call it calls
+// `then`, with unlimited memory.
 int ForEachAllocation(const std::function<void()>& f, const std::function<void()>& then) {
   for (int allocations = 0;; ++allocations) {
     const bool has_enough = !WithMemoryFor(allocations, f).ran_out;
@@ -478,7 +480,7 @@ TEST_F(Devices, MayBeAtWorkWhenTheProcessEnds) {
 }
 
 // ---------------------------------------------------------------------------- drivers that are bad
-// In a process of its own, whose driver has this in its environment.
+// Runs in another process, whose driver has this environment variable.
 void ExpectWithout(const char* name, const char* value, Code code, const char* message) {
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(

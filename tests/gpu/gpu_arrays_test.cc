@@ -1,5 +1,5 @@
-// Arrays on GPUs, on the pretended driver: the same values as on the host, whatever the order in which the
-// device works, and the arrays as they were where something fails.
+// Arrays on GPUs, on the fake driver.  In every order of the device's work they must have the
+// values that the host has.  After a failure they must be unchanged.
 
 #include <gtest/gtest.h>
 
@@ -39,7 +39,8 @@ const Context kGpu = Context::Gpu(0);
 
 constexpr int kDTypes = static_cast<int>(kLastDType) + 1;
 
-// Elements of any bits, but those of floats that are NaN become numbers: of a NaN, GPUs keep not all bits.
+// Returns elements with random bits.  Floats that are NaN become numbers, because GPUs do not keep
+// a NaN's payload.
 NDArray Arbitrary(const Shape& shape, DType dtype, Random* random) {
   const NDArray array = NDArray::Empty(shape, dtype);
   auto* const bytes = static_cast<unsigned char*>(array.HostData());
@@ -78,7 +79,8 @@ TEST_F(GpuArrays, AreFilled) {
     EXPECT_TRUE(SameBytes(OnHost(Full({3, 700}, 1, dtype, kGpu)), Full({3, 700}, 1, dtype)))
         << Name(dtype);
   }
-  const double half_way = 1 + 0x1p-11 + 0x1p-40;  // of float16, which a way by float32 would miss
+  // Half way between two float16 values; converting by float32 would round it wrongly.
+  const double half_way = 1 + 0x1p-11 + 0x1p-40;
   EXPECT_TRUE(
       SameBytes(OnHost(Full({5}, half_way, DType::kF16, kGpu)), Full({5}, half_way, DType::kF16)));
   const NDArray large = NDArray::Empty({3}, DType::kI64, kGpu);
@@ -283,7 +285,7 @@ TEST_F(GpuArrays, NeedADeviceThatIsThere) {
 }
 
 // ---------------------------------------------------------------------------------------- hazards
-// Steps that mix host and devices, on arrays of the library and on a plain model of them.
+// Random steps that mix host and devices, on the library's arrays and on a plain model of them.
 class Steps {
  public:
   explicit Steps(uint64_t seed) : random_(seed) {
@@ -295,7 +297,7 @@ class Steps {
   }
 
   void Do() {
-    const size_t a = Any(), b = Any(), c = Any() / 3 * 3 + a % 3;  // c is where a is
+    const size_t a = Any(), b = Any(), c = Any() / 3 * 3 + a % 3;  // c is on the device of a
     const auto value = static_cast<float>(random_() % 100);
     switch (random_() % 6) {
       case 0:
@@ -351,7 +353,8 @@ TEST_F(GpuArrays, HaveTheirValuesInEveryOrderOfStreams) {
   }
 }
 
-// An operation that a stream is ordered after, which takes until another thread does the same, or long.
+// An operation that a stream waits for.  Ordering takes until another thread orders the same
+// operation, or a long time.
 class Meeting final : public Pending {
  public:
   bool done() const noexcept override { return is_over; }
@@ -403,7 +406,7 @@ TEST_F(GpuArrays, OfSeveralThreadsKeepTheirOrder) {
   EXPECT_EQ(ValuesOf(a), std::vector<float>(4, 0));
 }
 
-// Memory that a lost GPU has read before is no matter of that GPU any more.
+// Memory that a lost GPU has read before does not depend on that GPU any more.
 TEST_F(GpuArrays, HaveMemoryThatALostGpuHasUsed) {
   const Context context = Context::Gpu(NextIndex());
   const Context lost = Context::Gpu(NextIndex());
@@ -420,7 +423,7 @@ TEST_F(GpuArrays, HaveMemoryThatALostGpuHasUsed) {
             62 << 18);  // all that there is
 }
 
-// An operation of the host, which ends when somebody says so.
+// An operation of the host, which ends when a test ends it.
 class HostOperation final : public Pending {
  public:
   bool done() const noexcept override { return done_; }
@@ -442,7 +445,7 @@ TEST_F(GpuArrays, ThatWaitForTheHostKeepNobodyElseWaiting) {
   waits.storage()->AddWriter(operation);
   std::thread waiting([&] { Fill(waits, 2); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  std::thread ending([&] {  // as the end of a pull into an array, which gives a device a copy
+  std::thread ending([&] {  // like the end of a pull into an array, which copies to a device
     Fill(other, 3);
     operation->End();
   });
@@ -490,7 +493,8 @@ TEST_F(GpuArrays, AreWaitedForAll) {
 }
 
 // --------------------------------------------------------------------------------------- failures
-// One of each operation, on an array that holds 1, 2, ...; each leaves it as it is or makes it what it says.
+// One operation of each kind for an array that holds 1, 2, ...; the array afterwards is `after`, or
+// unchanged after a failure.
 struct Operation {
   const char* name;
   std::function<void(const NDArray&)> run;
@@ -543,7 +547,7 @@ TEST_F(GpuArrays, AreAsTheyWereAfterACallThatFails) {
 TEST_F(GpuArrays, AreAsTheyWereAfterAnAllocationThatFails) {
   const std::vector<float> before = {1, 2, 3};
   for (const Operation& operation : Operations()) {
-    operation.run(Floats(before).WithContext(kGpu));  // its kernel is there
+    operation.run(Floats(before).WithContext(kGpu));  // compiles the kernel
     bool has_enough = false;
     for (int allocations = 0; !has_enough; ++allocations) {
       const NDArray array = Floats(before).WithContext(kGpu);

@@ -1,5 +1,6 @@
-// Distributed stores with values and outputs on GPUs, on the pretended driver: what the same job does with
-// arrays of the host, whatever the order in which devices work, without anybody who waits for ever.
+// Distributed stores with values and outputs on GPUs, on the fake driver.  The results must equal
+// those of a job with arrays on the host, in every order of the devices' work.  No call may wait
+// for ever.
 
 #include <gtest/gtest.h>
 
@@ -37,8 +38,9 @@ testing::ClusterOptions Options(int workers, const char* type = "dist_sync_devic
   options.workers = workers;
   options.servers = 2;
   options.type = type;
-  options.store.patience = std::chrono::seconds(30);  // a failure ends
-  options.store.silence = std::chrono::seconds(60);  // of who interprets a kernel, with a sanitizer
+  options.store.patience = std::chrono::seconds(30);  // so that a test that fails ends
+  // Interpreting a kernel under a sanitizer is slow.
+  options.store.silence = std::chrono::seconds(60);
   return options;
 }
 
@@ -115,11 +117,11 @@ TEST_F(GpuJobs, OfSeveralWorkersTrainAsOnTheHost) {
   for (size_t i = 0; i < here.size(); ++i) ASSERT_EQ(there[i], here[i]) << i;
 }
 
-// 60000 twice is no float16, and 2049 no float16 either: the server alone rounds.
+// Twice 60000 exceeds float16, and 2049 is not representable in it: only the server rounds.
 TEST_F(GpuJobs, SumSixteenBitValuesInFloat32) {
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     const double base = dtype == DType::kF16 ? 2048 : 256;
-    for (const int64_t size : {3, 70000}) {  // a sum of a shared lot, and one of its own
+    for (const int64_t size : {3, 70000}) {  // a sum in a shared batch, and one of its own
       const Job job;
       job->Init("w", Full({size}, base, dtype));
       job->Init("large", Full({size}, 0, DType::kF16));
@@ -149,7 +151,7 @@ TEST_F(GpuJobs, TakeArraysOfGpusWithEveryVerb) {
   EXPECT_EQ(ValuesOf(out), (std::vector<float>(4, 3)));
 }
 
-// A value that is its own output: the sum is read before it is written.
+// Pulls into the array that is pushed: the sum must be read before the array is written.
 TEST_F(GpuJobs, MayPullIntoWhatTheyPush) {
   for (const int64_t size : {3, 100000}) {
     const Job job;
@@ -196,7 +198,7 @@ TEST_F(GpuJobs, SumAllKeysOfACallInOneLaunchAndBringThemByOneCopy) {
   EXPECT_EQ(ValuesOf(arrays[799]), std::vector<float>(7, 4));
 }
 
-// Memory that others have got by DLPack: who has waited for the ticket finds it written.
+// Shares an output by DLPack: after the wait for the ticket, the memory must be written.
 TEST_F(GpuJobs, EndWhenMemoryOfOthersIsWritten) {
   for (const int64_t size : {5, 100000}) {
     const Job job;
@@ -218,9 +220,10 @@ TEST_F(GpuJobs, EndWhenMemoryOfOthersIsWritten) {
   }
 }
 
-// A pull has ended when values are on their way to a GPU; what it copies there from is not used again before.
+// A pull ends when its values are on their way to the GPU.  The source of that copy must not be
+// reused earlier.
 TEST_F(GpuJobs, PullWhileAGpuHasOtherWork) {
-  constexpr int64_t kSize = 123457;  // of no other test, which would leave more memory of that size
+  constexpr int64_t kSize = 123457;  // a size of no other test, whose free blocks could be reused
   const Job job;
   job->Init("w", Full(Shape{kSize}, 1));
   const NDArray first = NDArray::Zeros(Shape{kSize}, DType::kF32, Gpu(0));
@@ -235,7 +238,7 @@ TEST_F(GpuJobs, PullWhileAGpuHasOtherWork) {
   EXPECT_EQ(ValuesOf(second)[0], 2);
 }
 
-// A ticket of outputs on GPUs, dropped, and the store closed.
+// Drops the ticket of a pull into GPU outputs and closes the store.
 TEST_F(GpuJobs, MayEndWhileACallIsUnderWay) {
   const NDArray out = Full({100000}, 1, DType::kF32, Gpu(0));
   {
@@ -262,8 +265,8 @@ TEST_F(GpuJobs, CompressWhatGpusPush) {
   EXPECT_EQ(test::Values(Pulled(*gpu, "w")), test::Values(Pulled(*host, "w")));
 }
 
-// ----------------------------------------------------------------------------------------- failures
-// One verb of each kind.
+// -----------------------------------------------------------------------------------------
+// failures Calls a verb of each kind.
 void CallAll(KVStore& store, const NDArray& a, const NDArray& b) {
   store.Push("small", std::vector<NDArray>{a.Slice(0, 10), b.Slice(0, 10)});
   store.Push("large", b);
@@ -271,7 +274,7 @@ void CallAll(KVStore& store, const NDArray& a, const NDArray& b) {
   store.Pull("small", a.Slice(0, 10));
 }
 
-// Each call of the driver fails once: a call that fails says of which key, and the job goes on.
+// Makes each driver call fail once.  The verb that fails must name its key, and the job must go on.
 TEST_F(GpuJobs, GoOnAfterACallOfTheDriverThatFails) {
   Context first = Context::Gpu(NextIndex());
   Context second = Context::Gpu(NextIndex());
@@ -283,7 +286,7 @@ TEST_F(GpuJobs, GoOnAfterACallOfTheDriverThatFails) {
     const NDArray a = Full({80000}, 1, DType::kF32, first);
     const NDArray b = Full({80000}, 2, DType::kF32, second);
     CallAll(*job, a, b);
-    FailureOf([] { WaitAll(); });  // of those that are lost
+    FailureOf([] { WaitAll(); });  // reports lost GPUs
     const int before = FAKE(fake_failures)();
     FAKE(fake_fail)(k, test::kOutOfMemory);
     const auto failure = FailureOf([&] { CallAll(*job, a, b); });
@@ -291,7 +294,7 @@ TEST_F(GpuJobs, GoOnAfterACallOfTheDriverThatFails) {
     const bool has_failed = FAKE(fake_failures)() > before;
     const bool are_there =
         !FailureOf([&] { CheckUsable(first), CheckUsable(second); }).code.has_value();
-    if (!are_there) {  // the driver may go on with what the library has given up
+    if (!are_there) {  // the driver may still run work that the library has abandoned
       first = Context::Gpu(NextIndex());
       second = Context::Gpu(NextIndex());
     }
@@ -314,7 +317,8 @@ TEST_F(GpuJobs, GoOnAfterACallOfTheDriverThatFails) {
   EXPECT_GT(failed, 10);
 }
 
-// Sums and landings whose every allocation fails once: nobody waits for their arrays then.
+// Makes every allocation of sums and landings fail once.  Afterwards no wait for their arrays may
+// remain.
 TEST_F(GpuJobs, LeaveArraysFreeAfterAnAllocationThatFails) {
   constexpr std::chrono::seconds kPatience{30};
   const NDArray a = Full({80000}, 1, DType::kF32, Gpu(0));
@@ -377,7 +381,7 @@ TEST_F(GpuJobs, OfALostGpuSayWhichKeyAndGoOnWithTheOthers) {
   EXPECT_EQ(test::Values(Pulled(*job, "here")), std::vector<float>(3, 2));
 }
 
-// A GPU that stops working while it copies: the push ends in time, and on an interrupt.
+// A GPU stops while it copies.  The push must end in time, and on an interrupt.
 TEST_F(GpuJobs, DoNotWaitForEverForAGpu) {
   testing::ClusterOptions options = Options(1);
   options.store.patience = std::chrono::milliseconds(200);
@@ -416,7 +420,7 @@ TEST_F(GpuJobs, DoNotWaitForEverForAGpu) {
   store->Close();
 }
 
-// The GPU of an output that others have is lost while it is written.
+// Loses the GPU of a shared output while a pull writes it.
 TEST_F(GpuJobs, SayWhoseGpuIsLostBehindAPull) {
   const Context context = Context::Gpu(NextIndex());
   const Job job;
@@ -434,7 +438,7 @@ TEST_F(GpuJobs, SayWhoseGpuIsLostBehindAPull) {
   EXPECT_TRUE(ticket->failure().has_value());
 }
 
-// A value of the sum was to be written by a GPU that is lost meanwhile.
+// Loses a GPU that still had to write a value of the sum.
 TEST_F(GpuJobs, SendNoSumOfWhatALostGpuHasNotWritten) {
   const Context context = Context::Gpu(NextIndex());
   const Job job;

@@ -1,5 +1,5 @@
-// Memory of GPUs that another framework and arrays share, on the pretended driver: the framework works late and
-// on streams of its own, and releases memory as soon as it may.
+// GPU memory shared between arrays and another framework, on the fake driver.  The framework works
+// late and on its own streams, and frees memory as early as it may.
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ std::vector<float> ValuesOf(const NDArray& array) {
 
 constexpr size_t kCount = 96;
 
-// One of some devices on which nothing goes wrong.
+// Returns one of the devices on which no failure is injected.
 int32_t Sound(uint64_t seed = 0) { return 990 + static_cast<int32_t>(seed % 8); }
 
 Values Counting(float first = 1) {
@@ -47,8 +47,8 @@ Values Plus(Values values, float more) {
   return values;
 }
 
-// Another framework on one device.  It does its work on one stream, waits for others by events as DLPack has
-// it, and never for the device.
+// Simulates another framework on one device.  The framework works on one stream, orders its work by
+// events as DLPack requires, and never waits for the device.
 class Framework {
  public:
   explicit Framework(int32_t index, unsigned stream_flags = cuda::kNonBlocking)
@@ -71,7 +71,7 @@ class Framework {
   int64_t stream() const { return reinterpret_cast<int64_t>(stream_); }
   int32_t index() const { return device_.index(); }
 
-  // Whatever comes next on the stream comes after the work that it has now.
+  // Makes later work on `stream` wait for all work so far on the framework's own stream.
   void LetWait(uint64_t stream) {
     cuda::EventHandle event = nullptr;
     Do(driver().EventCreate, &event, cuda::kDisableTiming);
@@ -94,7 +94,7 @@ class Framework {
        values.size() * sizeof(float), stream_);
     Do(driver().EventRecord, end_, stream_);
   }
-  // Reads in the order of the stream, whoever else has written.
+  // Reads in the order of the stream, without waiting for other writers.
   Values Read(cuda::Address source) {
     Wait();
     Ask(source);
@@ -137,7 +137,8 @@ class Framework {
   void* pinned_ = nullptr;
 };
 
-// A tensor of a framework, which frees its memory in the moment in which its consumer lets it go.
+// A tensor of a framework.  Its deleter frees the memory at the moment when its consumer releases
+// it.
 struct Tensor {
   explicit Tensor(Framework* f) : framework(*f), address(f->Allocate()) {
     managed.version = {1, 1};
@@ -157,18 +158,18 @@ struct Tensor {
                          .byte_offset = 0};
   }
 
-  // Its deleter is not called later.
+  // Drains all work, so that the deleter is not called later.
   ~Tensor() {
     FAKE(fake_stop)(0);
     FailureOf([] { WaitAll(); });
   }
 
-  // As `__dlpack__(stream=GpuStream(i))` and a consumer of Python.
+  // Imports the tensor as Python does, with `__dlpack__(stream=GpuStream(i))`.
   NDArray Import() {
     framework.LetWait(GpuStream(framework.index()));
     return FromDLPack(&managed);
   }
-  // The same for one call, after which the framework's stream waits.
+  // Imports it for one call, after which the framework's stream waits for our work.
   NDArray ImportForCall() {
     NDArray array = Import();
     array.storage()->SetOwnerStream(static_cast<uint64_t>(framework.stream()));
@@ -191,13 +192,13 @@ struct Tensor {
   DLManagedTensorVersioned managed{};
 };
 
-// Drops what is kept for work that has ended, or that ends now.
+// Releases owners kept for ended work.
 void ReleaseOwners() {
   FailureOf([] { WaitAll(); });
   NDArray::Empty({1}, DType::kF32, Context::Gpu(Sound()));
 }
 
-// What a device computes has ended then, and no operation on an array is known to have.
+// Waits until the device's compute stream is idle, without noting the end of any array's operation.
 void AwaitAllOf(int32_t index) {
   Device& device = Device::Get(index);
   Event event(&device);
@@ -207,7 +208,8 @@ void AwaitAllOf(int32_t index) {
 
 using SharedMemory = test::OnFakeDriver;
 
-// ------------------------------------------------------------------------- many tensors of one call
+// ------------------------------------------------------------------------- many tensors of one
+// call
 TEST_F(SharedMemory, OfManyTensorsIsReadyAfterOneWaitForEachStream) {
   const Context there = Context::Gpu(Sound());
   for (uint64_t seed = 0; seed < 200; ++seed) {
@@ -230,7 +232,7 @@ TEST_F(SharedMemory, OfManyTensorsIsReadyAfterOneWaitForEachStream) {
   }
 }
 
-// An owner that is let go while a tensor is taken may take one itself.
+// Releases an owner during an import; the owner's deleter imports another tensor.
 TEST_F(SharedMemory, OfManyTensorsIsReadyWhereAnOwnerTakesOneMeanwhile) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     FAKE(fake_seed)(seed);
@@ -245,7 +247,7 @@ TEST_F(SharedMemory, OfManyTensorsIsReadyWhereAnOwnerTakesOneMeanwhile) {
     int taken = 0;
     first.when_deleted = [&] {
       ++taken;
-      if (!is_written) return;  // so early the device does not go on, and would be waited for
+      if (!is_written) return;  // this early the device is stopped, and a wait would not end
       const auto failure = FailureOf([&] {  // a deleter throws nothing
         other.Write(inner.address, Counting(7));
         DLPackLoans loans;
@@ -256,7 +258,7 @@ TEST_F(SharedMemory, OfManyTensorsIsReadyWhereAnOwnerTakesOneMeanwhile) {
       EXPECT_FALSE(failure.code) << failure.message;
     };
     FAKE(fake_stop)(1);
-    // The owner is kept until somebody finds that the device has written.
+    // The owner is kept until a look at the device shows that the write has ended.
     Fill(first.ImportForCall(), 1);
     FAKE(fake_stop)(0);
     AwaitAllOf(framework.index());
@@ -283,7 +285,7 @@ TEST_F(SharedMemory, ThatALostGpuHasUsedBeforeIsUsedAsIfNothingWere) {
   const int32_t lost = NextIndex();
   const NDArray array = test::Full({3}, 1, DType::kF32, Context::Gpu(Sound()));
   const NDArray copy = array.WithContext(Context::Gpu(lost));
-  AwaitAllOf(lost);  // nobody has asked whether the copy has ended
+  AwaitAllOf(lost);  // without noting the end of the copy
   DLManagedTensorVersioned* const exported = ToDLPackVersioned(array, kNoStream);
   Device::Get(lost).Lose("test", cuda::Result::kLaunchFailed);
   Fill(array, 2);
@@ -311,7 +313,7 @@ TEST_F(SharedMemory, IsReadAfterItsOwnerHasWrittenIt) {
     const NDArray array = tensor.Import();
     EXPECT_EQ(array.context(), Context::Gpu(framework.index()));
     EXPECT_EQ(array.data(), tensor.managed.dl_tensor.data);
-    switch (seed % 4) {  // each on another stream of ours
+    switch (seed % 4) {  // each on another one of our streams
       case 0:
         EXPECT_EQ(ValuesOf(array), Counting()) << seed;
         break;
@@ -338,7 +340,7 @@ TEST_F(SharedMemory, IsReadAfterTheDefaultStreamsHaveWrittenIt) {
     producer.Write(tensor.address, Counting());
     const NDArray array = tensor.Import();
     EXPECT_EQ(ValuesOf(array), Counting());
-    if (seed % 3 == 2) continue;  // the legacy stream orders the streams of others by itself
+    if (seed % 3 == 2) continue;  // the legacy stream orders other blocking streams by itself
     producer.Write(tensor.address, Counting(5));
     EXPECT_EQ(blocking.Read(tensor.address), Counting(5));
   }
@@ -415,14 +417,15 @@ TEST_F(SharedMemory, ThatIsFreedTooEarlyIsFound) {
 
 TEST_F(SharedMemory, NeedsEveryWait) {
   may_violate_ = true;
-  // Of our stream for what the owner has written; of the owner's stream for what we have.
+  // Skips a wait: first our stream's wait for the owner's writes, then the owner's stream's wait
+  // for our work.
   for (const int wait : {1, 2}) {
     for (uint64_t seed = 0; seed < 16; ++seed) {
       FAKE(fake_seed)(seed);
       const int before = FAKE(fake_violations)();
       Framework framework(NextIndex());
       Tensor tensor(&framework);
-      FAKE(fake_stop)(1);  // the host sees the end of nothing
+      FAKE(fake_stop)(1);  // the host sees no operation end
       framework.Write(tensor.address, Counting());
       FAKE(fake_leave_out)(wait);
       Fill(tensor.ImportForCall(), 1);
@@ -479,7 +482,7 @@ TEST_F(SharedMemory, OfAConsumerThatDoesNotWaitIsARaceOfItsOwn) {
     const int before = FAKE(fake_violations)();
     const int32_t index = NextIndex();
     Framework consumer(index);
-    FAKE(fake_stop)(1);  // the host sees the end of nothing
+    FAKE(fake_stop)(1);  // the host sees no operation end
     const NDArray array = Full({static_cast<int64_t>(kCount)}, 1, DType::kF32, Context::Gpu(index));
     if (seed % 2 == 1) FAKE(fake_leave_out)(1);
     auto* const managed = ToDLPackVersioned(array, seed % 2 == 1 ? consumer.stream() : kNoStream);
@@ -559,7 +562,7 @@ TEST_F(SharedMemory, IsWhereItsTensorSays) {
               Format("array: its memory is the host's, and not that of gpu({})", index));
   }
   tensor.managed.dl_tensor.data = reinterpret_cast<void*>(tensor.address);
-  tensor.shape[0] = 2000;  // which begins on the device, and ends elsewhere
+  tensor.shape[0] = 2000;  // begins on the device and ends outside of its memory
   EXPECT_FAILS(Code::kInvalidArgument, FromDLPack(&tensor.managed));
   tensor.shape[0] = 5;
   tensor.managed.dl_tensor.byte_offset = 2;
@@ -681,7 +684,7 @@ TEST_F(SharedMemory, OfHostileTensorsIsRefusedOrWithinItsBounds) {
     said.shape = tensor.shape;
     said.ndim = static_cast<int32_t>(any({0, 1, 2, 3, 2, 1, -1, 33, INT32_MAX}));
     if (said.ndim == 33 || said.ndim == INT32_MAX) {
-      tensor.managed.dl_tensor.shape = nullptr;  // nobody may look
+      tensor.managed.dl_tensor.shape = nullptr;  // must not be read
     }
     for (int axis = 0; axis < 8; ++axis) {
       tensor.shape[axis] = any({0, 1, 2, 3, 4, 2, 3, -1, int64_t{1} << 31, INT64_MAX, INT64_MIN});
@@ -718,8 +721,8 @@ bool IsUsable(int32_t gpu) {
   return FailureOf([&] { CheckUsable(Context::Gpu(gpu)); }).code != Code::kUnavailable;
 }
 
-// Calls f(k, gpu), which lets the k-th call of the driver fail, for each k until it needs fewer; on a GPU that
-// was not lost before.  Returns how many it needs.
+// Calls f(k, gpu) with the k-th driver call failing, until f makes fewer calls.  Each time on a GPU
+// that is not lost.  Returns the number of failing k.
 template <typename F>
 int ForEachCall(F f) {
   int32_t gpu = NextIndex();
@@ -835,7 +838,7 @@ TEST_F(SharedMemory, OfALostDeviceIsLetGo) {
   EXPECT_EQ(tensor.deleted, 0);
   FAKE(fake_lose)(framework.index(), test::kIllegalAddress);
   EXPECT_FAILS(Code::kUnavailable, WaitAll());
-  WaitAll();  // it has been told
+  WaitAll();  // already reported
   ReleaseOwners();
   EXPECT_EQ(tensor.deleted, 1);
   FAKE(fake_stop)(0);

@@ -1,5 +1,5 @@
-// What holds on whatever driver there is, the pretended one or NVIDIA's: the bits of the host. `./dev gpu
-// check` runs it on hardware, with more of each (TKV_TEST_GPU_PROGRAMS).
+// Checks of results on any driver, fake or NVIDIA's: a GPU computes the same bits as the host.
+// `./dev gpu check` runs them on hardware with more repetitions (TKV_TEST_GPU_PROGRAMS).
 
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ NDArray Values(int64_t count, DType dtype, Random* random) {
   return NDArray::FromBytes(bytes.data(), {count}, dtype);
 }
 
-// Rounds of one program on a GPU and on the host.
+// Runs rounds of a program on a GPU and on the host and compares the results.
 void CheckUpdates(const Optimizer& optimizer, DType dtype, bool has_master, Random* random) {
   const int64_t count = static_cast<int64_t>((*random)() % 3000);
   const DType compute = ComputeType(dtype);
@@ -44,7 +44,7 @@ void CheckUpdates(const Optimizer& optimizer, DType dtype, bool has_master, Rand
   std::vector<NDArray> there;
   there.reserve(host.size());
   for (const NDArray& array : host) there.push_back(array.WithContext(Gpu(0)));
-  std::vector<NDArray> scalars_here, scalars_there;  // of the host in both
+  std::vector<NDArray> scalars_here, scalars_there;  // on the host in both
   for (const Program::ScalarState& scalar : body.scalar_states) {
     for (auto* const scalars : {&scalars_here, &scalars_there}) {
       scalars->push_back(test::Full({1}, scalar.initial, DType::kF64));
@@ -135,7 +135,7 @@ TEST_F(Hardware, JobsDoWhatThoseOfTheHostDo) {
       10);
 }
 
-// Values larger than what small kernels cover: all tiles of a launch, and all blocks that a GPU runs at a time.
+// Values that need all tiles of a launch, and all blocks that a GPU runs at a time.
 TEST_F(Hardware, LargeValuesAreSummedToTheLastElement) {
   const auto size = static_cast<int64_t>(FromEnvironment("TKV_TEST_GPU_ELEMENTS", 300001));
   const auto gpu = KVStore::Create("device");

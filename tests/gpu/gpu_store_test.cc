@@ -1,5 +1,6 @@
-// Stores of one process with values, outputs and keys on GPUs, on the pretended driver: what a store on the
-// host does, whatever the order in which the devices work, and one launch for a call.
+// Local stores with values, outputs and keys on GPUs, on the fake driver.  The results must equal
+// those of a store on the host in every order of the devices' work.  A call must need only one
+// launch.
 
 #include <gtest/gtest.h>
 
@@ -57,10 +58,10 @@ TEST_F(GpuStores, KeysAreAtHomeWhereTheirValuesAreTheLargestFirst) {
   const auto home = [&](int64_t key) { return store->Describe(key).context; };
   EXPECT_EQ(home(0), Context::Cpu());
   store->Push(items);
-  EXPECT_EQ(home(1), Gpu(0));  // 400 on the first of three that have nothing
+  EXPECT_EQ(home(1), Gpu(0));  // 400 on the first of three empty GPUs
   EXPECT_EQ(home(2), Gpu(1));  // 300
   EXPECT_EQ(home(3), Gpu(2));  // 90
-  EXPECT_EQ(home(0), Gpu(2));  // 10, where there are 90
+  EXPECT_EQ(home(0), Gpu(2));  // 10, on the GPU with 90
   store->Push(0, Full({10}, 1, DType::kF32, Gpu(0)));
   EXPECT_EQ(home(0), Gpu(2)) << "a home stays";
   store->Delete(1);
@@ -95,7 +96,7 @@ TEST_F(GpuStores, OfTheKindLocalKeepAllOnTheHost) {
 }
 
 // --------------------------------------------------------------------------------------- launches
-// So many keys on two GPUs, each with a value on either and an output there.
+// Keys on two GPUs.  Each has a value and an output on either GPU.
 struct Many {
   explicit Many(size_t count) {
     std::vector<NDArray>* const all[] = {&grads, &outs};
@@ -126,7 +127,7 @@ struct Many {
 
 TEST_F(GpuStores, UpdateAllKeysOfACallInOneLaunchOfEachGpu) {
   Many many(400);
-  many.store->PushPull(many.pushes, many.pulls);  // finds the homes
+  many.store->PushPull(many.pushes, many.pulls);  // assigns the homes
   const int before = FAKE(fake_launches)();
   many.store->PushPull(many.pushes, many.pulls);
   EXPECT_EQ(FAKE(fake_launches)() - before, 2);
@@ -162,7 +163,7 @@ TEST_F(GpuStores, AreAsTheyWereAfterACallThatFails) {
       const NDArray* const wide_grads[] = {&wide};
       const PushItem pushed[] = {{"a", grads}, {"b", wide_grads}};
       const PullItem pulled[] = {{"a", outs}};
-      FailureOf([] { WaitAll(); });  // of those that are lost
+      FailureOf([] { WaitAll(); });  // reports lost GPUs
       FAKE(fake_fail)(k, test::kOperatingSystem);
       const auto failure =
           FailureOf([&] { pulls ? store->PushPull(pushed, pulled) : store->Push(pushed); });
@@ -171,7 +172,7 @@ TEST_F(GpuStores, AreAsTheyWereAfterACallThatFails) {
         gpu = NextIndex();
         return;
       }
-      // A pull that is refused after its push says so.
+      // A pull that is refused after its push reports that the push counts.
       if (failure.code && !failure.message.ends_with("what the call has pushed counts")) {
         EXPECT_EQ(test::Values(Pulled(*store, "a")), before) << k << ": " << failure.message;
         EXPECT_EQ(store->Round("a"), round);
@@ -247,7 +248,7 @@ TEST_F(GpuStores, OfALostGpuSayWhichKeyAndGoOnWithTheOthers) {
   }
   store->Push("elsewhere", Full({2}, 1));
   store->Push("host", Full({2}, 1));
-  store->Load(folder);  // what was lost is there again, on the host
+  store->Load(folder);  // the lost values are restored, on the host
   std::filesystem::remove_all(folder);
   const auto value = test::Values(Pulled(*store, "there"));
   EXPECT_EQ(value, test::Values(Pulled(*store, "elsewhere")));
@@ -257,8 +258,8 @@ TEST_F(GpuStores, OfALostGpuSayWhichKeyAndGoOnWithTheOthers) {
   store->Init("there", Floats({5, 5}));
 }
 
-// Keys on two GPUs and on the host, of which the second GPU refuses its launch: each call of the driver in
-// turn until it is that one.
+// Keys on two GPUs and on the host.  The second GPU refuses its launch.  Fails each driver call in
+// turn until it is that launch.
 TEST_F(GpuStores, OfAGpuThatRefusesAfterAnotherHasBegunLoseItAndUpdateTheRest) {
   const NDArray on_host = Full({3}, 1);
   const auto push = [](KVStore& to, const NDArray& a, const NDArray& b, const NDArray& h) {
@@ -287,7 +288,7 @@ TEST_F(GpuStores, OfAGpuThatRefusesAfterAnotherHasBegunLoseItAndUpdateTheRest) {
     FAKE(fake_fail)(0, 0);
     if (FailureOf([&] {
           CheckUsable(first);
-        }).code) {  // for a context that is not left, for example
+        }).code) {  // a context could not be popped, for example
       first = Context::Gpu(NextIndex());
       continue;
     }
@@ -303,7 +304,7 @@ TEST_F(GpuStores, OfAGpuThatRefusesAfterAnotherHasBegunLoseItAndUpdateTheRest) {
     for (const char* key : {"aa", "hh"}) {
       EXPECT_TRUE(test::SameBytes(Pulled(*store, key), Pulled(*twin, key))) << key;
       EXPECT_EQ(store->Round(key), twin->Round(key));
-      store->Push(key, on_host);  // with the states that belong to the value
+      store->Push(key, on_host);  // with the states of the value
       twin->Push(key, on_host);
       EXPECT_TRUE(test::SameBytes(Pulled(*store, key), Pulled(*twin, key))) << key;
     }
@@ -311,7 +312,8 @@ TEST_F(GpuStores, OfAGpuThatRefusesAfterAnotherHasBegunLoseItAndUpdateTheRest) {
   }
 }
 
-// The second launch of a call is refused, and there is no memory to say so: what the first one uses is in use.
+// Refuses the second launch of a call while no memory is left for reporting it.  Memory that the
+// first launch uses must still count as in use.
 TEST_F(GpuStores, KnowWhatALaunchUsesWhereTheNextOneIsRefused) {
   const auto make = [](DType dtype, Context context) { return Full({10}, 1, dtype, context); };
   for (int n = 0; n < 12; ++n) {
@@ -366,7 +368,7 @@ TEST_F(GpuStores, NameTheKeyWhoseGpuItIs) {
   std::filesystem::remove(folder);
 }
 
-// A call decides once whether it compresses.
+// A call must decide once whether it compresses.
 TEST_F(GpuStores, MayBeToldToCompressWhileAnotherThreadPushes) {
   const auto store = KVStore::Create("device");
   store->Init("w", NDArray::Zeros({3000}));
@@ -381,11 +383,11 @@ TEST_F(GpuStores, MayBeToldToCompressWhileAnotherThreadPushes) {
   for (int i = 0; i < 300; ++i) store->Push("w", value);
   is_done = true;
   telling.join();
-  store->Push("w", value);  // what is owed comes along
+  store->Push("w", value);  // sends the residual, too
   EXPECT_GE(test::Values(Pulled(*store, "w"))[2999], 1);
 }
 
-// Threads with keys of their own on the same two GPUs, which give each other arrays.
+// Threads with their own keys on the same two GPUs, which exchange arrays.
 TEST_F(GpuStores, OfSeveralThreadsDoNotWaitForEachOtherForEver) {
   const auto store = KVStore::Create("device");
   const NDArray shared[] = {Full({600}, 1, DType::kF32, Gpu(0)),

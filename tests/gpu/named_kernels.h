@@ -1,4 +1,4 @@
-// Kernels that tests, and the table of registers in docs/gpu.md, look at.
+// Kernels for tests and for the table of registers in docs/gpu.md.
 
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace tkv::test {
 
-// What decides the code of a job, beside its program.
+// The properties of a job that determine its GPU code, besides its program.
 struct JobForm {
   DType dtype = DType::kF32;
   size_t sources = 1;
@@ -19,10 +19,11 @@ struct JobForm {
   std::vector<DType> outputs;
 };
 
+// Returns the GPU code of a job.
 //   program  null: the sum is assigned
 GpuCode CodeFor(const Program* program, const JobForm& form);
 
-// A program with every operation of arrays that the dtype has.
+// Returns a program with every array operation that the dtype supports.
 Program EveryOperation(DType dtype);
 
 inline constexpr DType kArithmeticTypes[] = {DType::kF32,  DType::kF64, DType::kF16,

@@ -15,7 +15,7 @@ namespace tkv::test {
 namespace {
 
 constexpr uint32_t kThreads = 256;
-constexpr int64_t kStepsMax = 4 << 20;  // of a block: a kernel that takes more does not end
+constexpr int64_t kStepsMax = 4 << 20;  // per block; a kernel with more steps is considered endless
 constexpr std::string_view kBanks = "fdhrqp";
 constexpr std::array<std::string_view, 6> kBankTypes = {".f32", ".f64", ".b16",
                                                         ".b32", ".b64", ".pred"};
@@ -26,7 +26,7 @@ PtxError Wrong(FormatString<Args...> text, Args&&... args) {
 }
 
 // ------------------------------------------------------------------------------------ arithmetic
-// Registers are 64 bits, of which the type takes the lower ones; the rest is zero.
+// Registers have 64 bits.  A value uses the lower bits of its type; the rest is zero.
 
 template <typename T>
 T As(uint64_t bits) {
@@ -35,7 +35,7 @@ T As(uint64_t bits) {
   return value;
 }
 
-// A NaN that arithmetic makes has the one form that GPUs give it.
+// Returns the bits of a value.  Every NaN from arithmetic becomes the canonical NaN of GPUs.
 template <typename T>
 uint64_t Bits(T value) {
   if constexpr (std::is_floating_point_v<T>) {
@@ -46,7 +46,7 @@ uint64_t Bits(T value) {
   return bits;
 }
 
-// An instruction by name; `banks` are those of the result and the operands.
+// The form of an instruction; `banks` has the register banks of the result and the operands.
 struct Form {
   std::string banks;
   PtxKernel::Function function;
@@ -100,7 +100,7 @@ void AddIntegers(const std::string& type, char bank, Forms* forms) {
   AddComparisons<T>(type, bank, forms);
 }
 
-// The conversions of 16-bit floats are those of the oracle, which knows nothing of half.h.
+// Conversions of 16-bit floats use the reference implementation, which is independent of half.h.
 uint64_t F32FromF16(uint64_t a, uint64_t, uint64_t) {
   const auto bits = As<uint16_t>(a);
   float value = 0;
@@ -165,7 +165,7 @@ Forms AllForms() {
   return forms;
 }
 
-// What a load or store moves to or from each register.
+// The register bank, the bytes in memory and the sign extension of a load or store.
 struct Moved {
   char bank;
   size_t item;
@@ -190,8 +190,7 @@ std::vector<std::string_view> Split(std::string_view text, std::string_view betw
 }  // namespace
 
 // ---------------------------------------------------------------------------------------- memory
-// Range i begins 64 KiB after (i + 1) 2^32, so that an address a little below it is out of its bounds
-// and not in another one's.
+// Range i begins 64 KiB after (i + 1) 2^32.  An address slightly below it is therefore in no range.
 uint64_t DeviceMemory::Allocate(size_t bytes, size_t misaligned_by) {
   const uint64_t begin = ((ranges_.size() + 1) << 32) + (64 << 10) + misaligned_by;
   ranges_.push_back({begin, std::vector<Byte>(bytes)});
@@ -385,7 +384,7 @@ class PtxParser {
     throw Refused("no kernel needs this");
   }
 
-  // Whether the registers among the words are of these banks.
+  // Returns true if the registers among the operands belong to these banks.
   bool Fits(const std::vector<std::string_view>& words, const std::string& banks) const {
     for (size_t i = 0; i < words.size(); ++i) {
       const bool is_register = words[i][0] == '%' && words[i].find('.') == std::string_view::npos;

@@ -1,9 +1,9 @@
-// Runs the PTX that kernels/cuda/ptx.h writes, as a GPU would, and refuses what a GPU would leave
-// undefined.
+// Interprets the PTX that kernels/cuda/ptx.h generates, as a GPU would run it.  Refuses everything
+// that is undefined on a GPU.
 //
-// It takes exactly the forms of instructions that the kernels need: one that rounds otherwise, fuses or
-// flushes is an error, and so is an access out of bounds or misaligned, a read of what nobody has
-// written, and two threads on one byte of which one writes it.
+// Accepts only the instruction forms that the kernels need.  Another rounding, a fused operation or
+// a flush of denormals is an error.  Further errors are an access out of bounds or misaligned, and
+// a read of unwritten memory.  Two threads must not use the same byte if one of them writes it.
 
 #pragma once
 
@@ -19,33 +19,33 @@
 
 namespace tkv::test {
 
-// What a kernel has done wrong, or its text.
+// An error in a kernel's text or in its execution.
 class PtxError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// What a kernel reads and writes.
+// The memory that a kernel reads and writes.
 class PtxMemory {
  public:
   virtual ~PtxMemory() = default;
-  // Forgets which thread has read and written what.
+  // Clears the records of reads and writes by threads.
   virtual void BeginLaunch() = 0;
-  // Of a thread, whose number is not 0; `bytes` is also the alignment.
+  // Read and write for a thread with a number above 0; `bytes` is also the required alignment.
   //   throws  PtxError
   virtual void Load(uint64_t address, void* target, size_t bytes, uint32_t thread) = 0;
   virtual void Store(uint64_t address, const void* source, size_t bytes, uint32_t thread) = 0;
 };
 
-// Memory of a pretended device, in ranges that lie far apart.
+// Memory of a simulated device, in ranges far apart.
 class DeviceMemory final : public PtxMemory {
  public:
-  // A range that nobody has written, whose address is a multiple of 4,096 and `misaligned_by`.
+  // Allocates an unwritten range.  Its address is a multiple of 4,096, plus `misaligned_by`.
   //   returns  its device address
   uint64_t Allocate(size_t bytes, size_t misaligned_by = 0);
 
-  // Of the host.
-  //   throws  PtxError  out of bounds; a read of what nobody has written
+  // Write and read for the host.
+  //   throws  PtxError  out of bounds; a read of unwritten bytes
   void Write(uint64_t address, std::span<const std::byte> bytes);
   std::vector<std::byte> Read(uint64_t address, size_t bytes) const;
 
@@ -71,21 +71,24 @@ class DeviceMemory final : public PtxMemory {
   std::vector<Range> ranges_;
 };
 
-// Blocks of 256 threads, which run in lock step: those whose place in the text is the least go first.
+// A kernel.  Blocks of 256 threads run in lock step: the threads with the smallest program counter
+// run first.
 class PtxKernel {
  public:
+  // Parses a kernel.
   //   throws  PtxError  naming the line
   explicit PtxKernel(std::string_view text);
 
-  //   parameter  the bytes of the kernel's parameter, which are at most as many as it declares
+  // Runs the kernel.
+  //   parameter  the bytes of the kernel's parameter, at most as many as it declares
   //   throws     PtxError  naming the instruction
   void Launch(uint32_t blocks, std::span<const std::byte> parameter, PtxMemory* memory) const;
 
   const std::string& name() const { return name_; }
-  // So many bytes its parameter has.
+  // Returns the size of its parameter.
   size_t parameter_bytes() const { return parameter_bytes_; }
 
-  // How often each form of an instruction stands in the text.
+  // Returns the number of occurrences of each instruction form in the text.
   const std::map<std::string, int>& forms() const { return forms_; }
 
   struct Operand {

@@ -1,4 +1,5 @@
-// Kernels for GPUs against the CPU: the same jobs, the same bits, but for the payload of a NaN.
+// Compares GPU kernels with the CPU: the same jobs must have the same bits, except for the payload
+// of a NaN.
 
 #include <gtest/gtest.h>
 
@@ -45,7 +46,7 @@ bool IsNaN(DType dtype, const std::byte* element) {
 }
 
 // ------------------------------------------------------------------------------------------- keys
-// An array of a key: as the CPU has it, and where the device has its copy.
+// An array of a key: the CPU's data, and the address of the device's copy.
 Bytes TableOf(const kernels::Elementwise& code, std::span<const kernels::cuda::Entry> entries) {
   kernels::cuda::LaunchTable table(code);
   for (const auto& entry : entries) table.Add(entry);
@@ -62,7 +63,7 @@ struct Array {
     memory->Write(device, host);
   }
 
-  // The first element that differs, or nothing.
+  // Returns the first element that differs, or "".
   std::string DifferenceIn(const DeviceMemory& memory) const {
     const Bytes there = memory.Read(device, host.size());
     const size_t item = ItemSize(dtype);
@@ -82,7 +83,7 @@ struct Array {
   uint64_t device = 0;
 };
 
-// One key of a launch with all its arrays.
+// A key of a launch, with all its arrays.
 class Key {
  public:
   Key(const JobForm& form, const Program* program, size_t count, Random* random)
@@ -101,7 +102,7 @@ class Key {
     for (Array* array : All()) array->CopyTo(memory, is_aligned ? 0 : (*random)() % 5);
   }
 
-  // Calls body(job) with a job whose pointers are those that `pointer_of` gives for arrays.
+  // Calls body(job); `pointer_of` gives the pointer of each array in the job.
   template <typename PointerOf, typename Body>
   auto WithJob(PointerOf pointer_of, const CompiledUpdate* update, UpdateScalars* scalars,
                Body body) {
@@ -143,7 +144,7 @@ class Key {
 void* OnHost(Array& array) { return array.host.data(); }
 void* OnDevice(Array& array) { return std::bit_cast<void*>(array.device); }
 
-// How a launch goes beside its keys.
+// Parameters of a launch that are not keys.
 struct LaunchForm {
   std::vector<size_t> counts;  // elements of each key
   TablePlace place = TablePlace::kMemory;
@@ -257,7 +258,7 @@ uint64_t Setting(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::stoull(text);
 }
 
-// TKV_TEST_PTX_PROGRAMS: how many; TKV_TEST_PTX_SEED: the first one.
+// TKV_TEST_PTX_PROGRAMS: the number of programs; TKV_TEST_PTX_SEED: the first seed.
 TEST(Ptx, RandomProgramsHaveTheBitsOfTheCpu) {
   const uint64_t first = Setting("TKV_TEST_PTX_SEED", 1);
   const uint64_t count = Setting("TKV_TEST_PTX_PROGRAMS", 300);
@@ -377,7 +378,8 @@ TEST(LaunchTable, HasTheTilesOfTheKeysBeforeEach) {
 }
 
 // ------------------------------------------------------------------------------- the interpreter
-// What a kernel of these lines does with 64 bytes of written memory at its parameter.
+// Returns the error of a kernel with these lines.  Its parameter is the address of 64 bytes, of
+// which the last 4 are unwritten.
 std::string FaultOf(const std::string& lines, uint32_t blocks = 1) {
   const std::string head =
       ".version 6.3\n.target sm_70\n.address_size 64\n.visible .entry k(.param .u64 at)\n"

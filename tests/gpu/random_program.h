@@ -1,4 +1,4 @@
-// Random programs of updates, and random values of every dtype.
+// Random update programs, and random values of every dtype.
 
 #pragma once
 
@@ -50,7 +50,7 @@ T RandomFloat(Random* random) {
   }
 }
 
-// A float of 64 bits of which a 16-bit one is nearly half way between two.
+// Returns a 64-bit float near the middle between two neighbouring 16-bit floats.
 inline double NearlyHalfWay(Random* random) {
   const double between = 1 + static_cast<double>((*random)() % 4096) / 4096;
   const double nearby = std::ldexp(1.0, -static_cast<int>(20 + (*random)() % 32));
@@ -103,7 +103,7 @@ inline void AppendRandom(DType dtype, Random* random, Bytes* bytes) {
   }
 }
 
-// Defaults, but none that leaves an instruction without effect.
+// Returns the default parameters, changed where a default would make an instruction a no-op.
 inline std::vector<double> LivelyParams(const Program& program) {
   std::vector<double> params;
   for (const Program::Param& param : program.params()) {

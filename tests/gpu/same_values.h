@@ -1,4 +1,4 @@
-// Arrays of GPUs as a test looks at them.
+// Compares arrays for tests on GPUs.
 
 #pragma once
 
@@ -14,7 +14,7 @@ inline NDArray OnHost(const NDArray& array) { return array.WithContext(Context::
 
 inline std::vector<float> ValuesOf(const NDArray& array) { return Values(OnHost(array)); }
 
-// Whether the elements, which are the host's, are the same but for the bits of a NaN.
+// Returns true if the elements are equal; all NaNs are equal.  Both arrays must be on the host.
 inline bool SameValues(const NDArray& a, const NDArray& b) {
   if (!IsFloat(a.dtype())) return SameBytes(a, b);
   const auto count = static_cast<size_t>(a.size());

@@ -1,4 +1,5 @@
-// Random programs of all verbs for a store with arrays on GPUs, and for one of the host that has to do the same.
+// Random programs of all verbs, run by a store with arrays on GPUs and by a store on the host,
+// which must agree.
 
 #pragma once
 
@@ -24,7 +25,8 @@
 
 namespace tkv::test {
 
-// Of pretended devices not those that NextIndex has: no test loses them.
+// Returns the context of a GPU.  On the fake driver it is none of NextIndex's devices, because a
+// test may lose these.
 inline Context Gpu(int32_t index) {
   const int count = GpuCount();
   return Context::Gpu(count >= 1000 ? 990 + index : index % count);
@@ -37,13 +39,14 @@ inline NDArray Pulled(KVStore& store, const KeyView& key) {
   return out;
 }
 
-// An array of the store under test, and one of the host that has to be the same.
+// An array of the store under test, and its counterpart on the host.
 struct Twin {
   NDArray array;
   NDArray host;
 };
 
-// Two stores get the same calls: one with arrays on GPUs, one with their twins.
+// Makes the same calls on two stores: one with arrays on GPUs, one with their counterparts on the
+// host.
 class StoreProgram {
  public:
   //   gpu, host  two stores of one kind, without keys
@@ -149,7 +152,7 @@ class StoreProgram {
     return call;
   }
 
-  // Outputs for the keys of a call of values, or for any.
+  // Returns outputs for the keys of `values`, or for any keys if it is null.
   Call Outs(const Call* values) {
     Call call = values == nullptr ? Values(2) : *values;
     for (size_t i = 0; i < call.keys.size(); ++i) {
@@ -175,7 +178,8 @@ class StoreProgram {
     return items;
   }
 
-  // The verb, or the same by a ticket that is waited for, or dropped.
+  // Run a verb. `how` 0 waits for its ticket, 1 drops the ticket, and another value calls the
+  // synchronous verb.  Push never drops a ticket.
   void Push(KVStore& store, const std::vector<PushItem>& items, size_t how) {
     if (how == 0) return void(store.PushAsync(items)->Wait(kPatience));
     store.Push(items);
@@ -316,8 +320,8 @@ inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// Runs program(seed, folder) with so many seeds, each in another order of the devices' work.
-//   share  of the count that the environment says: one of so many
+// Runs program(seed, folder) for many seeds, each with another order of the devices' work.
+//   share  runs 1/share of the number of seeds that the environment sets
 template <typename F>
 void ForSeeds(const char* name, F program, uint64_t share = 1) {
   const uint64_t first = FromEnvironment("TKV_TEST_GPU_SEED", 1);

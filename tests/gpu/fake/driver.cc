@@ -46,7 +46,7 @@ constexpr std::pair<Number, const char*> kNames[] = {
     {kCaptureImplicit, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"},
     {999, "CUDA_ERROR_UNKNOWN"}};
 
-// What a test wants to go wrong.
+// The failures that a test has requested.
 struct Plan {
   int calls = 0;
   int fails_at = 0;
@@ -55,12 +55,12 @@ struct Plan {
   int waits = 0;
   int leaves_out = 0;
   bool is_stopped = false;
-  pid_t process = 0;  // that has called cuInit
+  pid_t process = 0;  // the process that called cuInit
 };
 Plan plan;
 
-// The contexts that are current, of which the last is used; a primary context is its device.  It is there
-// also when a process ends, after what has a destructor.
+// The stack of current contexts; the last is in use.  A device represents its primary context.
+// Usable until the process ends, because it is constant-initialised and has no destructor.
 class Contexts {
  public:
   bool empty() const { return count_ == 0; }
@@ -69,7 +69,7 @@ class Contexts {
   void pop_back() { --count_; }
 
  private:
-  std::array<Device*, 1024> all_{};  // a pop that fails leaves one behind
+  std::array<Device*, 1024> all_{};  // spare room, as a failed pop leaves its context behind
   size_t count_ = 0;
 };
 thread_local constinit Contexts contexts{};
@@ -81,7 +81,7 @@ Number NumberFrom(const char* name, int otherwise) {
 
 enum class Needs { kNothing, kContext };
 
-// Every function goes through here.
+// Runs a driver function, after the checks and failures common to all functions.
 template <typename Body>
 Number Call(Needs needs, Body body) {
   Machine& machine = Machine::Get();
@@ -102,9 +102,9 @@ Number Call(Needs needs, Body body) {
   return body(machine);
 }
 
-enum class Whose { kCurrent, kAny };  // whose streams a function takes
+enum class Whose { kCurrent, kAny };  // the device whose streams a function accepts
 
-// The stream's handle becomes the stream.
+// Runs a function on a stream, after its handle was replaced by the stream.
 template <Whose whose = Whose::kCurrent, typename Body>
 Number OnStream(Stream*& stream, Body body) {
   return Call(Needs::kContext, [&](Machine& machine) {
@@ -347,7 +347,7 @@ Number cuMemcpyDtoDAsync_v2(uint64_t target, uint64_t source, size_t bytes, Stre
   });
 }
 
-// The driver finds a way where the devices do not reach each other.
+// Works without peer access, as the driver copies by another way.
 Number cuMemcpyPeerAsync(uint64_t target, Device*, uint64_t source, Device*, size_t bytes,
                          Stream* stream) {
   return OnStream(stream, [&](Machine& machine) {
@@ -435,7 +435,7 @@ Number cuEventRecord(Event* event, Stream* stream) {
   });
 }
 
-// A host that asks again and again lets time pass.
+// Lets time pass, because a host may poll in a loop.
 Number cuEventQuery(Event* event) {
   return Call(Needs::kContext, [&](Machine& machine) {
     if (event->last == nullptr) return kSuccess;

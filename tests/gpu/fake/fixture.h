@@ -1,4 +1,5 @@
-// A test on the pretended driver: whatever it tells the driver ends with it, and it may not misuse devices.
+// The fixture of tests on the fake driver.  The fixture resets the driver after each test and fails
+// a test that misuses a device.
 
 #pragma once
 
@@ -13,19 +14,20 @@
 
 namespace tkv::test {
 
-// Results of the driver that tests let calls have.
+// Driver results that tests inject.
 inline constexpr int kOutOfMemory = 2;
 inline constexpr int kOperatingSystem = 304;
 inline constexpr int kIllegalAddress = 700;
 
-// Devices that no test has used: what a failure may lose stays behind.
+// Returns a device that no test has used, because a failure may make a device unusable for later
+// tests.
 inline int32_t NextIndex() {
   static int32_t next = 1;
   return next++;
 }
 
-// Calls f(k), which ends the failures itself where it goes on, with the k-th call of the driver failing; for
-// each k until f needs fewer.  Returns how many it needs.
+// Calls f(k) with the k-th driver call failing, for k = 1, 2, ... until f makes fewer calls.
+// Returns the number of failing k.  If f continues after the failure, it ends the injection itself.
 template <typename F>
 int ForEachCall(int result, F f) {
   for (int k = 1;; ++k) {
@@ -49,7 +51,7 @@ class OnFakeDriver : public testing::Test {
     FAKE(fake_leave_out)(0);
     FAKE(fake_stop)(0);
     SetGpuInterrupt({});
-    FailureOf([] { WaitAll(); });  // tells of GPUs that the test has lost, and not the next one
+    FailureOf([] { WaitAll(); });  // reports lost GPUs in this test, not in the next one
     if (!may_violate_) {
       EXPECT_EQ(FAKE(fake_violations)(), violations_);
     }

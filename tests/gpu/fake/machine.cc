@@ -17,7 +17,8 @@ namespace {
 constexpr Number kIllegalAddress = 700;
 constexpr Number kLaunchFailed = 719;
 constexpr size_t kPage = 4096;
-constexpr size_t kGap = 4096;  // between blocks, so that what runs out of one is in none
+// Between blocks, so that an access past the end of a block hits no other.
+constexpr size_t kGap = 4096;
 constexpr uint64_t kReserved = uint64_t{1} << 28;  // of addresses at a time
 
 size_t FromEnvironment(const char* name, size_t otherwise) {
@@ -121,7 +122,8 @@ void Machine::HostSees(const Record& record) {
   Protect();
 }
 
-// What a copy writes the host may not touch, and what one reads it may not write.
+// Sets page protections of pinned memory.  The host must not touch the target of a running copy,
+// nor write its source.
 void Machine::Protect() {
   for (const auto& [address, block] : blocks_) {
     if (block->device >= 0) continue;
@@ -186,7 +188,7 @@ Block* Machine::Find(uint64_t address) {
   return address - block->begin < block->bytes ? block : nullptr;
 }
 
-// The host has to know that all use of the block is over.
+// Frees a block.  The host must know that all uses of the block have ended.
 bool Machine::Free(uint64_t address) {
   const auto found = blocks_.find(address);
   if (found == blocks_.end()) return false;
@@ -362,7 +364,7 @@ void Machine::Fill(Stream* stream, uint64_t target, std::byte value, size_t byte
 }
 
 // ---------------------------------------------------------------------------------------- kernels
-// The memory that one launch works on; afterwards it knows what was touched.
+// The memory of one launch, which records the touched bytes.
 class LaunchMemory final : public test::PtxMemory {
  public:
   LaunchMemory(Machine* machine, int device) : machine_(*machine), device_(device) {}
@@ -395,7 +397,7 @@ class LaunchMemory final : public test::PtxMemory {
     std::memcpy(block.inside + first, source, bytes);
   }
 
-  // Stretches without holes between them, by what is done there.
+  // Visits contiguous touched ranges, by kind of access.
   void ForEachTouched(const std::function<void(Block*, uint64_t, uint64_t, bool)>& visit) {
     for (auto& [place, ranges] : touched_) {
       std::ranges::sort(ranges);

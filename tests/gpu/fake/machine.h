@@ -1,10 +1,12 @@
-// A pretended machine with GPUs: what the functions of the pretended driver work on.
+// A simulated machine with GPUs, on which the fake driver's functions work.
 //
-// Streams are queues that a seeded scheduler runs at the calls of the driver, as late as a real device
-// might.  Each stream and the host have a vector clock; events join them.  Two uses of memory, one of
-// which writes, that no event orders are a race, whenever they happen to run.  Memory of a device cannot
-// be touched by the host; pinned memory that a copy reads or writes cannot until the host has seen an
-// event behind the copy.  What is wrong is printed, counted, and loses the device.
+// Streams are queues.  A seeded scheduler runs them during driver calls, as late as a real device
+// might.  The host and each stream have a vector clock, and events join clocks.  Two uses of the
+// same memory are a race if one writes and no event orders them, however they happen to run.
+//
+// The host cannot touch a device's memory.  The host cannot touch pinned memory that a copy uses
+// until it has seen an event behind the copy.  A violation is printed and counted, and makes the
+// device unusable.
 //
 // The driver's functions hold the machine's mutex.
 
@@ -28,10 +30,10 @@
 
 namespace tkv::fake {
 
-// Of a result of the driver, as cuda.h numbers them.
+// A result code of the driver, with cuda.h's numbers.
 using Number = int;
 
-// How far the host (0) and each stream are known to have come.
+// A vector clock: the known progress of the host (0) and of each stream.
 class Clock {
  public:
   uint64_t Of(size_t actor) const { return actor < times_.size() ? times_[actor] : 0; }
@@ -49,15 +51,15 @@ struct Moment {
   uint64_t time = 0;
 };
 
-// Whether what happened then is known at `clock`.
+// Returns true if the moment is known at `clock`.
 inline bool IsBefore(const Moment& moment, const Clock& clock) {
   return clock.Of(moment.actor) >= moment.time;
 }
 
-// A block of memory, and who has used which bytes of it.
+// A block of memory, with the uses of its bytes.
 struct Block {
   struct Threads {
-    uint32_t launch = 0;  // that the two below are of
+    uint32_t launch = 0;  // the launch to which the two below belong
     uint32_t writer = 0;
     uint32_t reader = 0;
   };
@@ -74,12 +76,12 @@ struct Block {
   size_t bytes = 0;
   std::byte* inside = nullptr;  // where the machine reads and writes it
   int device = -1;              // -1: pinned memory of the host
-  bool is_managed = false;      // of the host and the device; here the host leaves it alone
+  bool is_managed = false;      // shared by host and device; the host does not touch it here
   std::vector<std::byte> own;   // of a device
-  // One for each byte of a device; pages that nobody touches cost nothing.
+  // A flag per byte of device memory.  The system allocates only the touched pages.
   std::unique_ptr<bool[], Free> is_written;
-  std::unique_ptr<Threads[], Free> touched_by;  // only by launches
-  std::vector<Access> history;                  // that is not known to be before a later one
+  std::unique_ptr<Threads[], Free> touched_by;  // the threads of launches that used each byte
+  std::vector<Access> history;                  // uses that no later use is ordered after
 };
 
 struct Record {
@@ -87,7 +89,7 @@ struct Record {
   Clock clock;
 };
 
-// A copy from or to pinned memory that the host has not seen the end of.
+// A copy from or to pinned memory whose end the host has not seen.
 struct PinnedUse {
   Block* block = nullptr;
   bool writes = false;
@@ -96,15 +98,15 @@ struct PinnedUse {
 
 struct Operation {
   std::string name;
-  Clock host;  // when it was given
+  Clock host;  // the host's clock at the call
   std::vector<std::shared_ptr<Record>> waits_for;
   std::vector<std::shared_ptr<Record>> records;
   std::shared_ptr<PinnedUse> pinned;                     // may be null
   std::function<void(const Moment&, const Clock&)> run;  // may be empty
 };
 
-// The legacy stream of a device and the streams that are not non-blocking wait for each other: what either
-// gets comes after all that the other has got.
+// A device's legacy stream and its blocking streams wait for each other: later work of either runs
+// after all earlier work of the other.
 enum class StreamKind : uint8_t { kNonBlocking, kBlocking, kLegacy };
 
 struct Stream {
@@ -112,7 +114,7 @@ struct Stream {
   int device = 0;
   StreamKind kind = StreamKind::kNonBlocking;
   bool is_captured = false;
-  std::shared_ptr<Record> last;  // of what it has got; null: nothing, or it is non-blocking
+  std::shared_ptr<Record> last;  // its newest work; null: none, or the stream is non-blocking
   Clock clock;
   std::deque<Operation> queue;
 };
@@ -130,7 +132,8 @@ struct Device {
   int number = 0;
   Number error = 0;  // sticky
   size_t used_bytes = 0;
-  // The next address and how many follow; the host cannot touch what is there, and none is used again.
+  // The next address and the number of reserved bytes behind it.  The host cannot touch them, and
+  // no address is used twice.
   uint64_t next = 0;
   uint64_t reserved = 0;
   std::vector<bool> reaches;  // by device
@@ -138,7 +141,7 @@ struct Device {
   std::map<std::thread::id, Stream*> of_threads;
 };
 
-// Of a copy in two dimensions, as cuda.h has it.
+// A side of a two-dimensional copy, as in cuda.h.
 struct Plane {
   size_t x_bytes, y;
   int kind;
@@ -150,7 +153,7 @@ struct PlaneCopy {
   size_t width_bytes, height;
 };
 
-// What is wrong with the use of the machine.
+// A forbidden use of the machine.
 struct Violation {
   Number result;
   std::string text;
@@ -163,30 +166,31 @@ class Machine {
   std::recursive_mutex mutex;
   std::vector<std::unique_ptr<Device>> devices;
   size_t device_bytes = 0;
-  // What the program holds handles on, and may lose with a device.
+  // Objects behind handles of the program, which become invalid with their device.
   std::map<Event*, std::unique_ptr<Event>> events;
   std::map<Module*, std::unique_ptr<Module>> modules;
   bool can_reach_peers = true;
 
   void Seed(uint64_t seed);
-  // Runs some of what can run, perhaps nothing.
+  // Runs some of the ready operations, perhaps none.
   void Turn();
-  // Runs one operation; false where none can run.
+  // Runs one operation.  Returns false if none is ready.
   bool Step();
 
-  // What the host sees.
+  // Records that the host has seen an event; joins the clocks.
   void HostSees(const Record& record);
 
-  uint64_t Allocate(Device* device, size_t bytes);  // 0: there is no room
-  void* AllocatePinned(size_t bytes);               // null: there is no room
+  uint64_t Allocate(Device* device, size_t bytes);  // 0: no room
+  void* AllocatePinned(size_t bytes);               // null: no room
   bool Free(uint64_t address);
   Block* Find(uint64_t address);
 
   Stream* NewStream(int device, StreamKind kind);
-  // The stream behind a handle that a program gives with that device's context: null and 1 are its legacy
-  // stream, 2 is that of the thread.
+  // Returns the stream of a handle, used with that device's context.  Null and 1 mean the legacy
+  // stream, 2 the thread's stream.
   Stream* StreamOf(Stream* handle, Device* device);
-  // Whether work that is given to the stream would become a part of a graph, or break its capture.
+  // Returns true if new work on the stream would be captured into a graph, or would break a
+  // capture.
   bool IsDisturbed(const Stream& stream) const;
   bool Delete(Stream* stream);
   void Give(Stream* stream, Operation operation);
@@ -205,8 +209,9 @@ class Machine {
   Machine();
   friend class LaunchMemory;
 
-  // A stretch of memory that an operation uses; `device` is -1 where the reach of one does not matter.
-  //   throws  Violation  it is none, or not within its reach; a race
+  // Checks the use of a memory range by an operation and records it. `device` is -1 if peer access
+  // does not matter.
+  //   throws  Violation  not a block, or not accessible; a race
   Block& Use(int device, uint64_t address, size_t bytes, bool writes, const Moment& moment,
              const Clock& clock);
   void GiveCopy(Stream* stream, const char* name, int device, uint64_t target, uint64_t source,
@@ -219,7 +224,7 @@ class Machine {
   void Protect();
 
   std::mt19937_64 random_;
-  uint32_t steps_of_16_ = 4;  // of so many of 16 calls something runs
+  uint32_t steps_of_16_ = 4;  // operations run in this many of 16 calls
   Clock host_;
   std::vector<std::unique_ptr<Stream>> streams_;
   size_t actors_ = 1;

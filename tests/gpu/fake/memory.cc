@@ -1,5 +1,5 @@
-// Memory of the pretended driver: not that of the program, which a test may let end, as NVIDIA's driver has
-// its own.
+// Memory of the fake driver.  A test may make the program's allocations fail, and NVIDIA's driver
+// has its own memory, too.
 
 #include <cstdlib>
 #include <new>
