@@ -1,5 +1,5 @@
-// What does a call by the C interface cost beside the same call in C++?  A push and a pull of 1 KiB in one process, by each in turn;
-// the bound is the call in C++.
+// Compares calls of the C interface with the same calls in C++: a push and a pull of 1 KiB in one
+// process, by each in turn.  The bound is the call in C++.
 //
 //   c_abi CALLS REPETITIONS     prints, for each repetition, nanoseconds in C++ and in C
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kCount = 256;  // floats: 1 KiB
 
-// Nanoseconds of one call of f.
+// Returns the nanoseconds of one call of f.
 template <typename F>
 double Time(int calls, F f) {
   const auto begin = std::chrono::steady_clock::now();
@@ -88,7 +88,7 @@ class C {
   tkv_array* out_ = nullptr;
 };
 
-// Whether what is pulled is what was pushed.
+// Returns true if a pull returns the pushed value.
 template <typename Side>
 bool Works(Side* side) {
   side->Give(3);

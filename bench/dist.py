@@ -1,9 +1,9 @@
-"""How near does the store of several processes come to what sockets and shared memory allow, and how does MXNet do?
+"""Compares the distributed store with the limits of sockets and shared memory, and with MXNet.
 
-One run on one machine, interleaved: each repetition measures the raw exchange, TensorKV and MXNet 1.9.1 (`dist_sync`,
-ps-lite) one after another with the same Python script in every worker. MXNet's processes are stopped (SIGSTOP) while
-another is measured; those of TensorKV are left alone, because a stopped head or server counts as silent, and sleep (the
-row of the idle processes says how soundly). The figure is the median.
+All run interleaved on one machine. Each repetition measures the raw exchange, TensorKV and MXNet 1.9.1 (`dist_sync`,
+ps-lite) one after another, with the same Python script in every worker. MXNet's processes are stopped (SIGSTOP) while
+another system is measured. TensorKV's processes only idle, because a stopped head or server counts as silent; the row
+of the idle processes shows their CPU. The figure is the median.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def human(n):
 
 
 class Raw:
-    """The exchanges with nothing around them."""
+    """The raw exchanges without a store."""
 
     def __init__(self, program):
         self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -77,7 +77,7 @@ class Job:
                 process.send_signal(number)
 
     def ask(self, request):
-        """Ask all workers at once; the reply of the slowest for each field."""
+        """Ask all workers at once; return the reply of the slowest for each field."""
         for worker in self.workers:
             worker.stdin.write(json.dumps(request) + "\n")
             worker.stdin.flush()
@@ -105,7 +105,7 @@ class Job:
 
 
 class TensorKV(Job):
-    """`transport`: as the option of that name; `options`: variables of others."""
+    """A job of TensorKV; `transport` is the option of that name, `options` are other environment variables."""
 
     def __init__(self, workers, servers, transport, tkv=None, worker_command=None, **options):
         super().__init__(workers)
@@ -127,7 +127,7 @@ class TensorKV(Job):
 
     @functools.cached_property
     def addresses(self):
-        """Of the servers, which say it when they listen."""
+        """The servers' addresses, which they print when they listen."""
         return [server.stdout.readline().split()[-1] for server in self.servers]
 
     @contextlib.contextmanager
@@ -140,7 +140,7 @@ class TensorKV(Job):
 
 
 class Alone(Job):
-    """A store of one process, by the same script."""
+    """A store of one process, run by the same script."""
 
     def __init__(self):
         super().__init__(1)
@@ -255,7 +255,7 @@ def large_rows(raw, ours, mxnet, transport, sizes, repetitions):
 
 
 def compared(row, ours, peer, peer_name, bar, at_most=False):
-    """A row of two figures in seconds; the ratio says how many times faster ours is, or how many times slower."""
+    """Return a row of two figures in seconds; the ratio is how many times faster (`at_most`: slower) ours is."""
     ratio = ours / peer if at_most else peer / ours
     met = bar is None or (ratio <= bar if at_most else ratio >= bar)
     return {
@@ -270,7 +270,7 @@ def compared(row, ours, peer, peer_name, bar, at_most=False):
 
 
 def throughput_rows(row, workload, nbytes, ours, peers, repetitions, repeats):
-    """`peers`: jobs with the name that the table gives them and the bar, or None where there is none."""
+    """Yield rows that compare `ours` with other jobs; `peers` are (job, name in the table, bar or None)."""
     jobs = [job for job, _, _ in peers]
     set_up((ours, *jobs), workload, nbytes)
     columns = [[] for _ in range(1 + len(jobs))]
@@ -285,7 +285,7 @@ def throughput_rows(row, workload, nbytes, ours, peers, repetitions, repeats):
 
 
 def guard_rows(plain, sizes, repetitions):
-    """What a check of values and TLS cost push + pull over TCP, beside TCP without either."""
+    """Yield rows for push + pull over TCP with a check of values and with TLS, beside TCP without either."""
     guards = (
         ("with check_values", TensorKV(1, 1, "tcp", TKV_CHECK_VALUES="1"), 1.10, True),
         ("with TLS", TensorKV(1, 1, "tcp", TKV_TLS="on"), 0.55, False),
@@ -308,7 +308,7 @@ def guard_rows(plain, sizes, repetitions):
 
 
 def latency_rows(raw, row, workload, ours, mxnet, repetitions, repeats):
-    """Against a socket whose two sides sleep, and MXNet."""
+    """Yield rows of latency, beside a socket whose two sides sleep, and MXNet."""
     set_up((ours, mxnet), workload, 64)
     columns = {"raw": [], "p50": [], "p99": [], "mxnet": []}
     for repetition in range(repetitions + 1):
@@ -333,7 +333,7 @@ def status_of(pid, field):
 
 
 def cpu_seconds(pid):
-    """Of all threads, in nanoseconds' precision."""
+    """Return the CPU time of all threads of a process, with the precision of nanoseconds."""
     tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -353,7 +353,7 @@ def idle_row(job, seconds):
 
 
 def memory_row(job, keys, calls):
-    """Growth of a server and of a worker by small messages."""
+    """Return the growth of a server's and of a worker's memory by small messages."""
     server = job.servers[0].pid
     job.set_up("400 keys", 64)
     job.ask({"step": min(calls, 2000)})
@@ -372,7 +372,7 @@ def memory_row(job, keys, calls):
 
 
 def flood_row(job, repetitions, rate, seconds):
-    """Strangers at the server's port while it works, against the same strangers at a port of somebody else."""
+    """Return the effect of strangers' connections to a working server, beside the same to a plain listener."""
     flood = [sys.executable, HERE / "flood.py"]
     plain = subprocess.Popen([*flood, "--listen"], stdout=subprocess.PIPE, text=True)
     targets = {"server": job.addresses[0].removeprefix("tcp:"), "plain": f"127.0.0.1:{plain.stdout.readline().strip()}"}
@@ -416,7 +416,7 @@ def state_row():
 
 
 def start_row(build, repetitions):
-    """Head, server and worker as programs, to the first push that is accepted."""
+    """Measure the start of head, server and worker as programs, until the first push is accepted."""
 
     def first_push():
         begin = time.perf_counter()

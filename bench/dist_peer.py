@@ -1,7 +1,11 @@
-"""One worker of a job under test: sets a workload up and times its steps on request, on `tensorkv`, on MXNet or on Gloo.
+"""A worker of a job under test: sets a workload up and times its steps on request, on `tensorkv`, MXNet or Gloo.
 
-`dist_peer.py tensorkv|mxnet|gloo [STORE]`; STORE is dist_sync; JSON a line on stdin and stdout: {"setup": NAME, "bytes": N, "compression": PARAMS}, then {"step": REPEATS}, whose reply
-has the seconds of one step and, of `tensorkv`, the bytes that it has put on the wire, and {"each": REPEATS}, whose reply has the median and the 99th percentile of single steps.
+`dist_peer.py tensorkv|mxnet|gloo [STORE]`; STORE is dist_sync. Requests and replies are JSON, one per line, on stdin
+and stdout:
+
+- {"setup": NAME, "bytes": N, "compression": PARAMS} sets a workload up.
+- {"step": REPEATS} replies with the seconds of one step and, for `tensorkv`, the bytes that it put on the wire.
+- {"each": REPEATS} replies with the median and the 99th percentile of single steps.
 """
 
 import importlib
@@ -45,7 +49,7 @@ class Worker:
         return self.mx.nd.full((count,), value)
 
     def new_keys(self, counts):
-        """Fresh keys of so many elements each: a list of keys, one of values, one of outs."""
+        """Create fresh keys with `counts` elements each; return lists of keys, values and outs."""
         keys = [str(self.next_key + i) for i in range(len(counts))]
         self.next_key += len(counts)
         self.kv.init(keys, [self.full(count, 0) for count in counts])
@@ -56,7 +60,7 @@ class Worker:
             self.mx.nd.waitall()
 
     def sent_bytes(self):
-        """Bytes that this worker has put on the wire; 0 where nobody counts them."""
+        """Return the bytes that this worker has put on the wire; 0 for MXNet, which does not count them."""
         if self.is_mxnet:
             return 0
         return self.kv.stats()["traffic"]["wire_out_bytes"]
@@ -116,7 +120,7 @@ class Worker:
         if self.is_mxnet:
             shape = (TABLE_ROWS, row)
             kv.init(key, mx.nd.ones(shape).tostype("row_sparse"))
-            ids.sort()  # of unsorted ones it loses rows
+            ids.sort()  # MXNet loses rows of unsorted ids
             row_ids = mx.nd.array(ids, dtype="int64")
             grad = mx.nd.sparse.row_sparse_array((mx.nd.ones((len(ids), row)), row_ids), shape=shape)
             out = mx.nd.sparse.zeros("row_sparse", shape)
@@ -161,7 +165,7 @@ class Worker:
 
 
 class GlooWorker:
-    """The sums alone, by `torch.distributed`: no store and no updater, each worker has all values."""
+    """Sums by `torch.distributed` alone: no store and no updater, each worker has all values."""
 
     is_mxnet = False
 
@@ -189,7 +193,7 @@ class GlooWorker:
         def check():
             correct = all(tensor[-1] == self.group.get_world_size() for tensor in tensors)
             for tensor in tensors:
-                tensor.zero_()  # it is summed in place: nothing else stays what it is
+                tensor.zero_()  # the sum is in place; other values would change it
             return correct
 
         return step, check

@@ -1,10 +1,14 @@
-"""What do the survivors of a fault see, and when: TensorKV, and the systems that others use for the same?
+"""Compares the effects of faults on the survivors, in TensorKV and in other systems.
 
-A cell is one fault done to one system by its own documented use (scripts in bench/faults): seconds until each survivor has an error,
-whether the error names peer and key, whether a value was wrong or lost, and what is left of the job 5 s after the last survivor
-has ended. A survivor without an error that makes no more rounds for 60 s hangs. Each cell runs in namespaces of its own (processes,
-network, mounts) and is kept in out/faults, so that a run goes on where it ended. `--write` makes the table in docs/faults.md of
-what is kept there; `--bandwidth` measures what 64 MiB there and back take by each system, interleaved.
+A cell is one fault in one system, which runs as its documentation says (scripts in bench/faults). A cell has:
+
+- the seconds until each survivor has an error, and whether the error names peer and key;
+- whether a value was wrong or lost;
+- the processes and files that are left 5 s after the end of the last survivor.
+
+A survivor without an error that makes no round for 60 s hangs. Each cell runs in its own namespaces (processes,
+network, mounts). Cells are stored in out/faults, so that a later run continues. `--write` makes the table in
+docs/faults.md from the stored cells. `--bandwidth` measures a round trip of 64 MiB in each system, interleaved.
 """
 
 import argparse
@@ -37,7 +41,7 @@ BUSY = 0.5  # seconds, or a tenth of the longest time, that a thread may have wa
 
 # ------------------------------------------------------------------------------------------------- one cell
 def sandbox():
-    """Return what runs a command in namespaces of its own, or nothing where they may not be made."""
+    """Return the command that runs another command in new namespaces, or [] if they are not permitted."""
     command = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if os.geteuid() != 0:
         command.insert(1, "--map-root-user")
@@ -51,7 +55,7 @@ def sandbox():
 
 
 def run_cell(fault, name):
-    """Measure a cell in a process of its own, whose namespaces end with it."""
+    """Measure a cell in another process, so that its namespaces end with it."""
     prefix = sandbox()
     command = [*prefix, sys.executable, __file__, *sys.argv[1:], "--cell", fault, "--system", name]
     environment = {**os.environ, **({"FAULTS_SANDBOX": "1"} if prefix else {})}
@@ -62,7 +66,7 @@ def run_cell(fault, name):
 
 
 def cell_here(arguments, fault, name):
-    """Inside of the namespaces: the mounts that only this cell has, then the fault."""
+    """Measure a cell inside of the namespaces, after making the mounts that only this cell has."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what runs behind it
     if os.environ.get("FAULTS_SANDBOX"):
         run("ip", "link", "set", "lo", "up")
@@ -87,18 +91,18 @@ def kept(fault, name, number):
 
 
 def is_busy(found):
-    """Whether a process of the cell waited for a core, so that its times are those of the machine."""
+    """Return whether a process of the cell waited so long for a core that its times measure the machine."""
     longest = max((one["seconds"] for one in found.get("survivors", {}).values()), default=0)
     return found.get("waited for cores", 0) > max(BUSY, longest / 10)
 
 
 def is_final(found, version):
-    """Whether a kept cell is of this version and of a machine that had cores for it."""
+    """Return whether a stored cell has this version and was measured on a machine with enough free cores."""
     return found["version"] == version and not is_busy(found)
 
 
 def cells(arguments):
-    """Measure what is not kept yet; ours three times."""
+    """Measure the cells that are not stored yet; ours three times."""
 
     @functools.cache
     def version(name):
@@ -125,13 +129,13 @@ def cells(arguments):
 
 # ------------------------------------------------------------------------------------------------- what is shown
 def seconds_words(values):
-    """One time, or the range of several."""
+    """Return a time in words, or the range of several times."""
     low, high = (f"{value:.1f}" if value < 10 else f"{value:.0f}" for value in (min(values), max(values)))
     return f"{low} s" if low == high else f"{low}–{high} s"
 
 
 def survivor_words(ones):
-    """What a survivor has seen in each run, in a few words."""
+    """Return in a few words the outcomes of a survivor in all runs."""
     kinds = sorted({(one["kind"], one.get("type", ""), "goes on" in one) for one in ones})
     found = []
     for kind, error, goes_on in kinds:
@@ -152,13 +156,13 @@ def survivor_words(ones):
 
 
 def one_word(values):
-    """Return what several survivors have in common."""
+    """Return the value that several survivors share, "some" if they differ."""
     values = sorted({value for value in values if value != "-"})
     return "" if not values else values[0] if len(values) == 1 else "some"
 
 
 def columns(runs):
-    """The columns of a row: what the survivors see, peer, key, wrong or lost, left behind."""
+    """Return the columns of a row: the survivors' outcomes, peer, key, wrong or lost values, left processes."""
     if runs[0]["kind"] == "n/a":
         return [f"n/a: {runs[0]['why']}", "", "", "", ""]
     unmeasured = [run["why"] for run in runs if run["kind"] != "measured"]
@@ -185,7 +189,10 @@ def columns(runs):
 
 
 def verdict(fault, found):
-    """What is missing in a cell of ours: typed, named, within its deadline + 1 s; nothing wrong, lost or left behind."""
+    """Return the failed goals of a cell of TensorKV.
+
+    An error must be typed, name its peer and come within its deadline + 1 s. Nothing may be wrong, lost or left behind.
+    """
     if found["kind"] != "measured":
         return [found["why"]]
     missed = []
@@ -213,19 +220,19 @@ def verdict(fault, found):
 
 
 def load(fault, name):
-    """Return the runs of a cell that are kept."""
+    """Return the stored runs of a cell."""
     paths = [kept(fault, name, number) for number in range(1, runs_of(name) + 1)]
     return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
 def why_nowhere(name):
-    """Return why no cell of a system can be measured, or nothing where one can."""
+    """Return why no cell of a system can be measured, or None if one can."""
     reasons = {run.get("why") for fault in cell.FAULTS for run in load(fault, name)}
     return reasons.pop() if len(reasons) == 1 else None
 
 
 def table():
-    """The table of what is kept: a part for each fault, a row for each system."""
+    """Return the table of the stored cells: a part for each fault, a row for each system."""
     lines, met, missed = [], 0, []
     nowhere = {name: why for name in SYSTEMS if (why := why_nowhere(name))}
     for fault, fault_done in cell.FAULTS.items():
@@ -250,7 +257,7 @@ def table():
 
 
 def measured_on():
-    """Where and when what is kept was measured, with which versions."""
+    """Return machine, dates and versions of the stored cells."""
     found = [json.loads(path.read_text()) for path in sorted(KEPT.glob("*.json")) if path.stem != "bandwidth"]
     versions = {SYSTEMS[one["system"]].title: one["version"] for one in found if one["version"]}
     dates = sorted({one["date"] for one in found})
@@ -262,7 +269,7 @@ def measured_on():
 
 
 def smoke(arguments):
-    """One short fault of ours."""
+    """Measure a short fault of TensorKV only; return the exit status."""
     fault = "worker killed"
     found = run_cell(fault, OURS)
     missed = verdict(fault, found)

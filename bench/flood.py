@@ -1,6 +1,6 @@
-"""Strangers at a port: `flood.py HOST:PORT RATE SECONDS` connects so often a second and says random bytes each time.
+"""Floods a port: `flood.py HOST:PORT RATE SECONDS` connects RATE times a second and sends random bytes each time.
 
-With `--listen` it is the other side, a plain listener that accepts, reads and closes; it prints its port.
+With `--listen` it is a plain listener instead, which accepts, reads and closes, and prints its port.
 """
 
 import os
@@ -10,7 +10,7 @@ import time
 
 
 def flood(host, port, rate, seconds):
-    """Connect `rate` times a second; return how many connections there were."""
+    """Connect `rate` times a second; return the number of connections."""
     begin, count = time.monotonic(), 0
     while time.monotonic() < begin + seconds:
         late = count / rate - (time.monotonic() - begin)

@@ -1,10 +1,10 @@
-// What GPUs do for stores, as lines of JSON: one for each figure, beside the least that the machine allows.
+// Measures stores on GPUs.  Prints a line of JSON for each figure, beside the limit of the machine.
 //
 //   gpu DIVISOR REPETITIONS  sizes are divided by DIVISOR (1 on hardware)
 //   gpu first                milliseconds of the first update of a process
 //
-// Times are those of the host between two points at which the GPU has nothing to do; figures that are compared
-// are taken in turn, and each is a median.
+// Times are the host's, between two moments when the GPU is idle.  Compared figures are measured in
+// turn.  Each figure is a median.
 
 #include <algorithm>
 #include <chrono>
@@ -40,7 +40,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The medians of some works that run in turn, after one turn that is not counted.
+// Returns the medians of works that run in turn, after one turn that is not counted.
 std::vector<double> InTurn(const std::vector<std::function<void()>>& works) {
   std::vector<std::vector<double>> seconds(works.size());
   for (int i = 0; i <= repetitions; ++i) {
@@ -55,7 +55,7 @@ std::vector<double> InTurn(const std::vector<std::function<void()>>& works) {
   return medians;
 }
 
-// The same for calls that take microseconds: many of them are one work.
+// Returns the median for calls that take microseconds, of which many are one work.
 double OneOf(int calls, const std::function<void()>& call) {
   const auto many = [&] {
     for (int i = 0; i < calls; ++i) call();
@@ -63,7 +63,7 @@ double OneOf(int calls, const std::function<void()>& call) {
   return InTurn({many})[0] / calls;
 }
 
-//   wanted  "<= 15", ">= 0.9"; "": nothing is
+//   wanted  "<= 15", ">= 0.9"; "": no goal
 void Say(const std::string& name, double value, const char* unit, const char* wanted) {
   std::printf("{\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\", \"wanted\": \"%s\"}\n",
               name.c_str(), value, unit, wanted);
@@ -76,7 +76,7 @@ NDArray Ones(int64_t count, DType dtype = DType::kF32, Context context = kGpu) {
   return array;
 }
 
-// Sums and updates beside a copy within the GPU, which reads and writes each byte once.
+// Sums and updates, beside a copy within the GPU that reads and writes each byte once.
 void Bandwidth() {
   const auto bytes = static_cast<int64_t>((size_t{256} << 20) / divisor);
   const NDArray from = Ones(bytes / 4), to = Ones(bytes / 4);
@@ -113,7 +113,7 @@ void Bandwidth() {
               [&] { store->PushPull(1, gradients, {&out, 1}); });
 }
 
-// Calls whose arrays are small: what the host does.
+// Calls with small arrays: the cost of the host's work.
 void SmallCalls() {
   const auto store = KVStore::Create("device");
   store->SetOptimizer(Optimizer::Create("sgd"));

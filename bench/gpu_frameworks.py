@@ -1,7 +1,7 @@
-"""Stores on a GPU as PyTorch's users meet them, beside what PyTorch does itself: one line of JSON for each figure.
+"""Compares stores on a GPU, used with PyTorch's tensors, with PyTorch itself: a line of JSON for each figure.
 
-Values, outputs and what they are compared with are tensors of PyTorch; times are of the host between two points at which the GPU has
-nothing to do, in turns, medians of nine. Run by `./dev gpu bench` where there are a GPU and PyTorch.
+Times are the host's, between two moments when the GPU is idle, in turns, medians of nine. `./dev gpu bench` runs it if
+there are a GPU and PyTorch.
 """
 
 import json
@@ -31,7 +31,7 @@ def in_turn(works, calls=1):
 
 
 def say(name, ours, theirs, what):
-    """Print how many times faster ours is; `wanted` is that it is no slower."""
+    """Print how many times faster ours is; the goal is to be no slower."""
     row = {"name": name, "value": round(theirs / ours, 3), "unit": f"x {what}", "wanted": ">= 1"}
     row["ours_us"], row["theirs_us"] = round(1e6 * ours, 1), round(1e6 * theirs, 1)
     print(json.dumps(row), flush=True)

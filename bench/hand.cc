@@ -1,5 +1,5 @@
-// Updates as somebody writes them by hand: a loop over the elements for each optimizer, compiled for
-// this very machine, one key, no clipping.  bench/update.py compares the interpreter with them, and
+// Hand-written updates: a loop over the elements for each optimizer, compiled for this machine, for
+// one key, without clipping. bench/update.py compares the interpreter's speed with theirs, and
 // their results with the store's.
 
 #include <algorithm>
@@ -16,7 +16,7 @@ void ForEach(size_t count, const Body& body) {
 
 float Sign(float x) { return static_cast<float>((x > 0) - (x < 0)); }
 
-// The sum of f(i), by all threads.
+// Returns the sum of f(i), computed by all threads.
 template <typename Body>
 double SumOf(size_t count, const Body& f) {
   double sum = 0;

@@ -1,8 +1,11 @@
-"""What do Java's calls cost beside those of C++?
+"""Compares Java's calls with those of C++.
 
-A push and a pull of wrapped memory, through direct buffers in Java, in two processes that take turns; the least that the way
-from Java to C++ may cost is its cheapest call. Goals: 64 MiB at 0.9 of the speed of C++; 1 KiB in at most six times two such
-calls; a heap that 1,000,000 pushes and pulls leave as it was.
+A push and a pull of wrapped memory, in Java through direct buffers, run in two processes that take turns. The bound for
+the transition from Java to C++ is its cheapest call. The goals are:
+
+- 64 MiB at 0.9 of the speed of C++;
+- 1 KiB in at most six times two such calls;
+- 1,000,000 pushes and pulls that leave the heap unchanged.
 """
 
 import argparse
@@ -41,7 +44,7 @@ class Peer:
 
 
 def java():
-    """Return the command of Java's side: its classes as ./dev jvm has built them."""
+    """Return the command of Java's side, with the classes that ./dev jvm has built."""
     target = ROOT / "jvm" / "core" / "target"
     (javacpp,) = (pathlib.Path.home() / ".m2/repository/org/bytedeco/javacpp").glob("*/javacpp-*[0-9].jar")
     path = ":".join(str(p) for p in (target / "classes", target / "test-classes", target / "native", javacpp))
@@ -56,7 +59,7 @@ def java():
 
 
 def measure(cpp, jvm, smoke):
-    """Return what the turns have given."""
+    """Return the results of all turns."""
     turns, large, small = (1, 1, 1000) if smoke else (9, 10, 200_000)
     jvm.ask(SMALL, small)  # compiled by then
     rows = {"large": [], "small": []}
@@ -89,7 +92,7 @@ def report(data):
 
 
 def main():
-    """Run and print; the exit status says whether results and heap are right, never how fast it was."""
+    """Run and print; the exit status reports whether results and heap are right, never the speed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True, help="folder of the release build")
     parser.add_argument("--mxnet", help="not used: MXNet's Scala package is not installed")

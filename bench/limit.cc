@@ -1,9 +1,10 @@
-// What the memory of this machine allows: each kernel moves the bytes of one row of the benchmark
-// and nothing more.
+// The limits of this machine's memory: each kernel moves the bytes of one row of the benchmark and
+// nothing more.
 //
 // In: streams that are read and added.  States: streams that are read and written (weight and
-// optimizer state).  Out: streams that are written, by temporal or non-temporal stores as asked;
-// the caller takes the better.  Threads are started once and sleep on a condition in between.
+// optimizer state).  Out: streams that are written, by temporal or non-temporal stores as
+// requested; the caller takes the better.  Threads are started once and sleep on a condition in
+// between.
 
 #include <immintrin.h>
 
@@ -93,7 +94,7 @@ void OnThreads(int threads, size_t count, const std::function<void(size_t, size_
 template <int kIn>
 void Range(const float* const* in, int state_count, float* const* states, int out_count,
            float* const* outs, size_t begin, size_t end, bool nt) {
-  constexpr size_t kBlock = 1024;  // runs of one stream, so that pages of memory stay open
+  constexpr size_t kBlock = 1024;  // long runs of one stream keep DRAM pages open
   alignas(64) float block[kBlock];
   for (size_t at = begin; at < end; at += kBlock) {
     const size_t length = std::min(kBlock, end - at);
@@ -134,7 +135,7 @@ extern "C" void limit_copy(const float* in, float* out, size_t count, int thread
   });
 }
 
-// Pure arithmetic for the idle check: as much on each thread.
+// Pure arithmetic for the idle check, the same amount on each thread.
 extern "C" double limit_compute(int threads, size_t steps) {
   std::vector<double> results(static_cast<size_t>(threads) * 16, 0.0);
   OnThreads(threads, results.size(), [&](size_t begin, size_t) {

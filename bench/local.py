@@ -1,9 +1,10 @@
-"""How near does the store of one process come to what memory allows, and how does MXNet do on the same work?
+"""Compares the store of one process with the limits of memory, and with MXNet on the same work.
 
-One run, interleaved: each repetition measures the limit kernel, TensorKV and MXNet 1.9.1 one after another, each in a
-process of its own that is stopped (SIGSTOP) while another is measured; the figure is the median.
+All run interleaved. Each repetition measures the limit kernel, TensorKV and MXNet 1.9.1 one after another, each in its
+own process. A process is stopped (SIGSTOP) while another is measured. The figure is the median.
+
 The limit kernel moves the fewest bytes that the row needs, with the same threads and the better of temporal and
-non-temporal stores; where it reaches less than 0.7 of a non-temporal copy of the same run the row is void.
+non-temporal stores. A row is void if its limit kernel is slower than 0.7 of a non-temporal copy of the same run.
 """
 
 import argparse
@@ -31,7 +32,7 @@ def human(n):
 
 
 class Peer:
-    """A process that runs peer.py, stopped unless it is being asked."""
+    """A process that runs peer.py. The process is stopped unless a request is in progress."""
 
     def __init__(self, python, package):
         self.process = subprocess.Popen(
@@ -69,12 +70,12 @@ class Limit:
 
     def setup(self, nbytes, passes):
         """Make the arrays that the passes (sources, states, outputs) share."""
-        self.arrays = []  # the old ones go before the new ones come
+        self.arrays = []  # freed before the new ones are made
         self.count = nbytes // 4
         self.arrays = [aligned(self.count) for _ in range(max(sum(shape) for shape in passes))]
 
     def best(self, shape, repeats):
-        """Seconds of one pass: the better of temporal and non-temporal stores, on one thread or all."""
+        """Return the seconds of one pass: the better of temporal and non-temporal stores, on one thread or all."""
         return min(self.run(shape, nt, threads, repeats) for nt in (False, True) for threads in {1, self.threads})
 
     def run(self, shape, nt, threads, repeats):
@@ -106,7 +107,7 @@ def aligned(count):
     return array
 
 
-# name, workload, bytes, (sources, states, outputs) of each pass of the limit kernel, bars as (of limit, times MXNet)
+# Row: name, workload, bytes, the limit kernel's passes as (sources, states, outputs), bars as (of limit, times MXNet).
 def rows(sizes):
     for size in sizes:
         large = size >= 64 * MIB
@@ -182,7 +183,7 @@ def verdict(result):
 
 
 def interleaved(pairs, repetitions):
-    """Medians of several (peer, workload, bytes, repeats), measured in turns; workloads of one peer follow each other."""
+    """Return medians of (peer, workload, bytes, repeats), measured in turns; the workloads of a peer are adjacent."""
     times = [[] for _ in pairs]
     for _ in range(repetitions):
         for i, (peer, workload, size, repeats) in enumerate(pairs):

@@ -1,4 +1,4 @@
-"""What every benchmark says of its machine, and where its table is written."""
+"""The common part of all benchmarks: the description of the machine, and the place of the tables."""
 
 import ctypes
 import json
@@ -7,11 +7,11 @@ import statistics
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-IDLE = 1.9  # at least, for a run that may be written to docs
+IDLE = 1.9  # the least value of a run whose results may be written to docs
 
 
 def idle_scaling(library):
-    """Twice the work on two threads in the time of one gives 2.0 on a machine with nobody else on it."""
+    """Return the scaling of two threads over one: 2.0 on an idle machine, as twice the work takes the same time."""
     steps = ctypes.c_size_t(20_000_000)
 
     def seconds(threads):

@@ -1,7 +1,7 @@
-"""One store under test, in its own process: reads a workload a line, sets it up, then times steps on request.
+"""A store under test, in its own process: reads workloads line by line, sets each up, then times steps on request.
 
-Runs the same code on `tensorkv` and on MXNet: `peer.py PACKAGE`. The protocol is JSON a line on stdin and stdout:
-{"setup": NAME, "bytes": N} and {"step": REPEATS}; the reply to a step is the seconds for one.
+Runs the same code on `tensorkv` and on MXNet: `peer.py PACKAGE`. Requests are JSON lines on stdin: {"setup": NAME,
+"bytes": N} and {"step": REPEATS}. The reply to a step, on stdout, is the seconds of one.
 """
 
 import importlib
@@ -49,7 +49,7 @@ def with_optimizer(make):
 
 
 def interpreted_adam(mx, count):
-    """The same program with another name of one of its arrays has no fused kernel: the interpreter runs it."""
+    """Adam by the interpreter: renaming one of the program's arrays keeps the fused kernel from being used."""
     kv = mx.kv.create("local")
     value = full(mx, count, 1)
     kv.init(3, full(mx, count, 0))
@@ -112,7 +112,7 @@ def maker(kind):
 
 
 def held_by_users(kind, keys):
-    """A pushpull of arrays of a framework into others; JAX's, which nobody writes, into NDArrays."""
+    """A pushpull of a framework's arrays into others; of JAX's arrays, which are immutable, into NDArrays."""
 
     def workload(mx, count):
         kv = mx.kv.create("local")

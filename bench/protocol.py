@@ -1,7 +1,7 @@
-"""How much of what memory allows does one shard on one core reach, and how does it grow?
+"""Compares one shard on one core with the limits of memory, and measures how its cost grows.
 
-Runs protocol_bench, which interleaves the shard and its bounds in one process, and prints its rows: pushpulls of 1 KiB over
-10 to 1,000,000 keys, one of 64 MiB, and the messages and bytes of a round of 1 to 64 workers.
+Runs protocol_bench, which interleaves the shard and its bounds in one process, and prints its rows. The rows are
+pushpulls of 1 KiB over 10 to 1,000,000 keys, one of 64 MiB, and the messages and bytes of a round of 1 to 64 workers.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def report(data):
 
 
 def main():
-    """Run and print; the exit status says whether messages and bytes are as computed, never how fast it was."""
+    """Run and print; the exit status reports whether messages and bytes are as computed, never the speed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, required=True, help="folder of the release build")
     parser.add_argument("--mxnet", help="not used: MXNet has no such part")

@@ -1,7 +1,8 @@
-// How much of what memory allows does one shard on one core reach?  Frames of pushpulls, made
-// beforehand, come over inproc, are landed, judged, applied and answered, and the answers are
-// copied out, all on this thread.  The bound does the same to memory and nothing else: it finds the
-// chunk, adds the pushed bytes to it and copies it out, in the same order of keys.
+// Compares one shard on one core with the limit of memory.  Frames of pushpulls are made
+// beforehand.  They arrive over inproc and are placed, checked, applied and answered, and the
+// answers are copied out, all on this thread.  The bound moves the same memory and does nothing
+// else: it finds the chunk, adds the pushed bytes and copies the result out, in the same order of
+// keys.
 //
 // Prints one JSON object for each row; `median` is over interleaved repetitions.
 
@@ -31,10 +32,10 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// A peer of the bench: says HELLO as the head or a worker would, and lands VALUEs in its buffers.
+// A peer of the benchmark: sends HELLO like a head or a worker, and places VALUEs in its buffers.
 class Raw final : public LinkHandler {
  public:
-  std::byte* out = nullptr;  // where the next VALUE lands
+  std::byte* out = nullptr;  // the place of the next VALUE
   uint64_t values = 0, accepted = 0, frames = 0;
   uint64_t link = 0;
 
@@ -43,7 +44,7 @@ class Raw final : public LinkHandler {
   void Closed(uint64_t, const Error& reason) override {
     std::fprintf(stderr, "closed: %s\n", reason.what());
   }
-  // Only as much of a client as puts the bodies in their place.
+  // Only the part of a client that places the bodies.
   std::vector<Block> Land(uint64_t, std::span<const std::byte> head, const std::byte*) override {
     FrameHeader header;
     std::memcpy(&header, head.data(), sizeof header);
@@ -113,13 +114,13 @@ class Bench final : public LinkHandler {
     MakeKeys(keys, elements, chunk_elements);
   }
 
-  // The frames of one round of every key by every worker, in an order that a seed gives; pushpulls
+  // Makes the frames of one round of every key by every worker, in the given order.  Pushpulls
   // share frames.
   void Prepare(const std::vector<uint32_t>& order, const std::byte* source) {
     ++round_;
     for (auto& worker : workers_) {
       FrameBuilder builder;
-      uint64_t low = worker->seq + 1;  // when a frame comes, all before it has been answered
+      uint64_t low = worker->seq + 1;  // when a frame arrives, all earlier ones have been answered
       const auto finish = [&] {
         if (!builder.empty()) worker->frames.push_back(builder.Finish(1, low));
         low = worker->seq + 1;
@@ -148,7 +149,7 @@ class Bench final : public LinkHandler {
       finish();
     }
   }
-  // What the shard does with them, and the way of the answers' bodies to `out`.
+  // Lets the shard process the frames and copies the bodies of its answers to `out`.
   void Round(std::byte* out) {
     for (auto& worker : workers_) {
       worker->raw.out = out;
@@ -268,8 +269,8 @@ class Bench final : public LinkHandler {
   uint64_t round_ = 0;
 };
 
-// The bound: find, add, copy, in the same order.  With `all_bytes` it also touches what a shard has
-// to touch beside values: the frames, the place where bodies land, the records of chunk and key.
+// The bound: find, add and copy in the same order.  With `all_bytes` it also touches the other
+// memory of a shard: frames, the place of the bodies, and the records of chunk and key.
 class Limit {
  public:
   Limit(size_t keys, size_t elements, bool all_bytes) : elements_(elements), all_(all_bytes) {
@@ -310,7 +311,7 @@ class Limit {
  private:
   static constexpr size_t kBatch = 100;  // pushpulls of a frame
 
-  // A word of each cache line of a record.
+  // Touches a word in each cache line of a record.
   template <typename T>
   void Touch(T* record) {
     const auto* const bytes = reinterpret_cast<const volatile std::byte*>(record);
@@ -341,7 +342,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Seconds for one pushpull, of the shard and of the bound.
+// Prints the seconds of one pushpull, by the shard and by the bound.
 void Compare(const char* name, size_t keys, size_t elements, uint32_t chunk_elements,
              int repetitions) {
   Bench bench(1, keys, elements, chunk_elements);

@@ -1,12 +1,13 @@
-// What a push and a pull of the same bytes cost with nothing around them: two processes and a
-// socket, or two processes and shared memory.  The limits of bench/dist.py.
+// The least cost of a push and a pull of the same bytes: an exchange between two processes by a
+// socket or by shared memory.  These are the limits of bench/dist.py.
 //
-// Reads requests from standard input, one a line, and answers each with seconds for one exchange:
-//   tcp BYTES REPEATS       blocking sockets over the loopback: BYTES there, BYTES back
+// Reads requests from standard input, one per line, and answers each with the seconds of one
+// exchange:
+//   tcp BYTES REPEATS       blocking sockets over loopback: BYTES there, BYTES back
 //   unix BYTES REPEATS      the same over a Unix socket
-//   tcpspin, unixspin       the same by sockets that do not block
-//   shm BYTES REPEATS       three copies, as a store needs them: into shared memory, from there to
-//                           the value, from the value to where it is wanted; chunks overlap
+//   tcpspin, unixspin       the same with non-blocking sockets
+//   shm BYTES REPEATS       three copies, as a store needs them: to shared memory, from there to
+//                           the value, from the value to the output; chunks overlap
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -38,7 +39,7 @@ using Clock = std::chrono::steady_clock;
   std::exit(1);
 }
 
-constexpr size_t kPart = size_t{1} << 20;  // of one call: faster than all at once
+constexpr size_t kPart = size_t{1} << 20;  // of one system call; faster than all bytes at once
 
 struct Wire {
   int file = -1;
@@ -53,14 +54,14 @@ struct Wire {
       const ssize_t moved = out ? send(file, data, part, flags | MSG_NOSIGNAL)
                                 : recv(file, const_cast<char*>(data), part, flags);
       if (moved < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-      if (moved <= 0) std::exit(out ? 1 : 0);  // the other side has gone
+      if (moved <= 0) std::exit(out ? 1 : 0);  // the other side has ended
       data += moved;
       bytes -= static_cast<size_t>(moved);
     }
   }
 };
 
-// Both ends of a connection.
+// Makes both ends of a connection.
 void Connect(bool tcp, int ends[2]) {
   if (!tcp) {
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) Die("socketpair");
@@ -82,7 +83,7 @@ void Connect(bool tcp, int ends[2]) {
   for (int i = 0; i < 2; ++i) setsockopt(ends[i], IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-// The other side: a process of its own that ends with this one.
+// Starts the other side: a process that ends with this one.
 template <typename F>
 pid_t Start(F f) {
   const pid_t child = fork();

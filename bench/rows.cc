@@ -1,6 +1,8 @@
-// How near do row tables come to what memory allows?  Rows of 64 float32 on one core, batches of 64 Ki
-// ids, by the thread's own time: share of the limit, which moves the same bytes of rows whose places are
-// known, in memory as malloc gives it and in huge pages as the table's, and how many times as fast as
+// Compares row tables with the limits of memory: rows of 64 float32 on one core, batches of 64 Ki
+// ids, by the thread's CPU time.
+//
+// The limit moves the same bytes of rows at known places.  Its memory is once from malloc and once
+// in huge pages, as the table's.  Each row shows the share of the limit, and the speed beside
 // std::unordered_map with a row for each id.
 //
 //   rows [--smoke] [--rows N]          a table, then a line of JSON
@@ -43,7 +45,7 @@ constexpr size_t kBatch = size_t{64} << 10;
 constexpr int kRuns = 9;
 constexpr size_t kMapRowsMax = size_t{4} << 20;  // larger tables are compared with the limit alone
 
-// Of this thread: others use the machine, too.
+// Returns the CPU time of this thread, because other processes use the machine, too.
 double CpuSeconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -61,14 +63,14 @@ double Median(std::vector<double> all) {
   return all[all.size() / 2];
 }
 
-// Ids of a batch, each once for updates.
+// Returns uniform ids of a batch, possibly with duplicates.
 std::vector<uint64_t> Uniform(Random* random, size_t rows) {
   std::vector<uint64_t> ids(kBatch);
   for (uint64_t& id : ids) id = random->Next() % rows;
   return ids;
 }
 
-// By inversion of the continuous distribution, which is near enough.
+// Samples by inverting the continuous distribution, which is close enough.
 std::vector<uint64_t> Zipf(Random* random, size_t rows) {
   constexpr double kExponent = 1.05;
   const double most = std::pow(static_cast<double>(rows), 1 - kExponent);
@@ -76,13 +78,13 @@ std::vector<uint64_t> Zipf(Random* random, size_t rows) {
   for (uint64_t& id : ids) {
     const double u = static_cast<double>(random->Next() >> 11) * 0x1p-53;
     const double x = std::pow(1 + u * (most - 1), 1 / (1 - kExponent));
-    // Which ids are asked for often has nothing to do with their order.
+    // The frequency of an id does not depend on its order.
     id = Mix(std::min(static_cast<uint64_t>(x), rows - 1)) % rows;
   }
   return ids;
 }
 
-// Rows at places that are known: in memory as malloc gives it, or in huge pages as those of the table.
+// Rows at known places, in memory from malloc or in huge pages like the table's.
 struct Limit {
   Limit(size_t count, bool is_huge)
       : memory(NewRowMemory(RoundUp(count * kRowBytes, kHugePage) + (is_huge ? 0 : 64))),
@@ -119,7 +121,7 @@ struct Result {
   double seconds = 0, limit = 0, huge = 0, map = 0;
 };
 
-// Four ways in turns, after one that is not counted.
+// Measures four variants in turns, after one turn that is not counted.
 Result Compare(std::string name, const std::function<void()>& ours,
                const std::function<void()>& limit, const std::function<void()>& huge,
                const std::function<void()>& map) {
@@ -145,7 +147,7 @@ class Bench {
     std::vector<float> values(kBatch * kElements, 1.0F);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 97);
     for (size_t begin = 0; begin < rows; begin += kBatch) {
-      // Rows come in no order of their mixes.
+      // Adds the rows in an order independent of their mixes.
       mixes.clear();
       for (size_t id = begin; id < std::min(rows, begin + kBatch); ++id) mixes.push_back(Mix(id));
       RowPlaces places;
@@ -158,7 +160,7 @@ class Bench {
     sums_ = values;
   }
 
-  // The store has the memory of the table after it.
+  // Measures the table, then releases it and measures the store, which gets its memory.
   std::vector<Result> Run() {
     std::vector<Result> results;
     for (const bool zipf : {false, true}) {
@@ -183,7 +185,7 @@ class Bench {
     ids_ = zipf ? Zipf(&random, rows_) : Uniform(&random, rows_);
   }
 
-  // By the clock, and by this thread's own time, which others do not take.
+  // Measures by the clock and by the thread's CPU time, which other processes do not affect.
   void MeasureLongest() {
     Random random(9);
     for (int i = 0; i < 100; ++i) {
@@ -199,7 +201,7 @@ class Bench {
     }
   }
 
-  // The table by itself, ids sorted by mix; updates have each id once.
+  // The table alone, ids sorted by mix; updates have each id once.
   void Table(const std::string& suffix, std::vector<Result>* results) {
     std::vector<uint64_t> mixes;
     for (const uint64_t id : ids_) mixes.push_back(Mix(id));
@@ -252,7 +254,7 @@ class Bench {
     store_->SetOptimizer(Optimizer::Create("sgd", {{"learning_rate", 1e-6}}));
   }
 
-  // A store, ids as they come.
+  // A store, with ids in any order.
   void Store(const std::string& suffix, std::vector<Result>* results) {
     std::vector<int64_t> ids(kBatch);
     const auto array_of = [](void* data, const Shape& shape, DType dtype) {
@@ -294,7 +296,7 @@ class Bench {
     }
   }
 
-  // The same rows in an order that has nothing to do with where they are.
+  // Uses the same rows, in an order independent of their places.
   void PlaceLimit(const std::vector<uint64_t>& mixes) {
     limit_.places.clear();
     for (const uint64_t mix : mixes) limit_.places.push_back(Unmix(mix));

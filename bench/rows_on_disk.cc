@@ -1,14 +1,14 @@
-// How fast are rows that memory has no room for?  A table of rows of 64 float32 and their momentum, of which
-// an eighth is in memory, beside RocksDB with as much memory for its blocks, and beside the same table in
-// memory: batches of 4096 uniform ids, each once, by the clock.
+// Measures rows that exceed the memory: a table of rows of 64 float32 and their momentum, of which
+// an eighth is in memory.  Compares it with RocksDB with as much memory for its blocks, and with
+// the same table in memory.  Batches have 4096 uniform ids, each once, timed by the clock.
 //
 //   rows_on_disk DIRECTORY [--smoke]
 //
 //   read     values of the rows of a batch
 //   update   momentum of a batch; RocksDB gets, updates and puts the records
 //
-// The files are in the page cache as far as the machine has room: the figures are of what the processor does
-// for a row, and not of the disk.
+// The page cache holds the files as far as the machine has room.  The figures are therefore the
+// processor's cost per row, not the disk's.
 
 #include <algorithm>
 #include <chrono>
@@ -211,7 +211,7 @@ int main(int argc, char** argv) {
       return static_cast<double>(count) /
              std::chrono::duration<double>(Clock::now() - begin).count();
     };
-    const auto updated = draw(), read = draw();  // what is read has not just been updated
+    const auto updated = draw(), read = draw();  // read other rows than were just updated
     for (Side& side : sides) {
       side.updates.push_back(rate(updated, side.update));
       side.reads.push_back(rate(read, side.read));

@@ -1,10 +1,12 @@
-"""What does a job cost as it grows: processes of one host, and thousands of members in the simulation?
+"""Measures the cost of a job as it grows: processes of one host, and thousands of members in the simulation.
 
-On one host: jobs of 2 to 64 processes by `tkv launch`, three workers for each server: when all have joined, the first round,
-memory, files and threads of each kind of process, and their CPU while nothing happens. The bound beside the start is as many
-processes that import the package and do nothing. Beyond: `scale_sim`, the machines of a job of 16 to 4,096 members in one
-thread: messages and bytes of a round, EPOCHs and CPU at joins, deaths and leaves, the time to a verdict, connections;
-and jobs of 64 workers with up to 100,000 keys: the CPU of a message while all other operations are under way.
+On one host: jobs of 2 to 64 processes by `tkv launch`, three workers for each server. The figures are the time until
+all have joined, the first round, memory, files and threads of each kind of process, and their CPU when idle. The bound
+for the start is as many processes that only import the package.
+
+Beyond: `scale_sim`, the state machines of a job of 16 to 4,096 members in one thread. The figures are messages and
+bytes of a round, EPOCHs and CPU at joins, deaths and leaves, the time to a verdict, and connections. Jobs of 64 workers
+with up to 100,000 keys show the CPU of a message while all other operations are in progress.
 """
 
 import argparse
@@ -23,11 +25,12 @@ import machine
 
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
-PATIENCE = 300  # seconds for all workers of a job to say that they are there
+PATIENCE = 300  # seconds for all workers of a job to report that they have joined
 EVENTS = {"join": "joins", "deaths told": "deaths, told", "deaths silent": "deaths, silent", "leave": "leaves"}
 WAITING = ["init", "first round", "round", "round after deaths", "control", "round after control", "delete"]
 WORKERS = 64  # of the jobs with many keys
-DIFFERENCE = 48 + 64 + 8 + 4 + 13  # bytes that could tell of one seat: header, entry, the EPOCH before, rank, seat
+# The smallest message for one changed seat: header, entry, the previous EPOCH, rank, seat.
+DIFFERENCE = 48 + 64 + 8 + 4 + 13
 
 
 # ------------------------------------------------------------------------------------------------- processes of one host
@@ -65,7 +68,7 @@ def most(rows):
 
 
 def bare_start(workers, servers, tkv):
-    """As many processes that do nothing but begin: seconds until all have, and the memory of one that imports."""
+    """Start as many idle processes; return the seconds until all have begun, and the memory of one that imports."""
     begin = time.monotonic()
     program = "import sys, tensorkv; print(flush=True); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -84,7 +87,7 @@ def bare_start(workers, servers, tkv):
 
 @contextlib.contextmanager
 def job(command, pipe):
-    """Run a launcher, whose workers wait for as long as this process has the pipe open."""
+    """Run a launcher whose workers wait until this process closes the pipe."""
     os.mkfifo(pipe)
     file = os.open(pipe, os.O_RDWR)
     launcher = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -113,7 +116,7 @@ def await_workers(launcher, folder, workers):
 
 
 def on_one_host(processes, idle_seconds):
-    """A job of so many workers and servers, whose head is in the launcher."""
+    """Measure a job of `processes` workers and servers, with the head in the launcher."""
     servers = max(1, processes // 4)
     workers = processes - servers
     tkv = pathlib.Path(sys.executable).parent / "tkv"
@@ -157,7 +160,7 @@ def on_one_host(processes, idle_seconds):
 
 # --------------------------------------------------------------------------------------------------------- the simulation
 def simulate(program, members, *more):
-    """Return the phases of a job of so many members, by name.
+    """Return the phases of a job of `members`, by name.
 
     Args:
         more: servers and keys; without them an eighth of the members, with a key on each
@@ -174,20 +177,20 @@ def simulate(program, members, *more):
 
 
 def messages(phase, *types):
-    """Return how many messages of these types there were, and their bytes; of all types where none is named."""
+    """Return the number of messages of these types and their bytes; of all types if none is named."""
     found = [phase["messages"].get(name, [0, 0]) for name in types or phase["messages"]]
     return sum(count for count, _ in found), sum(size for _, size in found)
 
 
 def epoch_row(run, name):
-    """EPOCHs of a phase; what they would be one by one, all at once, and one by one with nothing but the change in each."""
+    """Return the EPOCHs of a phase, beside one for each change, one for all changes, and each with its change alone."""
     phase = run["phases"][name]
     count, size = messages(phase, "EPOCH")
     changes, whole = phase["changes"], phase["epoch_bytes"]
     names = list(run["phases"])
     before = run["phases"][names[names.index(name) - 1]]["head_links"] if name != "join" else 0
     told = (before + phase["head_links"]) / 2  # of each change, in the mean
-    told += 1.5 if name == "join" else 0  # who joins hears of all with its WELCOME, and of itself
+    told += 1.5 if name == "join" else 0  # a joining member gets all seats with its WELCOME, and its own
     return {
         "members": phase["members"],
         "changes": changes,
@@ -206,7 +209,7 @@ def epoch_row(run, name):
 
 
 def exponent(rows, value):
-    """Return the power of the members by which a figure has grown between the two largest sizes."""
+    """Return the exponent with which a figure grows between the two largest numbers of members."""
     if len(rows) < 2 or not value(rows[-2]) or not value(rows[-1]):
         return float("nan")
     return math.log(value(rows[-1]) / value(rows[-2])) / math.log(rows[-1]["members"] / rows[-2]["members"])
@@ -309,7 +312,7 @@ def idle_table(runs):
 
 
 def waiting_table(runs):
-    """Return the CPU of a message by the number of keys, all of which are under way at once."""
+    """Return a table of the CPU of a message by the number of keys, all of which are in progress at once."""
     counts = [run["keys"] for run in runs]
     lines = [
         f"| phase | {' | '.join(f'{count:,} keys' for count in counts)} | last ÷ first |",
@@ -341,7 +344,7 @@ def report(data):
 
 
 def picture(data, path):
-    """Four panels over the members, on logarithmic axes."""
+    """Draw four panels over the number of members, on logarithmic axes."""
     import matplotlib
 
     matplotlib.use("Agg")

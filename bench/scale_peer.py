@@ -1,6 +1,6 @@
-"""One worker of bench/scale.py: joins, makes the keys, pushes and pulls them twice, says when each was done, and waits.
+"""A worker of bench/scale.py: joins, makes the keys, pushes and pulls them twice, reports the times, and waits.
 
-`scale_peer.py FOLDER`: writes FOLDER/RANK.json; ends when nobody can write to the pipe FOLDER/go any more.
+`scale_peer.py FOLDER` writes FOLDER/RANK.json. The worker ends when no process has the pipe FOLDER/go open for writing.
 """
 
 import json
@@ -12,7 +12,7 @@ KEYS, ELEMENTS = 64, 4096  # 64 keys of 16 KiB: each of up to 16 servers has som
 
 
 def main():
-    """Times are of the clock that all processes of a host share."""
+    """Run the worker; its times are of the clock that all processes of a host share."""
     times = {"begun": time.monotonic()}
     folder = pathlib.Path(sys.argv[1])
     import tensorkv as mx

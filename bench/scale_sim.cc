@@ -1,11 +1,14 @@
-// What do membership and rounds cost in a job of so many members?  Head, servers and workers are the
-// machines of a real job in one thread: each frame is encoded, checked, decoded and counted.  The
-// network is a queue with a clock of its own; a frame takes as long as every other.  Nothing here is
-// random, so that counts and bytes are the same in each run; CPU is that of the thread, by the kind
-// of process whose event it was, without the system calls of a real process.
+// Measures the cost of membership and rounds in a job of many members.  Head, servers and workers
+// are the state machines of a real job in one thread.  Each frame is encoded, checked, decoded and
+// counted.  The network is a queue with a simulated clock and the same latency for each frame.
 //
-// scale_sim MEMBERS [SERVERS [KEYS]]: prints one JSON object for each phase.  All operations of a phase are
-// under way at once, so that with 100,000 keys a message finds as many others waiting.
+// Counts and bytes are the same in each run, because the simulation is not random.  CPU is the
+// thread's time, assigned to the kind of process that handled the event.  System calls of a real
+// process are not included.
+//
+// scale_sim MEMBERS [SERVERS [KEYS]] prints one JSON object for each phase.  All operations of a
+// phase are in progress at once.  With 100,000 keys, a message thus meets as many waiting
+// operations.
 
 #include <sys/resource.h>
 
@@ -51,13 +54,13 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// What has been sent and what it has cost.
+// Counts of sent messages, and their cost.
 struct Counts {
   std::array<uint64_t, kTypes> messages{};  // by type
   std::array<uint64_t, kTypes> bytes{};     // of entry, extra and body
   uint64_t frames = 0;
   uint64_t frame_bytes = 0;
-  uint64_t epoch_bytes = 0;                 // of the newest EPOCH
+  uint64_t epoch_bytes = 0;                 // size of the newest EPOCH
   std::array<double, kKinds.size()> cpu{};  // seconds
 
   Counts operator-(const Counts& before) const {
@@ -121,12 +124,11 @@ class Job {
   struct Process {
     Kind kind = Kind::kWorker;
     int index = 0;
-    std::unique_ptr<Node> node;  // null: it has not begun, or has ended
-    std::vector<uint64_t>
-        ends;                // of each of its links, by number: 2 * connection + side + 2; 0: none
-    Time wakes_at = kNever;  // when it is looked at again
-    uint64_t epoch = 0;      // that it has
-    std::vector<float> out;  // of a worker: the value that it pulled last
+    std::unique_ptr<Node> node;  // null: not begun, or ended
+    std::vector<uint64_t> ends;  // by link number: 2 * connection + side + 2; 0: none
+    Time wakes_at = kNever;      // the time of the next timer
+    uint64_t epoch = 0;          // the membership epoch that it knows
+    std::vector<float> out;      // of a worker: the last pulled value
   };
   struct Connection {
     std::array<uint32_t, 2> process{};
@@ -148,7 +150,7 @@ class Job {
                : static_cast<const ClientNode&>(*process.node).member().epoch();
   }
 
-  // Keys of which each server has one or more.
+  // Makes keys such that each server has at least one.
   void MakeKeys(size_t count) {
     const Placement placement{1, static_cast<uint32_t>(servers_), {}};
     std::vector<bool> has(static_cast<size_t>(servers_));
@@ -189,7 +191,7 @@ class Job {
     ++living_;
     Do(&process, [&] { process.node->Start(now_); });
   }
-  // `told`: its connections close, and the launcher tells the head how it ended.
+  // Ends a process. `told`: its connections close, and the launcher reports the end to the head.
   void End(Process* process, bool told) {
     if (process->epoch == newest_) --informed_;
     --living_;
@@ -200,7 +202,7 @@ class Job {
     process->node.reset();
   }
 
-  // Has a process do something, and sends what comes of it.
+  // Lets a process handle an event, and sends the resulting frames.
   template <typename Work>
   void Do(Process* process, const Work& work) {
     const double begin = CpuSeconds();
@@ -229,7 +231,7 @@ class Job {
     process->epoch = epoch;
     if (epoch == newest_) ++informed_;
   }
-  // Whether all have the newest EPOCH, and the head has no news that wait to be told.
+  // Returns true if all members have the newest EPOCH, and the head has no pending change to send.
   bool AllKnow() { return informed_ == living_ && EpochOf(processes_[1]) == head().head().epoch(); }
 
   // ---- the network
@@ -338,7 +340,7 @@ class Job {
     RunUntil(limit, done);
     if (!done()) Stop(Format("{} was not done in {} s", what, kLimit / kSecond));
   }
-  // Something that happens to each of these one after another within a second.
+  // Applies `work` to these processes one after another within a second.
   template <typename Work>
   void Spread(const std::vector<int>& whom, const Work& work) {
     const Time begin = now_;
@@ -393,7 +395,7 @@ class Job {
     Await(what, [&] { return awaited_ == 0; });
     times_["done_ms"] = Milliseconds(now_ - begin);
   }
-  // An operation of a worker that belongs to no key.
+  // Begins an operation of a worker that belongs to no key.
   void Begin(int rank, Operation::Kind kind, UpdateSpec spec) {
     Operation operation;
     operation.kind = kind;
@@ -437,7 +439,7 @@ class Job {
     }
   }
 
-  // A tenth of the workers that there were die.
+  // Ends a tenth of the workers.
   void Die(bool told) {
     std::vector<int> dying;
     const int count = std::max(1, workers_ / 10);
@@ -552,24 +554,25 @@ class Job {
   Time now_ = 0;
   std::vector<Process> processes_;  // the head, the servers, the workers
   std::vector<Connection> connections_;
-  std::deque<Arrival> arrivals_;  // each takes as long: in the order of their times
+  std::deque<Arrival> arrivals_;  // in order of time, because all have the same latency
   std::priority_queue<std::pair<Time, size_t>, std::vector<std::pair<Time, size_t>>, std::greater<>>
       wakes_;
   std::multimap<Time, std::function<void()>> planned_;
   Counts counts_;
-  uint64_t newest_ = 0;  // EPOCH of the head
+  uint64_t newest_ = 0;  // the head's newest EPOCH
   size_t living_ = 0;    // servers and workers
-  size_t informed_ = 0;  // of them: that have this EPOCH
-  size_t awaited_ = 0;   // operations that are under way
+  size_t informed_ = 0;  // members that have this EPOCH
+  size_t awaited_ = 0;   // operations in progress
   bool is_leaving_ = false;
-  std::map<std::string, double> times_;  // and other figures of a phase
+  std::map<std::string, double> times_;  // and other figures of the phase
 };
 
 }  // namespace
 
 int main(int count, char** words) {
   const int members = count > 1 ? std::atoi(words[1]) : 0;
-  // An eighth, as far as the memory of one machine goes: each worker knows each server.
+  // An eighth of the members, up to the memory of one machine: each worker has a connection to each
+  // server.
   const int servers = count > 2 ? std::atoi(words[2]) : std::clamp(members / 8, 1, 128);
   const int keys = count > 3 ? std::atoi(words[3]) : servers;
   if (servers < 1 || members < servers + 3 || keys < servers) {

@@ -1,12 +1,20 @@
-"""How near do gradient compression and tables of rows come to what memory allows, and what do they do between processes?
+"""Compares gradient compression and tables of rows with the limits of memory, and measures both between processes.
 
-One run, interleaved. Kernels on one core over 64 MiB of float32: 2bit against a loop that moves the fewest bytes of it (12.25 an
-element: the gradient read, the residual read and written, the code written) and against the loop over elements that its
-definition is; decoding that adds, against decoding into an array and adding that; the cast to bfloat16 against a copy of as many
-bytes (6 an element). Then push + pull of 64 MiB between one worker and one server over TCP, with and without 2bit, beside MXNet
-1.9.1 with and without its own. Tables: bench/rows.cc, which compares reading and updating 64 Ki rows of 64 float32 on one core with
-the same bytes at places that are known, and with std::unordered_map; then pull, and push + pull, of as many rows of a table of a
-million, by SGD, in one process, between a worker and a server, and by MXNet's row_sparse. The figures are medians.
+All run interleaved. The figures are medians.
+
+Kernels run on one core over 64 MiB of float32:
+
+- 2bit, against a loop that moves the fewest bytes for it (12.25 per element: the gradient read, the residual read and
+  written, the code written), and against its definition as a loop over elements;
+- decoding that adds, against decoding into an array and adding that;
+- the cast to bfloat16, against a copy of as many bytes (6 per element).
+
+Push + pull of 64 MiB runs between one worker and one server over TCP, with and without 2bit, beside MXNet 1.9.1 with
+and without its own compression.
+
+Tables run bench/rows.cc, which reads and updates 64 Ki rows of 64 float32 on one core. Their bounds are the same bytes
+at known places, and std::unordered_map. Then come pull, and push + pull, of as many rows of a table of a million by
+SGD: in one process, between a worker and a server, and by MXNet's row_sparse.
 """
 
 import argparse
@@ -22,7 +30,7 @@ import time
 import machine
 from dist import MIB, Alone, MXNet, TensorKV, human
 
-COMPRESSION = {"type": "2bit", "threshold": 1.0}  # which says the ones that are pushed exactly
+COMPRESSION = {"type": "2bit", "threshold": 1.0}  # the threshold of the pushed ones, which are thus exact
 ELEMENT_BYTES = 4
 
 
@@ -42,7 +50,7 @@ class Kernels:
         self.process.wait()
 
 
-# Row, kernel, encoding, what it is compared with, and how many times faster it has to be at least.
+# Each row: name, kernel, encoding, the kernel to compare with, its name, and the least factor by which ours is faster.
 ROWS = [
     ("2bit, compress", "encode", "2bit", "limit_2bit", "of the limit of 12.25 bytes an element", 0.85),
     ("2bit, compress", "encode", "2bit", "scalar", "a loop over elements", 3),
@@ -69,7 +77,7 @@ def kernel_rows(kernels, count, repetitions):
         yield judged(row, own, other, peer_name, bar)
 
 
-# Of a table: how near to the limit, and how many times as fast as std::unordered_map.
+# Bars of a table: the share of the limit, and the speed beside std::unordered_map.
 TABLE_BARS = {"read": (0.80, 2), "sgd": (0.75, 2), "read zipf": (0.65, 1.3), "sgd zipf": (0.60, 1.3)}
 LONGEST_MS = 5
 
@@ -92,7 +100,7 @@ def table_rows(program, smoke):
 
 
 def table_job_rows(mxnet_python, nbytes, repetitions):
-    """Rows between processes, in one, and MXNet's."""
+    """Yield rows of tables between processes, in one process, and of MXNet."""
     repeats = 2
     for workload, bar in (("rows, pull", 0.5), ("rows, push+pull", 0.5)):
         jobs = {"job": TensorKV(1, 1, "auto"), "one process": Alone(), "MXNet": MXNet(mxnet_python, 1, 1)}

@@ -1,4 +1,4 @@
-// How long is one push and one pull of a small key, called from C++?  The bound: two copies of its
+// Measures a push and a pull of a small key, called from C++.  The bound is two copies of its
 // bytes.
 
 #include <benchmark/benchmark.h>

@@ -1,9 +1,13 @@
-"""How near do updates come to what memory allows, and the interpreter to a loop that somebody writes by hand?
+"""Compares updates with the limits of memory, and the interpreter with a hand-written loop.
 
-One run, interleaved: each repetition measures the limit kernel (one source that is read; weight and states that are read and
-written), the hand-written loop where the optimizer has no kernel of its own, and a push of one array of this package's own to
-the store of one process, which updates as a server does when the last worker's push arrives. The figure is the median.
-Then a snapshot of 1 GiB against a plain sequential write of as many bytes with fsync, and the rounds of a job meanwhile.
+All run interleaved, and the figure is the median. Each repetition measures:
+
+- the limit kernel (one source that is read; weight and states that are read and written);
+- the hand-written loop, if the optimizer has no kernel of its own;
+- a push of one NDArray to the store of one process, which updates as a server does after the last worker's push.
+
+Then a snapshot of 1 GiB is compared with a plain sequential write of as many bytes with fsync. The rounds of a job are
+measured meanwhile.
 """
 
 import argparse
@@ -24,7 +28,7 @@ import numpy as np
 import tensorkv as mx
 from local import MIB, Limit, aligned, human, repeats_for
 
-FUSED = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adagrad": 1}  # and its states
+FUSED = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adagrad": 1}  # and the number of its states
 FUSED_BAR, HAND_BAR, SAVE_BAR, ROUNDS_BAR = 0.90, 0.5, 0.7, 0.7
 LR, WD = 0.01, 0.01
 EPSILON = 1e-8
@@ -44,7 +48,7 @@ def nadam_momentum(t):
 
 
 def nadam_numbers(t):
-    """Return what nadam's program computes in update t: scale_g, scale_m and coef2."""
+    """Return the numbers that nadam's program computes in update t: scale_g, scale_m and coef2."""
     now, after, schedule = nadam_momentum(t), nadam_momentum(t + 1), nadam_schedule(t)
     return (1 - now) / (1 - schedule), after / (1 - schedule * after), 1 - 0.999**t
 
@@ -81,7 +85,7 @@ HAND = {
 
 
 def rate_of(name, t):
-    """Return the learning rate that a hand-written loop takes in update t."""
+    """Return the learning rate for a hand-written loop in update t."""
     return LR / (1 - 0.9**t) if name == "adamax" else LR
 
 
@@ -116,7 +120,7 @@ class Hand:
 
 
 class Ours:
-    """The store of one process with that optimizer."""
+    """The store of one process with this optimizer."""
 
     def __init__(self, name, params, count):
         self.kv = mx.kv.create("local")
@@ -138,7 +142,7 @@ class Ours:
 
 
 def check_same(library):
-    """The hand-written loops and the programs compute the same."""
+    """Check that the hand-written loops and the programs compute the same."""
     rng = np.random.default_rng(1)
     start, grad = (rng.normal(size=4096).astype(np.float32) for _ in range(2))
     for name, (params, _, _) in HAND.items():
@@ -155,7 +159,7 @@ def check_same(library):
 
 
 def measure(limit, library, name, size, repetitions):
-    """Return a row: of one optimizer and one size."""
+    """Return the row of one optimizer and one size."""
     count = size // 4
     params, states = ({}, FUSED[name]) if name in FUSED else HAND[name][:2]
     limit.setup(size, [(1, 1 + states, 0)])
@@ -190,7 +194,7 @@ def measure(limit, library, name, size, repetitions):
 
 
 def plain_write(folder, nbytes):
-    """Seconds to write so many bytes one after the other, and to have them on the disk."""
+    """Return the seconds of writing `nbytes` sequentially, until they are on the disk."""
     block = memoryview(np.ones(8 * MIB, np.uint8))
     path = os.path.join(folder, "plain")
     begin = time.perf_counter()
@@ -204,7 +208,7 @@ def plain_write(folder, nbytes):
 
 
 def snapshot_rows(nbytes, repetitions):
-    """A snapshot against a plain write, and rounds while one is written against rounds alone."""
+    """Return rows for a snapshot against a plain write, and for rounds during a snapshot against rounds alone."""
     folder = tempfile.mkdtemp(dir=pathlib.Path.cwd())
     keys = list(range(16))
     try:
@@ -215,7 +219,7 @@ def snapshot_rows(nbytes, repetitions):
             grad, out = mx.nd.ones((MIB // 4,)), mx.nd.ones((MIB // 4,))
 
             def rounds(seconds=None, ticket=None):
-                """Rounds of 1 MiB in a second, for so long or until the ticket is done."""
+                """Return the rounds of 1 MiB per second, for `seconds` or until the ticket is done."""
                 begin, count = time.perf_counter(), 0
                 while (ticket is not None and not ticket.done()) or (
                     ticket is None and time.perf_counter() - begin < seconds

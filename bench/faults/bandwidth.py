@@ -1,4 +1,4 @@
-"""What 64 MiB take there and back on one machine, by each system in turn."""
+"""Measures a round trip of 64 MiB on one machine, by each system in turn."""
 
 import pathlib
 import shutil
@@ -23,7 +23,7 @@ WHAT = {
 
 
 class Contestant:
-    """A job whose workers move the bytes when they are told to; others are stopped meanwhile, but not ours, whose silence would count."""
+    """A job whose workers move the bytes on request. Idle jobs are stopped, but not TensorKV's: silence would count."""
 
     def __init__(self, system, title, workers):
         self.system, self.title, self.workers = system, title, workers
@@ -66,7 +66,7 @@ class Contestant:
 
 
 def measure(arguments, repetitions=9):
-    """Return a row for each system: seconds of each repetition, or why there is none."""
+    """Return a row for each system: the seconds of each repetition, or the reason why there are none."""
     rows, running = [], []
     contestants = [
         (TensorKV(arguments, "auto"), "TensorKV, shared memory"),

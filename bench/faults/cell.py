@@ -1,4 +1,4 @@
-"""One cell of the table: starts a job, does the fault to it, and judges what each survivor told."""
+"""Measures one cell of the table: starts a job, injects the fault, and judges each survivor's report."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ LONGEST = 60  # seconds after which a survivor hangs
 LEFT_AFTER = 5  # seconds after the last survivor's end
 SILENCE = 5  # TensorKV's default
 AT_ONCE = 0
-COMES = 15  # seconds in which a process that is started late has done what it does to the others
+COMES = 15  # seconds after which a process that was started late has affected the others
 WORKERS = ("worker 0", "worker 1")
 TITLES = {
     "worker 1": "worker 1",
@@ -29,16 +29,16 @@ GOES_ON = "goes on"
 
 
 class Fault:
-    """What is done to a job; `what` says it in the table.
+    """A fault in a job; `what` describes it in the table.
 
-    survivors: {name: the peers one of which its error should name, or None where it has none}.
-    deadlines: TensorKV's, in seconds, {name: deadline} or one for all; GOES_ON where no error is wanted.
-    lasts: seconds after which what was done is over.
+    survivors: {name: peers of which its error should name one, or None if it has none}.
+    deadlines: TensorKV's, in seconds, {name: deadline} or one for all; GOES_ON if no error is wanted.
+    lasts: the fault's duration in seconds.
     """
 
     hosts, nbytes, lasts = False, 1 << 20, 0
     asks_head = False
-    stopped = None  # who does not run for a while
+    stopped = None  # the process that is stopped for a while
     released = ()
 
     def start(self, system, job):
@@ -63,7 +63,7 @@ class Killed(Fault):
 
 
 class Stopped(Fault):
-    """SIGSTOP; a worker that was stopped is a survivor, too."""
+    """SIGSTOP; a stopped worker counts as a survivor, too."""
 
     lasts = 20
 
@@ -93,7 +93,7 @@ class Cut(Fault):
 
 class HalfOpen(Fault):
     what = "The other host forgets worker 1 while the cable is out: worker 0 has a connection that nobody has at the other side."
-    hosts, nbytes = True, 4096  # little enough to be in the kernel of the other host: nothing waits to be sent again
+    hosts, nbytes = True, 4096  # small enough for the other host's kernel buffers: nothing waits to be sent again
     survivors = {"worker 0": ["worker 1"]}
     deadlines = SILENCE
 
@@ -215,13 +215,13 @@ FAULTS = {
 
 
 class Watch:
-    """What becomes of a survivor."""
+    """Watches a survivor until its outcome is known."""
 
     def __init__(self, process, peers, begin, over):
         self.process, self.peers, self.begin, self.over = process, peers, begin, over
 
     def outcome(self):
-        """Return what is known by now, or None."""
+        """Return the outcome, or None if it is not known yet."""
         process, now = self.process, time.monotonic()
         if error := process.find("error"):
             fields = {key: error[key] for key in ("type", "typed", "text", "doing")}
@@ -265,7 +265,7 @@ class Watch:
 
 
 def judge(outcome, watch, system, key):
-    """Add whether the error names the peer and the key."""
+    """Add to the outcome whether the error names the peer and the key."""
     text = outcome.get("text", "")
     words = [
         word for peer in watch.peers or [] for word in (system.head_words if peer == "head" else system.words_for(peer))
@@ -277,7 +277,7 @@ def judge(outcome, watch, system, key):
 
 
 def measure(fault_name, system):
-    """Return what the cell has: an object for JSON."""
+    """Return the result of the cell, an object for JSON."""
     fault = FAULTS[fault_name]
     if fault_name in system.not_here:
         return {"kind": "n/a", "why": system.not_here[fault_name]}
@@ -296,7 +296,7 @@ def measure(fault_name, system):
 
 
 def ask_head(job, system):
-    """Let worker 0 make a call that needs the head, and return what came of it."""
+    """Let worker 0 make a call that needs the head; return its outcome."""
     (job.folder / "ask-worker 0").touch()
     worker = job.processes["worker 0"]
     job.wait_until(lambda: worker.find("asked") or worker.ended_at, LONGEST, "an answer to a call that needs the head")
@@ -306,7 +306,7 @@ def ask_head(job, system):
 
 
 class WaitForCores:
-    """How long a process's main thread was ready to run and had no core, since the fault: what a busy machine adds to a time."""
+    """Measures how long main threads were ready but had no core since the fault: the delay that a busy machine adds."""
 
     def __init__(self, processes):
         self.processes, self.first, self.grown = processes, {}, {}
@@ -348,7 +348,7 @@ def watch_job(fault, system, job):
     if any(outcome["kind"] == "goes on" or "goes on" in outcome for outcome in outcomes.values()):
         end_of(job, outcomes)
     wrong = sum(one["wrong"] for process in job.processes.values() for one in process.rounds())
-    time.sleep(max(0, begin + fault.lasts - time.monotonic()))  # what is stopped cannot end
+    time.sleep(max(0, begin + fault.lasts - time.monotonic()))  # a stopped process cannot end
     for name in system.services:
         job.processes[name].signal(signal.SIGKILL)
     left = left_by(job, [name for name, outcome in outcomes.items() if outcome["kind"] == "hangs"])
@@ -366,7 +366,7 @@ def watch_job(fault, system, job):
 
 
 def left_by(job, hanging):
-    """Return what still runs some seconds after the survivors' end, and whether it ends by itself later."""
+    """Return the processes that outlive the survivors by some seconds, and how long those ran that ended later."""
     begin = time.monotonic()
     ending = [process for name, process in job.processes.items() if name.startswith("worker") and name not in hanging]
     while time.monotonic() < begin + LONGEST and not all(process.ended_at for process in ending):
@@ -383,7 +383,7 @@ def left_by(job, hanging):
 
 
 def end_of(job, outcomes):
-    """Those that went on leave: how do they end?"""
+    """Let the survivors that go on leave; return how each ended."""
     job.end_after(40)
     names = [name for name, outcome in outcomes.items() if outcome["kind"] == "goes on" or "goes on" in outcome]
     processes = [job.processes[name] for name in names]

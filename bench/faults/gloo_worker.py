@@ -1,4 +1,4 @@
-"""A rank of `torch.distributed` with Gloo: the sum alone, by all-reduce; with `head`: the store at which the ranks meet."""
+"""A rank of `torch.distributed` with Gloo: the sum alone, by all-reduce; with `head`: the store where ranks meet."""
 
 import datetime
 import os

@@ -1,4 +1,4 @@
-"""The processes of a job under test, what they tell, and the two hosts that some of them run on."""
+"""The processes of a job under test, their reports, and the two hosts on which some of them run."""
 
 import contextlib
 import json
@@ -15,11 +15,11 @@ ADDRESS = {"a": "10.77.0.1", "b": "10.77.0.2"}
 
 
 class CannotMeasure(Exception):
-    """Why there is no figure."""
+    """The reason why there is no figure."""
 
 
 class Process:
-    """One process of the job; threads of ours read what it tells and note when it ends."""
+    """A process of the job. Threads of the harness read its reports and note its end."""
 
     def __init__(self, name, command, variables, folder):
         self.name, self.events, self.said, self.ended_at = name, [], [], None
@@ -69,7 +69,7 @@ class Process:
 
 
 class Job:
-    """Starts processes and remembers them; ends them all."""
+    """Starts processes, remembers them and ends them all."""
 
     def __init__(self, folder, hosts=None, nbytes=1 << 20, more=()):
         self.folder, self.hosts, self.processes = folder, hosts, {}
@@ -85,14 +85,14 @@ class Job:
         }
 
     def address(self, name):
-        """Of the host of a process: worker 1 is on the second host, where there are two."""
+        """Return the address of a process's host; if there are two hosts, worker 1 is on the second."""
         return "127.0.0.1" if self.hosts is None else ADDRESS[self.host(name)]
 
     def host(self, name):
         return "b" if name.startswith("worker 1") else "a"
 
     def start(self, name, command, variables, as_name=None):
-        """Start a process; `as_name` is what it is beside one that has its name already."""
+        """Start a process; `as_name` tells it from an earlier process with the same name."""
         where = self.hosts.on(self.host(name)) if self.hosts else []
         own = {key: str(value) for key, value in variables.items()}
         shown = as_name or name
@@ -109,7 +109,7 @@ class Job:
             time.sleep(0.01)
 
     def wait_for_line(self, name, word, seconds=START):
-        """Return the line in which a process says a word."""
+        """Return the first line in which a process prints a word."""
         process = self.processes[name]
         self.wait_until(lambda: any(word in line for line in process.said), seconds, f"'{word}' of {name}")
         return next(line for line in process.said if word in line)
@@ -126,7 +126,7 @@ class Job:
                 raise CannotMeasure(f"{name} has failed before the fault: {process.last_words()[-300:]}")
 
     def begins(self, name):
-        """Return when a process that was started late has its imports behind it."""
+        """Return when a process that was started late has finished its imports."""
         process = self.processes[name]
         self.wait_until(lambda: process.find("begins") or process.ended_at, START, f"the begin of {name}")
         return (process.find("begins") or {"at": process.ended_at})["at"]
@@ -144,7 +144,7 @@ class Job:
         (self.folder / "last.new").rename(self.folder / "last")
 
     def left(self):
-        """Return what still runs: the names of our processes, and the commands of those that they have started."""
+        """Return the remaining processes: the names of ours, and the commands of their children."""
         names = {p.process.pid: name for name, p in self.processes.items()}
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -156,7 +156,7 @@ class Job:
         return sorted(found)
 
     def kill(self):
-        """End all of it."""
+        """Kill all processes."""
         for process in self.processes.values():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.process.pid, signal.SIGKILL)
@@ -168,7 +168,7 @@ class Job:
             process.process.stdout.close()
 
     def files_left(self):
-        """Return the files that nobody has taken away: in shared memory and in the folder for temporary ones."""
+        """Return the files left behind in shared memory and in the folder for temporary files."""
         found = [str(path) for path in pathlib.Path("/dev/shm").iterdir()] if os.environ.get("FAULTS_SANDBOX") else []
         return found + [path.name for path in (self.folder / "tmp").iterdir()]
 
@@ -181,7 +181,7 @@ def run(*command):
 
 
 def settle(*ip):
-    """Wait until the addresses of a namespace can be bound: the kernel looks for a second or two whether another host has one."""
+    """Wait until the addresses of a namespace can be bound, after the kernel's check for duplicate addresses."""
     asked = time.monotonic()
     while run(*ip, "-o", "address", "show", "tentative"):
         if time.monotonic() > asked + 30:
@@ -190,7 +190,7 @@ def settle(*ip):
 
 
 class Hosts:
-    """Two network namespaces with a cable between them: `a` is that of this process, which has been made for the cell."""
+    """Two network namespaces with a cable between them; `a` is this process's own, made for the cell."""
 
     def __init__(self):
         if not os.environ.get("FAULTS_SANDBOX"):
@@ -209,7 +209,7 @@ class Hosts:
         return ["ip", "netns", "exec", "b"] if host == "b" else []
 
     def cut(self):
-        """Pull the cable out: what is sent is lost, and nobody is told (a link that is down would be an error)."""
+        """Pull the cable: packets are lost without an error, unlike on a link that is down."""
         for host, ip in self.side.items():
             other = ADDRESS["b" if host == "a" else "a"]
             run(*ip, "neigh", "replace", other, "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", "cable")

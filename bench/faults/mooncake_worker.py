@@ -1,4 +1,4 @@
-"""A transfer engine of Mooncake: worker 0 writes into the memory of worker 1 and reads it back; worker 1 looks at what came."""
+"""A transfer engine of Mooncake: worker 0 writes worker 1's memory and reads it back; worker 1 checks the data."""
 
 import json
 import os
@@ -13,7 +13,7 @@ RANK = int(os.environ["RANK"])
 
 
 class TransferFailed(Exception):
-    """What a status says that is no exception."""
+    """A failure that the engine reports as a status instead of an exception."""
 
 
 class Mooncake:
@@ -27,7 +27,7 @@ class Mooncake:
         self.back = np.zeros(rounds.COUNT, np.float32)
         for array in (self.memory, self.back):
             self.check(self.engine.register_memory(array.ctypes.data, array.nbytes), "register_memory")
-        place = pathlib.Path(os.environ["FAULTS_FOLDER"], "place")  # the program tells the other one: there is no call
+        place = pathlib.Path(os.environ["FAULTS_FOLDER"], "place")  # found by a file: the engine has no call for it
         if RANK == 1:
             place.with_suffix(".new").write_text(json.dumps([name, self.memory.ctypes.data]))
             place.with_suffix(".new").rename(place)
@@ -52,7 +52,7 @@ class Mooncake:
 
     def round(self, number):
         if RANK == 1:
-            while self.memory[-1] < number:  # nobody tells it
+            while self.memory[-1] < number:  # no notification exists
                 time.sleep(0.001)
             return 0
         self.memory[:] = number
@@ -60,7 +60,7 @@ class Mooncake:
         return int((self.back != number).sum())
 
     def leave(self):
-        """An engine has no end of its own: it leaves when the process ends, and worker 1 after worker 0, which uses its memory."""
+        """Wait for worker 0, which uses worker 1's memory; an engine leaves when its process ends."""
         left = pathlib.Path(os.environ["FAULTS_FOLDER"], "left")
         end = time.monotonic() + 30
         if RANK == 0:

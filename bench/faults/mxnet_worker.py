@@ -24,7 +24,7 @@ class MXNet:
         self.out.wait_to_read()
 
     def save(self, folder, number):
-        """What `mx.model.save_checkpoint` does with parameters: a file for each epoch."""
+        """Save as `mx.model.save_checkpoint` saves parameters: a file for each epoch."""
         mx.nd.save(str(folder / f"model-{number:04d}.params"), {f"arg:{rounds.KEY}": self.out})
         self.saved = number, self.out.asnumpy()
 
@@ -34,7 +34,7 @@ class MXNet:
         return bool((found[f"arg:{rounds.KEY}"].asnumpy() == values).all())
 
     def leave(self):
-        """A store of MXNet has no end of its own: it leaves when the process ends."""
+        """Do nothing: a store of MXNet leaves when its process ends."""
 
 
 rounds.run(MXNet)

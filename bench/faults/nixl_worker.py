@@ -1,4 +1,4 @@
-"""An agent of NIXL: worker 0 writes into the memory of worker 1 and notifies it; worker 1 looks at what came and notifies back."""
+"""An agent of NIXL: worker 0 writes worker 1's memory and notifies it; worker 1 checks the data and notifies back."""
 
 import os
 import time
@@ -13,7 +13,7 @@ PEER = f"worker {1 - RANK}"
 
 
 class TransferFailed(Exception):
-    """What a status says that is no exception."""
+    """A failure that the agent reports as a status instead of an exception."""
 
 
 class NIXL:
@@ -36,13 +36,13 @@ class NIXL:
             self.theirs = self.agent.deserialize_descs(self.note())
         else:
             self.note()
-            # A notification overtakes what its sender has told of itself.
+            # A notification may arrive before its sender's metadata.
             while not self.agent.check_remote_metadata(PEER):
                 time.sleep(0.001)
             self.agent.send_notif(PEER, self.agent.get_serialized_descs(self.mine))
 
     def meet(self, where):
-        """Exchange what both know; the other agent may not listen yet, and NIXL asks only once."""
+        """Exchange metadata; ask repeatedly, as the other agent may not listen yet and NIXL asks only once."""
         asked = 0.0
         while not self.agent.check_remote_metadata(PEER):
             if time.monotonic() > asked + 1:
@@ -52,7 +52,7 @@ class NIXL:
             time.sleep(0.01)
 
     def note(self):
-        """Return the next notification of the other agent; there is no call that waits for one."""
+        """Return the other agent's next notification; polls, as NIXL has no call that waits for one."""
         while not self.notes:
             for notes in self.agent.get_new_notifs().values():
                 self.notes += notes

@@ -1,7 +1,8 @@
-"""What the workers of every system have in common: they make rounds and tell of them, one JSON object a line.
+"""The common part of the workers of every system: they make rounds and report them, one JSON object per line.
 
-A round of two workers: worker r contributes (r + 1) n in round n, so that whoever has a result of the round knows every element of
-it. A folder has what the driver says: `last` (the last round), `hold-NAME` (that worker waits between two rounds), `save-N`.
+A round has two workers. Worker r contributes (r + 1) n in round n, so that every element of the result is known. The
+driver controls the workers by files in a folder: `last` (the last round), `hold-NAME` (that worker waits between two
+rounds) and `save-N` (save).
 """
 
 import json
@@ -25,7 +26,7 @@ def tell(event, **fields):
 
 
 class Control:
-    """What the driver wants, read between two rounds."""
+    """Requests of the driver, read between two rounds."""
 
     def __init__(self):
         self.folder = pathlib.Path(os.environ["FAULTS_FOLDER"])
@@ -43,7 +44,7 @@ class Control:
             time.sleep(0.01)
 
     def ask_head(self):
-        """Return whether this worker is to make a call that needs the head, once."""
+        """Return whether this worker is to make a call that needs the head; true once per request."""
         asked = self.folder / f"ask-{os.environ['FAULTS_NAME']}"
         if not asked.exists():
             return False
@@ -67,7 +68,7 @@ def error_fields(error, system):
 
 
 def save(system, control):
-    """A save that fails is told, and the rounds go on."""
+    """Save; report a failure and go on."""
     try:
         system.save(control.folder / "disk", control.saves)
         tell("saved", number=control.saves)
@@ -76,7 +77,7 @@ def save(system, control):
 
 
 def ask_head(system):
-    """A call that fails is told, and the rounds go on."""
+    """Make a call that needs the head; report a failure and go on."""
     begin = time.monotonic()
     try:
         system.ask_head()
@@ -86,7 +87,7 @@ def ask_head(system):
 
 
 def run(make):
-    """Make rounds until the driver says which one is the last, or until an error, which ends the process as it ends any script."""
+    """Make rounds until the last one that the driver requests. An error ends the process, as it ends any script."""
     control, system, doing, done = Control(), make(), "join", 0
     tell("begins")
     try:
@@ -118,7 +119,7 @@ def run(make):
 
 
 def measure(system):
-    """For each line of input: the seconds in which all bytes go there and come back."""
+    """For each line of input report the seconds in which all bytes are sent and received back."""
     for _ in sys.stdin:
         begin = time.perf_counter()
         system.there_and_back()

@@ -1,6 +1,6 @@
-"""The systems of the table: how each is started by its own documented means, and what in its errors names a peer.
+"""The systems of the table: how each is started by documented means, and the words that name a peer in its errors.
 
-A deadline that a system documents is set to PATIENCE where its default is longer, so that waiting for it fits the table.
+A system's documented deadline is set to PATIENCE if its default is longer, so that waiting for it fits the table.
 """
 
 import os
@@ -21,13 +21,13 @@ NO_TOKEN = "no token: who reaches the port takes part"
 
 
 class System:
-    """`name` in the command, `title` in the table; `not_here`: a fault that has no meaning, and why."""
+    """A system: `name` in the command, `title` in the table; `not_here` has faults that do not apply, and why."""
 
     not_here = {}
     has_keys = False
-    can_ask_head = False  # whether the worker's script has a call that needs the head
+    can_ask_head = False  # True if the worker's script has a call that needs the head
     head_words = ("head",)
-    services = ()  # processes that serve until somebody ends them
+    services = ()  # processes that serve until they are killed
     bandwidth_workers = 2
 
     def __init__(self, arguments):
@@ -37,7 +37,7 @@ class System:
         return pathlib.Path(arguments.peers) / self.name / "bin" / "python"
 
     def version(self):
-        """Of the package; raises CannotMeasure with the reason where it cannot be used here."""
+        """Return the version of the package; raise CannotMeasure with the reason if it cannot be used here."""
         if not self.python.exists():
             log = self.python.parents[1] / "install.log"
             raise CannotMeasure(f"not installed: {last_line(log.read_text()) if log.exists() else f'no {self.python}'}")
@@ -47,7 +47,7 @@ class System:
         return last_line(done.stdout)
 
     def words_for(self, name):
-        """What in an error names that process."""
+        """Return the words by which an error names that process."""
         return [name]
 
 
@@ -57,7 +57,7 @@ def last_line(text):
 
 
 class TensorKV(System):
-    """A head, a server and two workers by hand, as docs/launching.md says; the default clocks."""
+    """A head, a server and two workers started by hand, as docs/launching.md says, with default timeouts."""
 
     name, title, has_keys, can_ask_head = "tensorkv", "TensorKV", True, True
     ask_version = "import tensorkv; print(tensorkv.__version__)"
@@ -136,12 +136,12 @@ class MXNet(System):
         job.start(name, [self.python, HERE / "mxnet_worker.py"], variables, as_name)
 
     def start_again(self, job):
-        """The scheduler gives the ranks: what can be done is a worker too many."""
+        """Start another worker: the scheduler assigns ranks, so that only a worker too many is possible."""
         self.start_worker(job, 1, "worker 1 again")
 
 
 class Gloo(System):
-    """Two ranks of `torch.distributed`, and a TCPStore in a process of its own, at which they meet."""
+    """Two ranks of `torch.distributed`, which meet at a TCPStore in another process."""
 
     name, title = "gloo", "Gloo (torch.distributed)"
     ask_version = "import torch, torch.distributed; torch.distributed.is_gloo_available() or exit('no Gloo'); print('torch', torch.__version__)"
@@ -213,7 +213,7 @@ class NIXL(System):
 
 
 class Mooncake(System):
-    """Two transfer engines over TCP and its metadata server; worker 0 writes into the memory of worker 1 and reads it back."""
+    """Two transfer engines over TCP and a metadata server; worker 0 writes worker 1's memory and reads it back."""
 
     name, title = "mooncake", "Mooncake Transfer Engine"
     ask_version = "import importlib.metadata, mooncake.engine; print(importlib.metadata.version('mooncake-transfer-engine-non-cuda'))"

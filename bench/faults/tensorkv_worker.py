@@ -32,7 +32,7 @@ class TensorKV:
         self.saved = self.each * self.kv.round(rounds.KEY)
 
     def read_back(self, folder):
-        """Whether the newest snapshot, read by a store of one process, is the last one that was saved."""
+        """Return whether a store of one process reads the last saved values from the newest snapshot."""
         with mx.kv.create("local") as kv:
             kv.init(rounds.KEY, np.zeros(rounds.COUNT, np.float32))
             kv.load(folder)
