@@ -9,7 +9,7 @@ With ``--kv dist_sync`` each worker is a process of its own, and the servers run
 
     tkv launch -n 2 -s 2 python examples/digits.py --kv dist_sync
 
-With ``--checkpoint FILE`` a job that has lost a server goes on where its last checkpoint was, when it is started again.
+With ``--checkpoint FILE`` a job that lost a server and is started again continues from its last checkpoint.
 """
 
 import argparse
@@ -127,10 +127,10 @@ def train_with_store(
 
 
 def resume(kv: mx.KVStore, weights: Weights, arguments: argparse.Namespace) -> int:
-    """Put the weights of the checkpoint, or the initial ones, into the store; return the step that the job begins with.
+    """Put the weights of the checkpoint, or the initial ones, into the store; return the job's first step.
 
-    Rank 0 alone reads the file. The step is a key too, so that every worker counts from the same one, and so does a worker
-    that is started again while its job runs, whatever has been saved meanwhile.
+    Only rank 0 reads the file. The step is a key, too, so that all workers count from the same one. A worker that
+    restarts while its job runs also uses this key, whatever has been saved meanwhile.
     """
     begin = 0
     if kv.rank == 0 and arguments.checkpoint and os.path.exists(arguments.checkpoint):
@@ -154,7 +154,7 @@ def train_as_worker(
 ) -> tuple[Weights, list[float]]:
     """Train as one worker of a job; return its weights and the losses of its parts of the batches.
 
-    A worker that is started again goes on where its last push of each key was counted.
+    A worker that is started again continues after its last counted push of each key.
     """
     images, labels = data
     start = resume(kv, weights, arguments)
@@ -165,7 +165,7 @@ def train_as_worker(
         print(f"started again; goes on with step {start + min(kv.round(key) for key in KEYS)}", flush=True)
     losses = []
     for step, indices in schedule[start:]:
-        # All keys but those where an earlier life has pushed.
+        # All keys except those that an earlier incarnation has pushed.
         keys = [key for key in KEYS if start + kv.round(key) <= step]
         if not keys:
             continue
@@ -182,7 +182,7 @@ def train_as_worker(
 
 
 def run_worker(arguments: argparse.Namespace) -> int:
-    """Be one worker of a job of processes; rank 0 judges the result. Return the exit status."""
+    """Run one worker of a distributed job; rank 0 checks the result. Return the exit status."""
     data, (images, labels) = load_digits("float32")
     start = initial_weights("float32")
     with mx.kv.create(arguments.kv) as kv:
@@ -203,12 +203,12 @@ def run_worker(arguments: argparse.Namespace) -> int:
     print(f"images per second       {len(losses) * arguments.batch / seconds:,.0f}")
     print(f"against no store        {difference:.1e} (largest difference of a weight)")
     print(f"picture                 {os.path.abspath(arguments.picture)}")
-    # A worker that died in the middle of a step has given it with weights of another moment.
+    # A worker that died in the middle of a step repeats it with other weights.
     return status_of(accuracy, [("float32", difference, TOLERANCE["float32"] if arguments.die_at < 0 else 0.1)])
 
 
 def train_without_store(data: Data, weights: Weights, arguments: argparse.Namespace) -> Weights:
-    """The same batches and arithmetic in NumPy alone."""
+    """Train on the same batches with the same arithmetic, in NumPy alone."""
     images, labels = data
     weights = {key: value.copy() for key, value in weights.items()}
     for _, indices in batches(len(labels), arguments.batch, arguments.epochs):
@@ -231,13 +231,13 @@ def compare(dtype: str, arguments: argparse.Namespace, quiet: bool) -> tuple[mx.
 
 
 def confusion(kv: mx.KVStore, dtype: str) -> tuple[float, Array]:
-    """Return the accuracy on the test images and how often each digit (row) was read as each (column)."""
+    """Return the accuracy on the test images, and the counts of each digit (row) read as each digit (column)."""
     _, (images, labels) = load_digits(dtype)
     return judge({key: kv.pull(key).asnumpy() for key in KEYS}, images, labels)
 
 
 def judge(weights: Weights, images: Array, labels: Array) -> tuple[float, Array]:
-    """Return the accuracy of the weights, and how often each digit (row) was read as each (column)."""
+    """Return the accuracy of the weights, and the counts of each digit (row) read as each digit (column)."""
     _, probability = forward(weights, images)
     matrix = np.zeros((10, 10), int)
     np.add.at(matrix, (labels, probability.argmax(axis=1)), 1)
@@ -245,7 +245,7 @@ def judge(weights: Weights, images: Array, labels: Array) -> tuple[float, Array]
 
 
 def status_of(accuracy: float, differences: list[tuple[str, float, float]]) -> int:
-    """Return the exit status; say what is wrong with the accuracy or with a (dtype, difference, tolerance)."""
+    """Return the exit status; report a wrong accuracy or a wrong (dtype, difference, tolerance)."""
     for dtype, found, tolerance in differences:
         if not found <= tolerance:
             print(f"the weights differ by {found:.1e} in {dtype}, at most {tolerance} is right", file=sys.stderr)

@@ -1,8 +1,8 @@
 """Trains the digits of digits.py with four workers, each on its own thread, and two servers that run SGD.
 
-This is the tutorial's page on several workers. Nothing is shared but the store: each worker computes the gradient of its
-part of every batch, pushes it, and pulls the weights that the servers have updated. At the end the weights are compared
-with training in one process, and two runs with ``deterministic=True`` are compared bit for bit.
+This is the tutorial's page on several workers. Only the store is shared. Each worker computes the gradient of its part
+of every batch, pushes it, and pulls the weights that the servers have updated. At the end the weights are compared with
+training in one process, and two runs with ``deterministic=True`` are compared bit for bit.
 """
 
 import sys
@@ -17,7 +17,7 @@ SERVERS = 2
 
 
 def work(kv: mx.KVStore, data: digits.Data, start: digits.Weights, arguments: Namespace) -> digits.Weights:
-    """Run one worker: what this function does is all that a training script of several workers has to do."""
+    """Run one worker; a training script of several workers needs nothing more than this function."""
     images, labels = data
     # Rank 0 creates the keys; the others wait for it and check their shapes.
     kv.init(digits.KEYS, [start[key] for key in digits.KEYS])
@@ -27,7 +27,7 @@ def work(kv: mx.KVStore, data: digits.Data, start: digits.Weights, arguments: Na
     for _, indices in digits.batches(len(labels), arguments.batch, arguments.epochs):
         mine = np.array_split(indices, kv.num_workers)[kv.rank]
         _, grads = digits.gradient(weights, images[mine], labels[mine])
-        # Each pull gives exactly the round of the last push: the sum over all workers.
+        # Each pull returns the round of the last push: the sum over all workers.
         kv.pushpull(digits.KEYS, [grads[key] for key in digits.KEYS], out=[weights[key] for key in digits.KEYS])
     return weights
 

@@ -1,9 +1,10 @@
-"""A job that goes on after a server has been killed: it saves by itself, and starts again by itself.
+"""Resumes a job after a server was killed: the job saves by itself and restarts by itself.
 
     tkv launch -n 2 -s 2 --restore run --snapshot-every 10 --restart 1 python examples/goes_on.py
     TKV_FAILPOINTS="server 0:received:PUSH:60:kill" ...the same, to see one die
 
-The script says only where it is: keys, values, the optimizer's states and rounds are there when it begins again.
+The script only needs to find its step. Keys, values, the optimizer's states and rounds are restored before
+it begins again.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import tensorkv as mx
 
 
 def batch_of(step: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return inputs and targets: which ones depends on the step and the worker alone, so that a step can be done again."""
+    """Return inputs and targets; they depend only on the step and the worker, so that a step can be repeated."""
     random = np.random.default_rng((step, rank))
     inputs = random.normal(size=(32, 16)).astype(np.float32)
     return inputs, inputs @ np.linspace(-1, 1, 16, dtype=np.float32)

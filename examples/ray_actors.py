@@ -1,10 +1,13 @@
-"""Trains a network on handwritten digits under Ray: the servers are actors that TensorKV starts, the workers plain actors.
+"""Trains a network on handwritten digits under Ray: TensorKV starts the servers as actors, workers are plain actors.
 
     python examples/ray_actors.py --die-at 300
 
-The network, its data and what a worker does are those of ``examples/digits.py``, whose ``mx.kv.create('dist_sync')`` finds
-the job here. With ``--die-at`` the process of worker 1 kills itself at that step. Ray starts its actor again, which goes on
-as worker 1 behind its last push; nobody else begins anew. Worker 0 compares the weights with those of a run without store.
+The network, its data and the workers' code are those of ``examples/digits.py``. Its ``mx.kv.create('dist_sync')`` finds
+the job here.
+
+With ``--die-at`` the process of worker 1 kills itself at that step. Ray starts its actor again, which continues as
+worker 1 after its last push. The other workers do not start again. Worker 0 compares the weights with those of a run
+without store.
 """
 
 import argparse

@@ -2,9 +2,11 @@
 
     python examples/ray_train.py --die-at 100
 
-The images are those of ``examples/digits.py``. Each worker of a ``TorchTrainer`` asks for the place of its rank. With
-``--die-at`` the process of worker 1 kills itself at that step: Ray Train starts all workers again as new actors, which take
-the places of the dead ones and go on behind their last pushes. No checkpoint is needed: the servers have never stopped.
+The images are those of ``examples/digits.py``. Each worker of a ``TorchTrainer`` joins the store with its own rank.
+
+With ``--die-at`` the process of worker 1 kills itself at that step. Ray Train then starts all workers again as new
+actors. They take the places of the dead ones and continue after their last pushes. No checkpoint is needed, because the
+servers keep running.
 """
 
 import argparse
@@ -31,7 +33,7 @@ def model_of() -> torch.nn.Module:
 
 
 def train(config: dict[str, Any]) -> dict[str, Any]:
-    """Train as one worker; what worker 0 returns is in the trainer's result."""
+    """Train as one worker; the trainer's result has the value that worker 0 returns."""
     rank = ray.train.get_context().get_world_rank()
     (images, labels), tests = digits.load_digits("float32")
     model = model_of()
@@ -41,7 +43,8 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         kv.init(names, [weights[name].detach() for name in names])
         kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.3, rescale_grad=1 / BATCH))
         for step, indices in digits.batches(len(labels), BATCH, config["epochs"]):
-            keys = [name for name in names if kv.round(name) <= step]  # all but those that an earlier life has pushed
+            # Without those that an earlier incarnation has pushed.
+            keys = [name for name in names if kv.round(name) <= step]
             if not keys:
                 continue
             if step == config["die_at"] and rank == 1 and not kv.rejoined:
@@ -59,7 +62,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def pull(kv: mx.KVStore, weights: dict[str, torch.nn.Parameter]) -> None:
-    """Put what the store has into the weights."""
+    """Copy the values of the store to the weights."""
     for name, weight in weights.items():
         weight.data.copy_(torch.from_dlpack(kv.pull(name)))
 

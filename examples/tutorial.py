@@ -43,7 +43,7 @@ with mx.kv.create("local") as kv:
     kv.push(3, mx.nd.ones(shape))
     shows("stored + 2 * sum", kv.pull(3), 6)
 
-    # The same update as data: no Python at each push, and later the form that travels to servers.
+    # The same update as a program: no Python at each push, and servers can run it, too.
     kv.set_updater(mx.Program("program twice\ndouble = mul sum 2\nw = add value double\nvalue <- w\n"))
     kv.push(3, mx.nd.ones(shape))
     shows("a program does the same", kv.pull(3), 8)
@@ -53,7 +53,7 @@ with mx.kv.create("local") as kv:
     kv.push(3, mx.nd.ones(shape))
     shows("one step of SGD", kv.pull(3), 7.5)
 
-    # One pull may fill several arrays.
+    # A pull may fill several arrays.
     outs = [mx.nd.zeros(shape, ctx) for ctx in workers]
     kv.pull(3, out=outs)
     shows("every output gets the value", outs[2], 7.5)
@@ -66,12 +66,12 @@ with mx.kv.create("local") as kv:
     for key, value in zip(keys, kv.pull(keys), strict=True):
         shows(f"key {key}", value, 4 * key)
 
-    # pushpull does both in one pass over memory; without `out` the values take the result.
+    # pushpull does both in one pass over memory; without `out` the values receive the result.
     grads = [mx.nd.ones(shape), mx.nd.ones(shape)]
     kv.pushpull(5, grads)
     shows("pushpull in place", grads[0], 2)
 
-    # What is wrong is an error that names the key, and changes nothing.
+    # A mistake raises an error that names the key, and changes nothing.
     try:
         kv.push(5, mx.nd.ones((3, 2)))
     except mx.KVError as error:

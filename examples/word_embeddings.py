@@ -1,13 +1,14 @@
-"""Learns vectors of words: tables of embeddings on the servers, of which each batch pulls and pushes the rows that it needs.
+"""Learns word vectors with tables of embeddings on the servers; a batch pulls and pushes only the rows that it needs.
 
-Skip-gram with negative sampling (Mikolov et al., 2013) on text that is installed: what Python says of itself
-(``pydoc_data.topics``) and the docstrings of NumPy. A word is a row of two tables. A step pulls the rows of its words, computes the
-gradient in NumPy and pushes it; the servers run AdaGrad on the rows that come. Workers do not wait for one another.
+The method is skip-gram with negative sampling (Mikolov et al., 2013). The text is installed already: Python's own help
+(``pydoc_data.topics``) and the docstrings of NumPy. A word is a row of two tables. A step pulls the rows of its words,
+computes the gradient in NumPy and pushes it. The servers run AdaGrad on the pushed rows. Workers do not wait for one
+another.
 
     tkv launch -n 2 -s 2 python examples/word_embeddings.py
     tkv launch -n 2 -s 2 --restart 1 python examples/word_embeddings.py --kill    # worker 1 dies half way and goes on
 
-At the end rank 0 shows the words that are nearest to some, and draws them.
+At the end rank 0 shows the nearest neighbours of some words, and draws them.
 """
 
 import argparse
@@ -35,7 +36,7 @@ Array = npt.NDArray[Any]
 
 
 def docstrings(folder: pathlib.Path) -> list[str]:
-    """Return the docstrings of all modules below a folder but its tests."""
+    """Return the docstrings of all modules below a folder, without its tests."""
     texts = []
     for path in sorted(folder.rglob("*.py")):
         if "tests" not in path.parts:
@@ -56,7 +57,7 @@ class Text:
         self.words = [word for word, _ in counts]
         self.number = {word: i for i, word in enumerate(self.words)}
         frequency = np.array([n for _, n in counts], float)
-        # Frequent words are left out more often, and drawn less often than they are there.
+        # Frequent words are dropped more often, and drawn less often than they occur.
         keep = np.minimum(1, np.sqrt(1e-3 / (frequency / frequency.sum())))
         text = np.array([self.number[word] for word in words if word in self.number])
         self.text = text[np.random.default_rng(0).random(len(text)) < keep[text]]
@@ -66,7 +67,7 @@ class Text:
     def batch(self, step: int, rank: int, size: int) -> tuple[Array, Array]:
         """Return centres of shape (size,) and contexts of shape (size, 1 + NEGATIVES), of which the first is true.
 
-        They depend on the step and the worker alone, so that a step can be done again.
+        They depend only on the step and the worker, so that a step can be repeated.
         """
         random = np.random.default_rng((step, rank))
         position = random.integers(WINDOW, len(self.text) - WINDOW, size)
@@ -87,12 +88,12 @@ def gradient(word: Array, context: Array) -> tuple[float, Array, Array]:
 
 
 def train(kv: mx.KVStore, notes: mx.KVStore, text: Text, arguments: argparse.Namespace) -> list[float]:
-    """Run the steps of one worker; return their losses. A worker that is started again goes on where it has noted to be."""
-    # Rank 0 makes the tables, and the others wait for them: so nobody pushes before they have their optimizer.
+    """Run the steps of one worker; return their losses. A worker that is started again continues at its noted step."""
+    # Rank 0 makes the tables and the others wait for them. Nobody can push before the tables have their optimizer.
     kv.set_optimizer(mx.optimizer.AdaGrad(learning_rate=arguments.learning_rate))
     kv.init_table("words", DIM, initializer=mx.init.Uniform(0.5 / DIM))
     kv.init_table("contexts", DIM)
-    # A store without an optimizer keeps what it is given: row r is how many steps worker r has done.
+    # A store without an optimizer assigns pushed values: row r is the number of steps that worker r has done.
     notes.init_table("steps", 1, dtype="int64")
     begin = int(notes.pull_rows("steps", kv.rank))
     if kv.rejoined:
@@ -103,7 +104,7 @@ def train(kv: mx.KVStore, notes: mx.KVStore, text: Text, arguments: argparse.Nam
             os.kill(os.getpid(), signal.SIGKILL)
         ids = text.batch(step, kv.rank, arguments.batch)
         loss, *gradients = gradient(*kv.pull_rows(TABLES, ids))
-        # A push may die with its worker until its ticket is done: a step is noted when the servers have it.
+        # A push is certain only when its ticket is done. A step is therefore noted after the servers have its push.
         kv.push_rows(TABLES, ids, gradients, async_op=True).wait()
         notes.push_rows("steps", kv.rank, np.array([step + 1]), async_op=True).wait()
         losses.append(loss)

@@ -35,7 +35,7 @@ std::vector<Features> MakeSamples(int rank) {
   return samples;
 }
 
-// Of the mean squared error over the samples of this worker.
+// Computes the gradient of the mean squared error over this worker's samples.
 void FindGradient(const std::vector<Features>& samples, const float* weights, float* grad) {
   Features mistake, sum{};
   for (int i = 0; i < kFeatures; ++i) mistake[i] = static_cast<double>(weights[i]) - kTruth[i];
