@@ -25,7 +25,7 @@ using Kind = Finding::Kind;
 constexpr std::array kWords = {"good", "note", "BAD"};
 constexpr int kFindingsMax = 64;  // of one host
 
-// Prints findings and counts what is bad.
+// Prints findings and counts the bad ones.
 class Report {
  public:
   explicit Report(Form form) : form_(form) {}

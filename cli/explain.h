@@ -1,4 +1,4 @@
-// The subcommand explain: what a server computes with an update program.
+// The subcommand explain: shows the computation of an update program on a server.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tkv::cli {
 
-struct ExplainOptions : KeyOptions {  // or what updates a key of a running job
+struct ExplainOptions : KeyOptions {  // or the key of a running job whose update is explained
   std::string file;                   // a program's text; "-": stdin
   std::string optimizer;              // the name of a built-in optimizer
   std::vector<std::string> params;    // NAME=VALUE
