@@ -1,9 +1,10 @@
-// Compression kernels on one core, for bench/sparse.py: "NAME COUNT REPEATS" a line, seconds of one pass a line.
+// Runs compression kernels on one core, for bench/sparse.py.  Reads lines "NAME COUNT REPEATS" and
+// answers each with the seconds of one pass.
 //
-//   copy BYTES_READ BYTES_WRITTEN  what memory allows: so many bytes an element read and written, in the
-//                                  order in which the kernel needs them
+//   copy BYTES_READ BYTES_WRITTEN  the limit of memory: the bytes read and written per element, in
+//                                  the order in which the kernel needs them
 //   encode, decode, decode_add, two_passes, topk ENCODING
-//   scalar                         2bit as a loop over elements, as it is written down
+//   scalar                         2bit as a loop over elements, as it is defined
 //   bf16                           the cast alone
 
 #include <chrono>
@@ -23,7 +24,7 @@ using namespace tkv;  // NOLINT(google-build-using-namespace): a program of one 
 
 constexpr float kThreshold = 0.5F;
 
-// An element of 2bit at a time.
+// Encodes 2bit one element at a time.
 __attribute__((noinline)) void EncodeScalar(const float* gradient, float* residual, uint8_t* target,
                                             size_t count) {
   for (size_t i = 0; i < count; ++i) {
@@ -40,8 +41,8 @@ __attribute__((noinline)) void EncodeScalar(const float* gradient, float* residu
   }
 }
 
-// Reads `gradient`, reads and writes `residual`, writes a sixteenth of it to `target`: the bytes of
-// 2bit with nothing to compute.
+// Reads `gradient`, reads and writes `residual`, and writes a sixteenth of it to `target`: the
+// memory traffic of 2bit without its arithmetic.
 __attribute__((noinline)) void MoveLike2Bit(const float* gradient, float* residual, uint8_t* target,
                                             size_t count) {
   constexpr size_t kGranule = 64;
