@@ -28,7 +28,7 @@ typedef struct sample {
   double y;
 } sample;
 
-/* From -1 to 1. */
+/* Returns a pseudo-random number from -1 to 1. */
 static double next_random(uint64_t* state) {
   *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
   return (double)(*state >> 40) / (double)(1 << 23) - 1;
@@ -45,7 +45,7 @@ static void make_samples(int32_t rank, sample* samples) {
   }
 }
 
-/* Of the mean squared error over the samples of this worker. */
+/* Computes the gradient of the mean squared error over this worker's samples. */
 static void find_gradient(const sample* samples, const float* weights, float* grad) {
   memset(grad, 0, kFeatures * sizeof *grad);
   for (int i = 0; i < kSamples; ++i) {
@@ -57,7 +57,7 @@ static void find_gradient(const sample* samples, const float* weights, float* gr
 
 /* ---- the job */
 
-/* The library reads and writes the floats where they are. */
+/* Wraps the floats without a copy: the library reads and writes them in place. */
 static tkv_array* wrap(float* floats) {
   const int64_t shape[] = {kFeatures};
   tkv_array* array = NULL;
@@ -67,7 +67,7 @@ static tkv_array* wrap(float* floats) {
   return array;
 }
 
-/* SGD with the mean over the workers.  Rank 0 defines it for all. */
+/* Sets SGD with the mean over the workers.  Rank 0 defines it for all. */
 static void set_optimizer(tkv_store* store) {
   const tkv_param params[] = {{"learning_rate", 0.5},
                               {"rescale_grad", 1.0 / tkv_store_num_workers(store)}};
