@@ -1,6 +1,7 @@
-"""Tensors of PyTorch, CuPy and JAX on a real GPU: run by `./dev gpu check` where there is one, and a package of the framework.
+"""Tensors of PyTorch, CuPy and JAX on a real GPU. `./dev gpu check` runs it if there are a GPU and a framework's
+package.
 
-Their streams are held up, so that whoever does not wait for them reads what was there before.
+The frameworks' streams are delayed, so that a reader that does not wait for them reads the old values.
 """
 
 import gc
@@ -41,7 +42,7 @@ def jax():
 
 
 def late(torch, value, dtype=None):
-    """Return a tensor that is filled when the current stream has slept."""
+    """Return a tensor that is filled only after the current stream has slept."""
     tensor = torch.full((SIZE,), -1.0, dtype=dtype or torch.float32, device="cuda")
     torch.cuda._sleep(CYCLES)
     return tensor.fill_(value)
@@ -61,7 +62,7 @@ def test_values_that_torch_writes_late_are_summed_and_outputs_read_without_a_wai
             values = [late(torch, i), torch.full((SIZE,), 2.0, device="cuda")]
             out = torch.full((SIZE,), -1.0, device="cuda")
             kv.push("w", values)
-            del values  # its memory is what torch uses next
+            del values  # torch uses its memory next
             noise = [torch.full((SIZE,), 77.0, device="cuda") for _ in range(3)]
             kv.pull("w", out=out)
             doubled = out * 2
@@ -323,7 +324,7 @@ def test_cupy_arrays_are_values_and_outputs_in_the_order_of_their_stream(cupy, s
         for i in range(ROUNDS):
             value = cupy.full(SIZE, -1, dtype=cupy.float32)
             for _ in range(3):
-                slow @ slow  # holds the stream up
+                slow @ slow  # delays the stream
             value.fill(i)
             out = cupy.full(SIZE, -1, dtype=cupy.float32)
             kv.push("w", [value, value])

@@ -1,4 +1,4 @@
-"""Models on a real GPU that train through a store: run by `./dev gpu check` where there is one, and a package of the framework."""
+"""Models on a real GPU that train through a store. `./dev gpu check` runs it if there are a GPU and a framework."""
 
 import copy
 import io
@@ -164,7 +164,7 @@ def test_a_write_counts_with_assign_and_is_refused_without(torch, kind, write):
         train(torch, other, opt, range(3))
         write(torch, other)
         with pytest.raises(mx.errors.FailedPreconditionError, match=r"changed since the last step.*call assign\(\)"):
-            train(torch, other, opt, range(3, 5))  # a write through `.data` is seen one step late
+            train(torch, other, opt, range(3, 5))  # a write through `.data` is detected one step late
 
 
 def test_mixed_precision_skips_what_is_not_finite(torch):
