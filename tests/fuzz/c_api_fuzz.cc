@@ -106,7 +106,7 @@ class Machine {
   using Step = void (Machine::*)();
   static const Step kSteps[32];
 
-  // ---- what there is at the beginning
+  // ---- initial objects
   static tkv_array* NewArray() {
     const int64_t shape[] = {2, 3};
     tkv_array* array = nullptr;
@@ -548,8 +548,8 @@ class Machine {
 
   tkv::test::Reader in_;
   double memory_[64] = {};
-  std::vector<std::vector<tkv_array*>> lists_;  // what items point to
-  std::vector<std::vector<char>> structs_;      // what Sized gave
+  std::vector<std::vector<tkv_array*>> lists_;  // the arrays of items
+  std::vector<std::vector<char>> structs_;      // the memory of Sized
   Pool<tkv_array, tkv_array_retain, tkv_array_release> arrays_;
   Pool<tkv_optimizer, tkv_optimizer_retain, tkv_optimizer_release> optimizers_;
   Pool<tkv_store, tkv_store_retain, tkv_store_release> stores_;

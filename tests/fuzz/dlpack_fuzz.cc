@@ -1,5 +1,5 @@
-// Tensors that another framework describes wrongly are refused; what is accepted can be walked
-// within its memory.
+// Imports tensors with random descriptions.  A wrong description must be refused.  Every element of
+// an accepted tensor must be within its memory.
 
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
-// No program text crashes the parser, and what it accepts compiles or is refused for every dtype,
-// and runs.
+// Parses random program texts.  No text may crash the parser.  An accepted program must compile or
+// be refused for every dtype, and run.
 
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Keys by rows on a server: whatever the parts, the ids, the ranges and the states of messages are, the server
-// answers each of them, counts the memory that waits, and goes on.
+// Sends messages with random parts, ids, ranges and states for row keys to a server.  The server
+// must answer each message, account for the memory of waiting ones, and go on.
 
 #include <cstdint>
 #include <cstdlib>
@@ -18,12 +18,12 @@ using tkv::Message;
 using tkv::Type;
 
 struct Reader : tkv::test::Reader {
-  // Numbers that are near the ends of their range as often as not.
+  // Returns a small number, or one near the maximum.
   uint64_t Number() {
     const uint8_t number = Next();
     return number < 200 ? number : UINT64_MAX - (255U - number);
   }
-  // Words, the number of which comes first; sometimes a byte is lacking.
+  // Returns a random number of words; sometimes a byte is missing.
   tkv::Bytes Body() {
     auto body = std::make_shared<std::vector<std::byte>>();
     const size_t words = Next() % 32;
@@ -37,7 +37,7 @@ struct Reader : tkv::test::Reader {
   }
 };
 
-// A job of two workers and one key by rows of two floats.
+// A job of two workers and one row key with rows of two floats.
 class Job {
  public:
   Job() : shard_({}, &pool_) {
@@ -69,8 +69,8 @@ class Job {
     message.number = number;
     return message;
   }
-  // Sends as a connection does, whose buffers are only given to what has been admitted; it comes back where
-  // the server has closed it.
+  // Sends a message as a connection does: only admitted messages get a buffer.  Connects again if
+  // the server has closed the connection.
   void Send(tkv::Rank rank, Message message) {
     const tkv::LinkId link = 1 + rank;
     if (message.type != Type::kControl) shard_.Header(link, message.seq);

@@ -1,5 +1,5 @@
-// Random calls on a store against a model in plain C++: values agree after every call, errors
-// change nothing.
+// Makes random calls on a store and on a model in plain C++.  After every call the values must be
+// equal.  A call that fails must change nothing.
 
 #include <cstdint>
 #include <cstdlib>

@@ -1,5 +1,5 @@
-// Bytes from a peer: as the payload of one type of message (TKV_FUZZ_TYPE, its number), and as a
-// frame of such messages whose check is right.
+// Decodes random bytes from a peer: as the payload of one message type (TKV_FUZZ_TYPE, its number),
+// and as a frame of such messages with a valid checksum.
 
 #include <cstddef>
 #include <cstdint>
