@@ -21,10 +21,10 @@
 namespace tkv {
 namespace {
 
-constexpr int kCrowd = 40;  // connections at once, more than there is room for
+constexpr int kCrowd = 40;  // connections at once, more than the server admits
 constexpr size_t kValueBytes = size_t{1} << 20;
 
-// A head and a server of a job of two workers, each on a thread of its own, with small budgets.
+// A head and a server of a job of two workers, each on its own thread, with small budgets.
 class SmallJob {
  public:
   explicit SmallJob(Way way) : uses_tls_(way == Way::kTls) {
@@ -58,7 +58,7 @@ class SmallJob {
   const std::string& address() const { return server_address_; }
   size_t pool_bytes() const { return pool_.bytes_in_use() + head_pool_.bytes_in_use(); }
 
-  // The next life of a rank; joined at the head, whose link it keeps.
+  // Begins the next incarnation of a rank and returns its link to the head, where it has joined.
   std::unique_ptr<RawPeer> Join(Rank rank, Hello* hello) {
     auto tie = std::make_unique<RawPeer>(head_address_, Way::kUnix);
     *hello = Hello{"job", Role::kWorker, rank, 0, ++process_, ""};
@@ -129,7 +129,7 @@ Message InitOf(const KeyMeta& meta) {
   return init;
 }
 
-// A frame's head that names a body of the message's size, which does not follow.
+// Returns a frame's head that announces the message's body, without the body.
 std::string HeadOnly(Message message) {
   static const std::byte somewhere{};
   message.body.data = &somewhere;
@@ -149,8 +149,8 @@ size_t CountFiles() {
   return static_cast<size_t>(std::distance(begin(files), end(files)));
 }
 
-// A sanitizer keeps memory that was freed, to find uses of it: there residence tells nothing, and
-// the counted bytes and files have to do.
+// A sanitizer keeps freed memory to detect uses of it, so that resident memory proves nothing.  The
+// test then checks only the counted bytes and files.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kKeepsFreedMemory = true;
 #else
@@ -172,7 +172,8 @@ size_t HeapBytesInUse() {
 
 using Deed = std::function<void(SmallJob*, Way way)>;
 
-// All of a crowd at the same stage: as many as there is room for stay, and an honest peer gets in.
+// Brings many peers to the same stage.  The server must keep as many as it has room for, and still
+// admit an honest peer.
 void Crowd(SmallJob* job, Way way, const std::function<void(RawPeer*)>& get_there) {
   std::vector<std::unique_ptr<RawPeer>> crowd;
   for (int i = 0; i < kCrowd; ++i) {
@@ -189,7 +190,7 @@ std::string HelloOfNobody() {
 
 void AsAnotherUser(SmallJob* job, Way) {
   std::thread([&] {
-    ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);  // of this thread alone
+    ASSERT_EQ(syscall(SYS_setresuid, -1, 65534, -1), 0);  // for this thread only
     for (int i = 0; i < kCrowd; ++i) {
       RawPeer other(job->address(), Way::kUnix);
       EXPECT_FALSE(other.Shake()) << "although it knows the token";
@@ -199,7 +200,7 @@ void AsAnotherUser(SmallJob* job, Way) {
   EXPECT_TRUE(Welcomed(job, Way::kUnix, 1).is_good);
 }
 
-// Asks and asks, and never reads the answers.
+// Sends requests without reading the answers.
 void AskWithoutReading(SmallJob* job, Way way, const std::function<Message(uint64_t)>& next) {
   Welcomed hostile(job, way);
   ASSERT_TRUE(hostile.is_good);
@@ -207,7 +208,7 @@ void AskWithoutReading(SmallJob* job, Way way, const std::function<Message(uint6
   for (int i = 0; i < 20'000; ++i) {  // the kernel's buffers hold some megabytes
     std::vector<Message> messages;
     for (int j = 0; j < 50; ++j) messages.push_back(next(++seq));
-    if (!hostile.peer.SayAll(FrameText(std::move(messages)))) break;  // it is closed
+    if (!hostile.peer.SayAll(FrameText(std::move(messages)))) break;  // the server has closed it
   }
   EXPECT_TRUE(hostile.peer.IsClosedUnread());
 }
@@ -300,7 +301,7 @@ const std::map<std::string, Deed>& Deeds() {
          const std::string hello("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
          EXPECT_TRUE(peer.IsClosedWhileSaying(hello + std::string(500, 'x')));
        }},
-      {"TlsOfOtherBytes",  // by who knows the secret, but goes on without TLS
+      {"TlsOfOtherBytes",  // by a peer that knows the secret but continues without TLS
        [](SmallJob* job, Way u) {
          for (const std::string& bytes :
               {HelloOfNobody(), std::string(size_t{4} << 20, 'x'), std::string(100, '\x16')}) {
@@ -310,7 +311,7 @@ const std::map<std::string, Deed>& Deeds() {
            EXPECT_TRUE(peer.IsClosedSoon());
          }
        }},
-      {"TlsOfRecordsOfOneByte",  // it is heard, and so are others meanwhile
+      {"TlsOfRecordsOfOneByte",  // the server reads it, and other peers meanwhile
        [](SmallJob* job, Way u) {
          Welcomed hostile(job, u);
          ASSERT_TRUE(hostile.is_good);
@@ -357,7 +358,7 @@ const std::map<std::string, Deed>& Deeds() {
          hostile.peer.SayAll(HeadOnly(InitOf(MetaOf("x", kValueBytes))));
          hostile.peer.SayAll(std::string(kValueBytes / 2, 'x'));
        }},
-      {"MemberWithALargeInit",  // a block that an arena cannot give at once
+      {"MemberWithALargeInit",  // a block that an arena cannot provide at once
        [](SmallJob* job, Way u) {
          for (const size_t bytes : {size_t{256} << 20, size_t{300} << 20, size_t{3} << 30}) {
            Welcomed hostile(job, u);
@@ -379,7 +380,7 @@ const std::map<std::string, Deed>& Deeds() {
            EXPECT_TRUE(hostile.peer.IsClosedSoon());
          }
        }},
-      {"MemberTooMany",  // connections of one life: each takes over from the one before
+      {"MemberTooMany",  // connections of one incarnation: each replaces the previous one
        [](SmallJob* job, Way u) {
          Welcomed first(job, u);
          ASSERT_TRUE(first.is_good);
@@ -449,7 +450,7 @@ TEST_P(Hostile, LeavesTheServerAsItWas) {
     return false;
   };
   EXPECT_TRUE(Welcomed(&job, way, 1).is_good);
-  // Until connections that are closed have gone: nothing changes for a while.
+  // Waits until closed connections are released: the number of files is stable for a while.
   size_t files = 0;
   for (int same = 0; same < 30;) {
     same = files == CountFiles() ? same + 1 : 0;
