@@ -1,4 +1,4 @@
-// How calls of several threads, tickets, barriers and the close of a store meet, in every store.
+// Conformance of every store: calls of several threads, tickets, barriers and close.
 
 #include <gtest/gtest.h>
 

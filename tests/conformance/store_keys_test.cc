@@ -1,4 +1,4 @@
-// How keys come, go and are named in every store.
+// Conformance of every store: creation, deletion and names of keys.
 
 #include <gtest/gtest.h>
 
@@ -77,7 +77,7 @@ TEST_P(StoreConformance, AssignReplacesValuesAndKeepsStatesAndRounds) {
   const NDArray value = Floats({10, 20});
   const InitItem items[] = {{1, &value}};
   store_->Assign(items);
-  Fill(value, 0);  // a copy was taken
+  Fill(value, 0);  // the store has a copy
   EXPECT_EQ(Pulled(1), (std::vector<float>{10, 20}));
   EXPECT_EQ(Pulled(2), (std::vector<float>{5}));
   EXPECT_EQ(store_->Round(1), 1U);
@@ -140,7 +140,7 @@ TEST_P(StoreConformance, ATextThatNotEveryLanguageHoldsIsRefusedAsAKeyAndShownEs
   for (const auto& [text, shown] : std::vector<std::pair<std::string, std::string>>{
            {"lat\xe9n", "lat\\xe9n"},
            {"\xff\xfe", "\\xff\\xfe"},
-           {"\xed\xa0\x80", "\\xed\\xa0\\x80"},  // half of a pair
+           {"\xed\xa0\x80", "\\xed\\xa0\\x80"},  // an unpaired surrogate
            {"\xc0\x80", "\\xc0\\x80"},
            {"\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80"},
            {"\xe2\x82", "\\xe2\\x82"},

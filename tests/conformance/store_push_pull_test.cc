@@ -33,7 +33,7 @@ TEST_P(StoreConformance, AnInPlaceOutputThatOverlapsTheValueOfAnotherKeyChangesN
   const NDArray memory = Full({kLong * 3 / 2}, 3);
   const NDArray x = memory.Slice(0, kLong);
   const NDArray y =
-      memory.Slice(kLong / 2, kLong * 3 / 2);  // its first half is the second one of x
+      memory.Slice(kLong / 2, kLong * 3 / 2);  // its first half is the second half of x
   const NDArray z = Full({kLong}, 0);
   store_->Init(1, Full({kLong}, 0));
   store_->Init(2, Full({kLong}, 0));
@@ -299,7 +299,7 @@ TEST_P(StoreConformance, PushPullInPlace) {
   }
 }
 
-// All pushes of a call come before its pulls, also where keys share arrays.
+// A call makes all of its pushes before its pulls, even if keys share arrays.
 TEST_P(StoreConformance, PushPullOfManyKeysWithTheSameArrays) {
   for (int64_t count : {3, 100000}) {
     const NDArray shared = Full({count}, 1);

@@ -1,4 +1,4 @@
-// Rules of saving and loading, for every store.
+// Conformance of every store: saving and loading.
 
 #include <sys/stat.h>
 
@@ -84,7 +84,7 @@ TEST_P(StoreSnapshots, ALoadedStoreGoesOnAsIfNothingHadBeen) {
       const auto info = other->Load(path_);
       EXPECT_EQ(info.path, saved);
       ASSERT_EQ(info.rounds.size(), 3U);
-      // Rounds of asynchronous keys are each worker's own.
+      // Asynchronous keys count rounds per worker, and a new store begins at 0.
       const bool is_async = other->type() == "dist_async";
       EXPECT_EQ(info.rounds[0].second, is_async ? 0U : 3U);
       EXPECT_EQ(other->Round(0), info.rounds[0].second);
@@ -109,7 +109,7 @@ TEST_P(StoreSnapshots, StatesAloneLeaveTheValues) {
   other->LoadStates(file);
   EXPECT_EQ(All(other.get())[0], 1.0F);
   Step(other.get(), 4);
-  // The same step from other values: what it has added is the same.
+  // The same step from other values must add the same amount.
   EXPECT_NEAR(All(other.get())[0] - 1, expected[0] - then[0], 1e-6);
 }
 
@@ -180,7 +180,7 @@ TEST_P(StoreSnapshots, OfTwoThreadsThatSaveOneMayBeRefusedAndNoneFails) {
   other.join();
   EXPECT_GE(saves, 2);
   for (const std::string& path : {path_, folder_ + "/other"}) {
-    if (!KVStore::HasSnapshot(path)) continue;  // each of its saves was refused
+    if (!KVStore::HasSnapshot(path)) continue;  // each save there was refused
     store_->Load(path);
     EXPECT_EQ(All(store_.get()), then);
   }
@@ -231,7 +231,7 @@ TEST_P(StoreSnapshots, WhatDoesNotFitIsRefusedAndChangesNothing) {
   refuses(store_.get(), Code::kDataLoss);
 }
 
-// Parts of zeros.
+// A source of parts that are zeros.
 class Zeros final : public PartSource {
  public:
   std::span<const std::byte> Next(const checkpoint::Item& item) override {
@@ -287,7 +287,7 @@ TEST_P(StoreSnapshots, StatesThatDoNotFitTheirProgramAreRefused) {
     store_->Push("w", Array(DType::kF16, 1));
   }
   const auto as_it_is = [](SavedKey*) {};
-  refuses(DType::kF32, as_it_is);  // which has no master
+  refuses(DType::kF32, as_it_is);  // a key without a master
   const auto refuses_f16 = [&](const std::function<void(SavedKey*)>& change) {
     refuses(DType::kF16, change);
   };
@@ -374,7 +374,7 @@ TEST_P(StoreSnapshots, AStringKeyMayHaveAnyName) {
   EXPECT_EQ(Pulled("a"), saved);
 }
 
-// A table of several blocks, of which every second id may be there.
+// A table of several blocks; every second id may exist.
 class TableStore {
  public:
   static constexpr int64_t kIds = 3000, kWidth = 700;

@@ -1,4 +1,4 @@
-// Sums of 16-bit values are made in float32 and rounded once, in every store.
+// Conformance of every store: sums of 16-bit values are computed in float32 and rounded once.
 
 #include <gtest/gtest.h>
 
@@ -16,20 +16,20 @@ using test::SameBytes;
 constexpr DType kNarrow[] = {DType::kF16, DType::kBF16};
 constexpr int64_t kLong = 70000;  // several tiles and chunks
 
-// The least power of two to which one cannot be added in this dtype.
+// Returns the smallest power of two that does not change in this dtype when one is added.
 double BaseOf(DType dtype) { return dtype == DType::kF16 ? 2048 : 256; }
 
 Rows RowsOf(const std::vector<int64_t>& ids, const NDArray& values) {
   return {NDArray::FromBytes(ids.data(), {static_cast<int64_t>(ids.size())}, DType::kI64), values};
 }
 
-// Pushes of several values of one row, by every way that there is.
+// Pushes several values of one row by every method.
 class NarrowSums {
  public:
   NarrowSums(KVStore* store, DType dtype, int64_t width)
       : store_(store), dtype_(dtype), width_(width) {}
 
-  // All keys begin with rows of `value`.
+  // Makes all keys, with rows of `value`.
   void Init(double value) {
     RowInitializer initializer;
     initializer.a = value;
@@ -41,7 +41,7 @@ class NarrowSums {
     }
   }
 
-  // Each key gets the sum of the rows.
+  // Pushes the rows to each key, which must get their sum.
   void Push(const std::vector<NDArray>& rows) {
     store_->Push("list", rows);
     store_->Push("rows", rows);
@@ -56,7 +56,7 @@ class NarrowSums {
     PushRows("table", rows);
   }
 
-  // The row of each key.
+  // Returns the row of each key.
   std::vector<NDArray> Pull() {
     std::vector<NDArray> all;
     for (const char* key : {"list", "both", "dense", "rows"}) {
@@ -72,7 +72,8 @@ class NarrowSums {
   }
 
  private:
-  // All but the last row as repetitions of an id in one value, and the last one as a value of its own.
+  // Pushes all rows but the last as repetitions of an id in one value, and the last row as another
+  // value.
   void PushRows(const KeyView& key, const std::vector<NDArray>& rows) {
     const auto repeated = static_cast<int64_t>(rows.size()) - 1;
     const NDArray values = NDArray::Empty({repeated, width_}, dtype_);

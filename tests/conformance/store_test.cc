@@ -1,4 +1,4 @@
-// The stores that the conformance suite judges.  A store enrols by one line.
+// The stores of the conformance suite.  A line below adds a store.
 
 #include "tests/conformance/store_conformance.h"
 

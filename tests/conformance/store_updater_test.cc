@@ -1,4 +1,4 @@
-// How functions and optimizers update the values of every store.
+// Conformance of every store: updates of values by functions and optimizers.
 
 #include <gtest/gtest.h>
 

@@ -68,7 +68,7 @@ class TransportConformance : public ::testing::TestWithParam<MakeBench> {
     server_ = bench_->Listen("server");
     client_ = bench_->Listen("client");
   }
-  // Delivers until the condition holds; false after a second without.
+  // Delivers events until the condition holds.  Returns false after about a second.
   template <typename Condition>
   bool Until(Condition condition) {
     for (int i = 0; i < 1000 && !condition(); ++i) {
@@ -107,7 +107,7 @@ TEST_P(TransportConformance, FramesArriveWholeAndInOrder) {
   EXPECT_EQ(at_server_.heads, sent);
 }
 
-// Each of two links has something to say.
+// Both links have events waiting.
 TEST_P(TransportConformance, AHandlerThatHasHadEnoughGetsOneEventAtATime) {
   Connect();
   client_->Dial(8, bench_->AddressOf("server"));
@@ -125,7 +125,7 @@ TEST_P(TransportConformance, AHandlerThatHasHadEnoughGetsOneEventAtATime) {
   EXPECT_EQ(most, 1U);
 }
 
-// The sources of many frames are taken back one after another; each costs the same.
+// Takes back the sources of many frames one after another; each must cost the same.
 TEST_P(TransportConformance, ASourceIsTakenBackAmongManyOthers) {
   Connect();
   constexpr size_t kCount = 2000;
@@ -242,7 +242,7 @@ TEST_P(TransportConformance, WaitEndsByWakeByArrivalAndByTime) {
   EXPECT_TRUE(server_->Wait(5'000'000'000));
 }
 
-// A frame whose body lies in `source`.
+// Returns a frame whose body is in `source`.
 Frame FrameWith(const std::vector<std::byte>& source) {
   Message push;
   push.type = Type::kPush;
@@ -287,7 +287,7 @@ TEST_P(TransportConformance, MemoryThatIsTakenBackIsNeitherReadNorWritten) {
     return std::vector<Block>{{target.data(), target.size(), nullptr}};
   };
   client_->Send(7, FrameWith(source));
-  server_->Poll(&at_server_, 1);  // some of it may have landed
+  server_->Poll(&at_server_, 1);  // a part of it may have arrived
   client_->ReleaseSource(source.data(), source.size());
   std::fill(source.begin(), source.end(), std::byte{2});
   ASSERT_TRUE(Until([&] { return at_server_.bodies.size() == 1; }));
@@ -296,7 +296,7 @@ TEST_P(TransportConformance, MemoryThatIsTakenBackIsNeitherReadNorWritten) {
 
   client_->Send(7, FrameWith(source));
   ASSERT_TRUE(Until([&] { return at_server_.heads.size() == 2; }));
-  if (at_server_.bodies.size() == 1) {  // it lands bit by bit: the rest of it is thrown away
+  if (at_server_.bodies.size() == 1) {  // it arrives piece by piece: the rest is dropped
     server_->ReleaseTarget(target.data(), target.size());
     const std::vector<std::byte> before = target;
     client_->Send(7, FrameOf("after"));
@@ -332,7 +332,7 @@ TEST_P(TransportConformance, ACloseLeavesNoFrameThatRefersToMemory) {
   EXPECT_EQ(source.use_count(), 1);
 }
 
-// The receiver's process breaks; the sender's goes on.
+// The receiver has no memory left; the sender must go on.
 TEST_P(TransportConformance, AReceiverWithoutMemoryKeepsNoSenderWaiting) {
   Connect();
   const std::vector<std::byte> source(1000, std::byte{1});
@@ -371,7 +371,7 @@ struct SocketBench final : Bench {
     auto endpoint = OpenSockets(options);
     addresses[name] = endpoint->address();
     if (!checks_bodies) return endpoint;
-    // Failpoints that are not met change nothing.
+    // Failpoints that do not apply change nothing.
     return WithFailpoints(std::move(endpoint), FailpointsOf("x", "x:sent:STATUS:1:kill"));
   }
   std::string AddressOf(const std::string& name) override {
@@ -380,7 +380,7 @@ struct SocketBench final : Bench {
   }
 };
 
-// Each transport of the build, as a job opens it.
+// A transport of the build, opened as a job opens it.
 struct FactoryBench final : Bench {
   explicit FactoryBench(const Transport* t) : transport(t) {}
   std::unique_ptr<Endpoint> Listen(const std::string& name) override {
