@@ -19,7 +19,7 @@ TIDY = "clang-tidy-19"
 
 
 def run(*command):
-    """Return what a command says."""
+    """Return the output of a command."""
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
@@ -58,7 +58,7 @@ def state(source, read, flags, rules):
 
 
 def tidy(name, build):
-    """Return (name, what clang-tidy found, or nothing)."""
+    """Return (name, clang-tidy's findings, empty if there are none)."""
     quiet = [
         "--extra-arg=-Wno-unknown-warning-option",
         "--extra-arg=-Wno-deprecated-declarations",

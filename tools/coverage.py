@@ -1,4 +1,4 @@
-"""Checks what the simulation has tried: every kind of message meets every state of its receiver under every fault, or
+"""Checks the coverage of the simulation: every kind of message meets every state of its receiver under every fault, or
 tests/coverage.txt says why it cannot.
 
 Reads the table of `tkv sim --coverage` from standard input and prints it with the verdict."""
@@ -13,7 +13,7 @@ RARE = 100
 
 
 def read_list():
-    """Return (rows, exceptions): what can meet at all, and the cells that may be empty with their reasons."""
+    """Return (rows, exceptions): the possible combinations, and the cells that may be empty with their reasons."""
     rows, exceptions = [], []
     for number, line in enumerate(LIST.read_text().splitlines(), 1):
         text, _, reason = line.partition("#")
@@ -36,7 +36,7 @@ def matches(exception, cell):
 
 
 def main():
-    """Compare the table with the list; the exit status is 0 where they fit."""
+    """Compare the table with the list; the exit status is 0 if they fit."""
     lines = [line.rstrip("\n") for line in sys.stdin]
     table = [line.split("\t") for line in lines if "\t" in line]
     if not table:

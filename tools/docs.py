@@ -96,7 +96,7 @@ def document(name, value, level):
 
 
 def bare(node):
-    """Return a class or a function as it is but for its bases, and for what its functions do."""
+    """Return a class or a function without its bases and without the bodies of its functions."""
     if isinstance(node, ast.ClassDef):
         kept = [bare(inner) for inner in node.body if isinstance(inner, ast.FunctionDef)]
         node.bases, node.body = [], [*node.body[: int(ast.get_docstring(node) is not None)], *kept]

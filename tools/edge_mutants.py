@@ -1,7 +1,10 @@
-"""Tests the tests of the edges: each mutant of tests/edge_mutants takes a wait, a budget or an owner away in a copy of the tree,
-and the tests that its line `tests:` names have to notice: a C++ test, or a file of tests/python; else test_hazards.py. They have
-to fail by an assertion. A crash counts if the mutant says `catch: crash`, because it takes an owner away. A hang is never a catch.
-Other folders of such mutants are judged alike."""
+"""Tests the tests of asynchronous edges: each mutant of tests/edge_mutants removes a wait, a budget or an owner in a
+copy of the tree.
+
+The tests in the mutant's line `tests:` (a C++ test or a file of tests/python; by default test_hazards.py) have to fail
+by an assertion. A crash counts if the mutant says `catch: crash`, because it removes an owner. A hang is never a catch.
+Other folders of such mutants are judged alike.
+"""
 
 import argparse
 import os
@@ -39,7 +42,7 @@ def link_package():
 
 
 def run(command, **environment):
-    """Run tests; return their status, None where they hang, and what they said."""
+    """Run tests; return their status, None if they hang, and their output."""
     environment = {**os.environ, **environment}
     try:
         done = subprocess.run(
@@ -58,7 +61,7 @@ def run_python(file, programs):
 
 
 def tests_of(mutant):
-    """Return the tests that have to notice what a mutant breaks, and what is built for them."""
+    """Return the tests that have to catch a mutant, and the target that is built for them."""
     named = mutant.values("tests")
     tests = named[0] if named else "test_hazards.py"
     return tests, "_core" if tests.endswith(".py") else tests
@@ -73,7 +76,7 @@ def judge(mutant, programs):
         except mutants.NotBuiltError as error:
             return False, f"does not build: {mutants.first_error(error)}"
         command = [BUILD / "tests" / tests, "--gtest_brief=1", "--gtest_fail_fast"]
-        # Those of GPUs need the pretended driver, and others do not look for one.
+        # GPU tests need the pretended driver, and other tests do not look for one.
         gpus = {"LD_LIBRARY_PATH": str(BUILD / "tests" / "gpu" / "fake"), "FAKE_DEVICES": "1000"}
         gpus["FAKE_MIB"] = "16" if tests == "device_test" else "64"  # as tests/CMakeLists.txt has it
         status, text = run_python(tests, programs) if target == "_core" else run(command, **gpus)

@@ -21,7 +21,7 @@ LIMIT_SECONDS = 1200  # of one step
 
 
 def describe_gpus():
-    """Return the driver's version and the names of its GPUs; raise SystemExit where there are none."""
+    """Return the driver's version and the names of its GPUs; raise SystemExit if there are none."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -45,7 +45,7 @@ def describe_gpus():
 
 
 def run(name, command, **variables):
-    """Run one step; return what became of it."""
+    """Run one step; return its outcome."""
     begin = time.monotonic()
     environment = {**os.environ, **{key: str(value) for key, value in variables.items()}}
     try:
@@ -85,7 +85,7 @@ def built(path):
 
 
 def check(arguments):
-    """Run what has to hold on every GPU."""
+    """Run the tests that have to pass on every GPU."""
     test = built(arguments.build / "tests" / "gpu_hardware_test")
     programs, elements = (20, 3001) if arguments.fake else (1000, 20_000_003)
     quick = {"TKV_TEST_GPU_PROGRAMS": 20, "TKV_TEST_GPU_ELEMENTS": 300_001}
@@ -132,7 +132,7 @@ def check(arguments):
 
 
 def is_met(value, wanted):
-    """Whether a figure is what is wanted, such as "<= 15"; None where nothing is."""
+    """Return whether a figure meets its limit, such as "<= 15"; None if there is no limit."""
     direction, _, limit = wanted.partition(" ")
     if not limit:
         return None
@@ -163,7 +163,7 @@ def bench(arguments):
     for row in rows:
         row["met"] = is_met(row["value"], row["wanted"])
         row["passed"] = row["met"] is not False
-        # Bars are as long as the figure is good: 1 is what is wanted.
+        # A better figure has a longer bar: 1 meets the limit exactly, and 2 is the longest.
         direction, _, limit = row["wanted"].partition(" ")
         share = row["value"] / float(limit) if limit else 1
         row["bar"] = min(2, 1 / share if direction == "<=" else share)

@@ -44,7 +44,7 @@ class Mutant:
 
     Attributes:
         name: of its file, without the ending.
-        head: what the file says before the first replacement.
+        head: the text of the file before the first replacement.
         replacements: lines to be replaced and the lines that replace them.
     """
 
@@ -54,7 +54,7 @@ class Mutant:
         self.replacements = [re.split(r"^by:\n", part, flags=re.MULTILINE) for part in parts]
 
     def values(self, name):
-        """Return what the head's lines with a name say, such as `Scope: PL`."""
+        """Return the values of the head's lines with a name, such as `Scope: PL`."""
         return re.findall(rf"^{name}: (.+)$", self.head, re.MULTILINE)
 
     def changed(self):
@@ -103,11 +103,11 @@ def copy_tree():
 
 
 class NotBuiltError(Exception):
-    """The copy does not build: what the compiler has said."""
+    """The copy does not build; the message is the compiler's output."""
 
 
 def first_error(error):
-    """Return the first line of what the compiler has said that names an error."""
+    """Return the first line of the compiler's output that names an error."""
     return next((line for line in str(error).splitlines() if "error" in line), "no line names an error")
 
 
@@ -160,7 +160,7 @@ TKV = COPY / "tree" / "build" / "release" / "cli" / "tkv"
 
 
 def explore(scope):
-    """Return (caught, text): what the exploration of a scope says about the copy."""
+    """Return (caught, text): the verdict of the exploration of a scope on the copy."""
     done = subprocess.run([TKV, "explore", scope], capture_output=True, text=True, timeout=900, check=False)
     violation = re.search(rf"^{scope}: (.*)$", done.stdout, re.MULTILINE)
     if done.returncode == 1 and violation:
@@ -169,7 +169,7 @@ def explore(scope):
 
 
 def judge(seeds):
-    """Return (caught, text): what the simulation says about the copy."""
+    """Return (caught, text): the verdict of the simulation on the copy."""
     command = [
         TKV,
         "sim",
@@ -216,7 +216,7 @@ def report(mutants, judge_one):
 
 
 def main():
-    """Run what the arguments say; the exit status is 0 where at least 95 % are caught."""
+    """Run the mutants that the arguments select; the exit status is 0 if at least 95 % are caught."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="parts of names of mutants; default all")
     parser.add_argument("--seeds", type=int, default=10000)

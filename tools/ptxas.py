@@ -13,13 +13,13 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "gpu.md"
 TARGETS = ("sm_70", "sm_80", "sm_90", "sm_100", "sm_120")
-# The assemblers of tools/requirements/gpu.txt, and what each is for; the table is by the first.
+# The assemblers of tools/requirements/gpu.txt, with the purpose of each; the table is by the first.
 ASSEMBLERS = {"nvidia/cuda_nvcc/bin/ptxas": TARGETS, "nvidia/cu13/bin/ptxas": TARGETS[1:]}
 BEGIN, END = "<!-- ptxas: begin -->\n", "<!-- ptxas: end -->\n"
 
 
 def assemble(ptxas, path, target):
-    """Return (registers, bytes spilled) of a kernel; raise where the assembler refuses it."""
+    """Return (registers, bytes spilled) of a kernel; raise if the assembler refuses it."""
     command = [ptxas, "-v", "-arch", target, "-o", os.devnull, path]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     text = done.stdout + done.stderr
@@ -59,7 +59,7 @@ def table(names, found):
 
 
 def main():
-    """Check or write the table; the exit status is 1 where it is not current."""
+    """Check or write the table; the exit status is 1 if it is not current."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help="write the table again")
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build" / "release" / "tests" / "ptx_kernels")

@@ -28,7 +28,7 @@ def copy_package():
 
 
 def run(tests):
-    """Run tests with the copy; return the status of pytest, None where it hangs, and what it said."""
+    """Run tests with the copy; return the status of pytest, None if it hangs, and its output."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     environment = {**os.environ, "PYTHONPATH": str(COPY / "python")}
     try:

@@ -16,7 +16,7 @@ FORBIDDEN = re.compile(rf"(?<![\w.:])(?:std::)?({'|'.join(CALLS)})\s*[(<]")
 
 @functools.cache
 def table():
-    """Return ({module: what it may include}, {public header: its module}, {call: files that may make it})."""
+    """Return ({module: its permitted includes}, {public header: its module}, {call: files that may make it})."""
     layers, owners, callers = {}, {}, {}
     for line in (ROOT / "tools" / "layers.txt").read_text().splitlines():
         if not line.strip() or line.startswith("#"):
@@ -57,7 +57,7 @@ def includes(path):
 
 
 def is_allowed(path, module, header):
-    """Whether a file of a module may include a header."""
+    """Return whether a file of a module may include a header."""
     layers, owners, _ = table()
     allowed = {module, *layers[module], *(["tests"] if path.name.endswith("_test.cc") else [])}
     if "/" not in header:
@@ -70,7 +70,7 @@ def is_allowed(path, module, header):
 
 
 def check_includes():
-    """Yield what is wrong with the include edges."""
+    """Yield the include edges that are not permitted."""
     layers, owners, _ = table()
     for path in sources():
         name, module = path.relative_to(ROOT), module_of(path)
@@ -114,7 +114,7 @@ def check_tests():
 
 
 def check_fuzzers():
-    """Yield messages of the protocol that no fuzzer reads; from 64 on numbers are kept for what is to come."""
+    """Yield messages of the protocol that no fuzzer reads; numbers from 64 on are reserved."""
     message = (ROOT / "src" / "wire" / "message.h").read_text()
     types = re.search(r"enum class Type[^{]*{(.*?)^};", message, re.MULTILINE | re.DOTALL)
     fuzzed = set(re.findall(r"\w+=(\d+)", (ROOT / "tests" / "fuzz" / "CMakeLists.txt").read_text()))

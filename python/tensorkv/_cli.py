@@ -1,4 +1,4 @@
-"""Puts the command ``tkv``, a program of its own that lies in the package, on the PATH."""
+"""Runs the command ``tkv``, a separate program in the package, so that it is on the PATH."""
 
 import os
 import sys

@@ -11,10 +11,10 @@ def check_names(who: str, kind: str, names: Iterable[str], known: Collection[str
     """Raise a TypeError for the first name that is not known.
 
     Args:
-        who: what was called.
-        kind: what its names are.
-        names: those that were given.
-        known: those there are.
+        who: the name of the called function.
+        kind: the kind of its names, for the error.
+        names: the given names.
+        known: the valid names.
     """
     for name in names:
         if name not in known:

@@ -1,4 +1,4 @@
-"""What arguments may be, for type checkers."""
+"""Types of arguments, for type checkers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ScalarType(Protocol):
 
 
 class Rendezvous(Protocol):
-    """Where the processes of a job find each other, such as a ``torch.distributed.TCPStore``."""
+    """A store through which the processes of a job find each other, such as a ``torch.distributed.TCPStore``."""
 
     def set(self, key: str, value: str, /) -> object:
         """Set a key for all processes."""
@@ -60,7 +60,7 @@ class Rendezvous(Protocol):
         """Return the value of a key, bytes or str."""
 
     def wait(self, keys: list[str], timeout: timedelta, /) -> object:
-        """Wait until somebody has set the keys; raise where nobody has in so long."""
+        """Wait until the keys are set; raise if that takes longer than `timeout`."""
 
 
 class NamedFields(Protocol):

@@ -1,4 +1,4 @@
-"""Where an array lives."""
+"""Contexts: the devices on which arrays live."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def cpu(device_id: SupportsIndex = 0) -> Context:
 
 
 def gpu(device_id: SupportsIndex = 0) -> Context:
-    """Return the context of GPU `device_id`. Whether the machine has it is checked when an array is made there.
+    """Return the context of GPU `device_id`. The machine need not have it: that is checked when an array is made there.
 
     Example:
         >>> mx.gpu(1).device_type
@@ -126,7 +126,7 @@ def gpu(device_id: SupportsIndex = 0) -> Context:
 
 
 def num_gpus() -> int:
-    """Return how many GPUs arrays can live on: 0 where there is no NVIDIA driver that can be used.
+    """Return how many GPUs arrays can live on: 0 if there is no NVIDIA driver that can be used.
 
     Example:
         >>> mx.context.num_gpus() >= 0
@@ -138,7 +138,7 @@ def num_gpus() -> int:
 def gpu_memory_info(device_id: SupportsIndex = 0) -> tuple[int, int]:
     """Return the free and the total memory of GPU `device_id`, in bytes.
 
-    Free is what its driver has. Memory of arrays that are gone is kept for the next ones, and is not free.
+    The driver reports the free bytes. Memory of arrays that are gone is kept for the next ones, and is not free.
 
     Raises:
         UnimplementedError: no NVIDIA driver that can be used.

@@ -108,7 +108,7 @@ class ResourceExhaustedError(KVError, MemoryError):
 
 
 class FailedPreconditionError(KVError):
-    """The store is closed, was made before a fork, or is in the middle of what was asked."""
+    """The store is closed, was made before a fork, or is already running the requested operation."""
 
     code: int = _CODES["FailedPrecondition"]
 
@@ -126,7 +126,7 @@ class OutOfRangeError(KVError, IndexError):
 
 
 class UnimplementedError(KVError, NotImplementedError):
-    """What this build does not have; the message names it."""
+    """A feature that this build does not have; the message names it."""
 
     code: int = _CODES["Unimplemented"]
 

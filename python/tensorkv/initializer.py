@@ -1,7 +1,7 @@
 """First values of parameters: ``mx.init``, with MXNet's names, arguments and formulas.
 
-An initializer is called as ``init(name, array)`` and fills the array. What it does goes by the end of the name: ``weight`` is
-filled by the class; ``bias``, ``beta`` and running means become 0, ``gamma`` and running variances 1. Random numbers come from
+An initializer is called as ``init(name, array)`` and fills the array. The end of the name decides: the class fills
+``weight``; ``bias``, ``beta`` and running means become 0, ``gamma`` and running variances 1. Random numbers come from
 `mx.random`'s stream.
 """
 
@@ -113,7 +113,7 @@ class Initializer:
 
         Args:
             verbose: whether it does.
-            print_func: what it says of an array; by default the norm divided by the root of the size.
+            print_func: the function that describes an array; by default the norm divided by the root of the size.
         """
         self._print_func = (print_func or _root_mean_square) if verbose else None
         return self
@@ -133,7 +133,7 @@ class Initializer:
             logging.getLogger("tensorkv").info("Initialized %s as %s: %s", desc, kind, self._print_func(arr))
 
     def _filled(self, desc: str, arr: nd.NDArray) -> str:
-        """Fill the array and return what it was taken for."""
+        """Fill the array and return the kind of its name, or the initializer that the description names."""
         own = desc.attrs.get("__init__") if isinstance(desc, InitDesc) else None
         if own:
             create(own)._init_weight(desc, arr)
@@ -304,7 +304,7 @@ class Normal(Initializer):
 
 @register
 class Xavier(Initializer):
-    """Glorot and Bengio, 2010: scale ``sqrt(magnitude / factor)``, where the factor counts what comes in and goes out.
+    """Glorot and Bengio, 2010: scale ``sqrt(magnitude / factor)``, where the factor counts inputs and outputs.
 
     Args:
         rnd_type: 'uniform' (from -scale to scale) or 'gaussian' (deviation scale).
@@ -451,7 +451,7 @@ class Mixed:
         ]
 
     def __call__(self, name: str, arr: nd.NDArray) -> None:
-        """Fill the array; InvalidArgumentError where no pattern is in the name."""
+        """Fill the array; InvalidArgumentError if no pattern is in the name."""
         for pattern, init in self.map:
             if pattern.match(name):
                 init(name, arr)

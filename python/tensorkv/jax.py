@@ -88,7 +88,7 @@ class _Leaves:
         self._kv.push([self.keys[place] for place in places], [values[place] for place in places])
 
     def pushpull(self, tree: Any) -> Any:
-        """Push a tree and return what the store has then, each array where the leaf was that made its key."""
+        """Push a tree and return the new values, each array on the device of the leaf that made its key."""
         if self._is_on_gpus:
             outs = self._outs()
             self._kv.pushpull(self.keys, self.values(tree), outs)
@@ -132,7 +132,7 @@ class KVOptimizer:
     Args:
         params: a pytree of arrays.
         kv: the store.
-        optimizer: one of `mx.optimizer`, or a `Program`; None where the store has its updater already.
+        optimizer: one of `mx.optimizer`, or a `Program`; None if the store has its updater already.
         average: divide the sums of a synchronous store by the number of workers, by the optimizer's `rescale_grad`.
         prefix: put before each name; models that share a store need different ones.
 
@@ -254,7 +254,7 @@ class KVOptimizer:
 
 
 def _check_floats(params: Any) -> None:
-    """Raise where a leaf is of a dtype that no optimizer updates."""
+    """Raise if a leaf is of a dtype that no optimizer updates."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         dtype = jax.numpy.result_type(leaf)
         if not jax.numpy.issubdtype(dtype, jax.numpy.inexact):

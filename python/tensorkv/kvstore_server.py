@@ -35,7 +35,7 @@ class KVStoreServer:
     def __init__(self, kvstore: KVStore | KVStoreBase | None) -> None:
         """Serve for the job that `kvstore` belongs to: ``mx.kv.create('dist_sync')`` in a server or scheduler.
 
-        Under an MPI launcher, where a store would make a worker of this process, `kvstore` is None.
+        Under an MPI launcher, if a store would make a worker of this process, `kvstore` is None.
         """
         self.kvstore = kvstore
 

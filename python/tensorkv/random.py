@@ -242,8 +242,8 @@ def multinomial(
 
     Args:
         data: probabilities of the classes, which sum to 1, of shape ``(k,)``, or ``(n, k)`` for n draws of their own.
-        shape: of what is drawn for each; with ``(1,)`` the axis is left out.
-        get_prob: return also the logarithms of the probabilities of what was drawn, in an array of the same shape.
+        shape: of the draws for each; with ``(1,)`` the axis is left out.
+        get_prob: return also the logarithms of the drawn values' probabilities, in an array of the same shape.
         out: an array that takes the classes.
 
     Example:

@@ -61,7 +61,7 @@ def __dir__() -> list[str]:
 
 
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
-_ANSWER = 10.0  # seconds in which a head actor answers what needs no waiting
+_ANSWER = 10.0  # seconds in which a head actor answers a call that needs no waiting
 _OVER = ("ended", "lost")  # phases
 _OF_CONNECTIONS = {"transport", "tls", "check_values", "silence", "silence_ms"}
 _OF_OBSERVERS = {"patience", "server_patience", "threads", "log"} | _OF_CONNECTIONS
@@ -69,7 +69,7 @@ _NOT_HERE = {"snapshots", "snapshot_every", "on_death", "patience", "servers", "
 
 _SERVERS = "tensorkv-servers:"  # of the names of their actors and placement groups, behind it the job's name
 
-# What this driver has started, by namespace and name: Ray ends an actor that nobody refers to.
+# The jobs that this driver has started, by namespace and name. Ray ends an actor without references, so they are kept.
 _started: dict[tuple[str, str], _Started] = {}
 
 
@@ -83,7 +83,8 @@ class _Started:
 class Job:
     """A job of the cluster; make one with `start`, find one with `job`.
 
-    It may be passed to actors and tasks, whose `store` it makes. A context manager that stops the job.
+    A Job may be passed to actors and tasks, which call `store` to become workers. As a context manager it stops the job
+    at the end of the block.
     """
 
     def __init__(self, name: str, namespace: str, patience: float) -> None:
@@ -95,9 +96,10 @@ class Job:
     def store(self, type: str = "dist_sync", rank: int | None = None, **options: Any) -> KVStore:
         """Return a store of this actor, task or driver, which is a worker of the job from now on.
 
-        The same actor is the same worker, also when Ray has started it again after its death: then it is the next life
-        of its rank, `KVStore.rejoined` is true, and `KVStore.round` says from which push on it goes on. So is a task that
-        Ray tries again. When a server has died, and the job has snapshots, this waits for the job that goes on from them.
+        An actor that Ray restarts after its death is the same worker: the next incarnation of its rank.
+        `KVStore.rejoined` is then true, and `KVStore.round` says from which push on it continues. The same holds for a
+        task that Ray retries. If a server has died and the job has snapshots, this call waits until the job has
+        restarted from them.
 
         Args:
             type: as in `create`, a distributed one.
@@ -138,17 +140,17 @@ class Job:
 
     @property
     def url(self) -> str:
-        """Where the job is, as `KVStore.url` says it. It is another one when the job goes on after a server has died."""
+        """The address of the job, as `KVStore.url`; another one when the job has restarted after a server's death."""
         return self._url("url", self._look())
 
     def status(self) -> dict[str, Any]:
-        """Return what the job is and does, as `KVStore.status`, and beside it how Ray has it.
+        """Return the state of the job as `KVStore.status` does, with its state under Ray.
 
         phase: ``'servers start'``, ``'a snapshot is put back'``, ``'ready'``, ``'ended'`` or ``'lost'``, with ``why``.
-        run: how often the servers have begun, each time with what was saved.
+        run: how often the servers have started; every later start loads the newest snapshot.
         owners: which actor, task or driver each rank is.
 
-        Of a job that has ended or is lost these alone are there.
+        A job that has ended or is lost has these entries alone.
         """
         look = self._look()
         try:
@@ -165,7 +167,7 @@ class Job:
         """Return a store that looks at the job and reads its values from outside, in any process that Ray connects.
 
         Args:
-            options: as in `tensorkv.kv.connect`, which says what such a store does.
+            options: as in `tensorkv.kv.connect`, which describes such a store.
 
         Raises:
             FailedPreconditionError: the job has ended.
@@ -181,8 +183,8 @@ class Job:
     def write_token(self, path: str | os.PathLike[str]) -> None:
         """Write the secret of the job to a file that only this user can read, for commands outside of Ray.
 
-        ``TKV_TOKEN_FILE=PATH tkv status URL`` looks at the job then; `url` is the URL. The secret stays the same as long as the
-        job lives, also when it goes on after a server has died.
+        ``TKV_TOKEN_FILE=PATH tkv status URL`` looks at the job then; `url` is the URL. The secret stays the same for
+        the whole job, also when the job restarts after a server's death.
 
         Raises:
             InvalidArgumentError: there is something else than a regular file.
@@ -213,7 +215,7 @@ class Job:
         self._end_what_is_left()
 
     def _end_what_is_left(self) -> None:
-        """End the servers and the placement group of a head that has died, whoever has started them."""
+        """End the servers and the placement group of a head that has died, also if another driver has started them."""
         mine = f"{_SERVERS}{self.name}:"
         for found in ray.util.list_named_actors(all_namespaces=True):
             if found["namespace"] == self.namespace and found["name"].startswith(mine):
@@ -245,7 +247,7 @@ class Job:
         return self._ask("look", longest=_ANSWER)
 
     def _has_lost_its_head(self) -> bool:
-        """Whether there is a job of this name whose head's actor is dead: its servers may live, and its name is taken."""
+        """Return whether the head actor of a job of this name is dead; its servers may live, and its name is taken."""
         try:
             self._look()
         except UnavailableError:
@@ -266,7 +268,7 @@ class Job:
             ) from error
 
     def _ask(self, method: str, *arguments: Any, longest: float) -> dict[str, Any]:
-        """Return what the head's actor replies."""
+        """Return the reply of the head's actor to a method call."""
         try:
             reply = ray.get(getattr(self._head(), method).remote(*arguments), timeout=longest)
         except GetTimeoutError as error:
@@ -296,7 +298,7 @@ def start(
     patience: float = 60.0,
     **options: Any,
 ) -> Job:
-    """Start a job: an actor with its head, and one for each server. It ends with `Job.stop`, or with this driver.
+    """Start a job: an actor with its head, and one for each server. The job ends with `Job.stop`, or with this driver.
 
     Args:
         workers: number of workers, which are not started here: any actor or task is one by `Job.store`.
@@ -305,10 +307,11 @@ def start(
         placement: how the servers are spread over the nodes: a strategy of Ray's placement groups (``'SPREAD'``,
             ``'PACK'``, ``'STRICT_SPREAD'``, ``'STRICT_PACK'``), a placement group with a bundle for each server, or None for
             Ray's own choice.
-        on_death: what a round does without a worker that has died, as in `create`; here it waits for its next life.
+        on_death: what a round does without a worker that has died, as in `create`; by default it waits for the next
+            incarnation.
         resources: of each server's actor, as in Ray's ``options``; default ``{'num_cpus': 1}``.
-        snapshots: a folder that all nodes see. A job goes on from the newest snapshot there, when it is started and when
-            a server has died. Without it a server's death is the end of the job.
+        snapshots: a folder that all nodes see. A job continues from the newest snapshot there when it is started and
+            when a server has died. Without a folder the death of a server ends the job.
         snapshot_every: how often the stores save there by themselves, as in `create`.
         patience: seconds that this call waits for the cluster's resources, and `Job.store` for servers.
         options: those of the whole job, as in `create`: ``transport``, ``silence``, ``staleness``, ``server_patience``, ...
@@ -316,7 +319,8 @@ def start(
     Raises:
         FailedPreconditionError: Ray is not connected.
         AlreadyExistsError: there is a job of that name.
-        DeadlineExceededError: the cluster has no room for the servers; says what is wanted and what there is.
+        DeadlineExceededError: the cluster has no room for the servers; the error names the wanted and the available
+            resources.
         ImportError: by ``import tensorkv.ray``: there is no Ray, or it is too old.
     """
     _check_connected("start")
@@ -327,7 +331,7 @@ def start(
     context = ray.get_runtime_context()
     found = Job(name, context.namespace, patience)
     here = NodeAffinitySchedulingStrategy(context.get_node_id(), soft=True)
-    # Where the driver is, because the job ends with either.
+    # # The head runs on the driver's node, because the job ends with either of them.
     actor = ray.remote(TensorKVHead).options(
         name=RAY_PREFIX + name, num_cpus=0, max_restarts=0, scheduling_strategy=here
     )
@@ -415,7 +419,7 @@ def _check_connected(verb: str) -> None:
 
 
 def _owner() -> tuple[str, str]:
-    """Return who this is: an actor or a task, whose id stays the same when Ray starts it again, or a driver."""
+    """Return kind and id of this driver, actor or task; they stay the same when Ray restarts an actor or task."""
     context = ray.get_runtime_context()
     if (actor := context.get_actor_id()) is not None:
         return "actor", actor
@@ -434,7 +438,7 @@ def _plan(
     patience: float,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what the head's actor is told; what is wrong with it is said here."""
+    """Return the arguments of the head's actor; raise if one is wrong."""
     for what, count in (("workers", workers), ("servers", servers)):
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InvalidArgumentError(f"start: {what}={count!r}, a whole number from 1 on is needed")
@@ -465,7 +469,7 @@ def _plan(
 
 
 class _Placement:
-    """Where the servers go."""
+    """The placement of the servers on the nodes."""
 
     def __init__(self, placement: str | PlacementGroup | None, servers: int, resources: Mapping[str, Any]) -> None:
         self._bundles = [_bundle(resources)] * servers
@@ -513,7 +517,7 @@ class _Placement:
 
 
 def _bundle(resources: Mapping[str, Any]) -> dict[str, float]:
-    """Return what an actor with these resources takes of a node, under the names that nodes have for it."""
+    """Return the resources that an actor takes of a node, under the names that nodes have for them."""
     names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
     unknown = [name for name in resources if name not in (*names, "resources")]
     if unknown:
@@ -525,7 +529,7 @@ def _bundle(resources: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _shortage(servers: int, resources: Mapping[str, Any], placement: object) -> str:
-    """Return what the servers want of the cluster, and what it has."""
+    """Return a text with the resources that the servers need and those of the cluster."""
     total, free = ray.cluster_resources(), ray.available_resources()
     lines = [
         f"{name} {amount:g} (the cluster has {total.get(name, 0):g}, {free.get(name, 0):g} of it free)"

@@ -1,4 +1,4 @@
-"""Operations under way: what the verbs give back with ``async_op=True``."""
+"""Tickets: handles of operations under way, which the verbs return with ``async_op=True``."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ T = TypeVar("T")
 
 
 class _Operation(Protocol):
-    """What a ticket holds: an operation of a store, or a verb that runs on a thread."""
+    """The operation behind a ticket: one of a store, or a verb that runs on a thread."""
 
     def done(self) -> bool:
         """Return whether it has ended."""
         ...
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for its end; raise what made it fail."""
+        """Wait for its end; raise its failure."""
 
     def cancel(self) -> bool:
-        """Give it up; return False where it had ended before."""
+        """Cancel it; return False if it had already ended."""
         ...
 
     def on_end(self, waker: _core.Waker, id: int) -> None:
@@ -52,7 +52,7 @@ class _Operation(Protocol):
 
 
 class _Listener:
-    """Calls what waits for operations once they have ended; made for an event loop, or for the thread of those without."""
+    """A listener that calls the callbacks of ended operations; each event loop has one, and so has a common thread."""
 
     END, NOTICE = 0, 1
 
@@ -79,7 +79,7 @@ class _Listener:
             self._calls.pop(number, None)
 
     def take(self) -> list[Callable[[], object]]:
-        """Return the calls of what has ended, and last the one that tells notices."""
+        """Return the callbacks of ended operations, and last the one that logs notices, if there are any."""
         with self._lock:
             numbers = self.waker.take()
             self.is_over = self.is_over or self.END in numbers
@@ -166,11 +166,11 @@ os.register_at_fork(after_in_child=_forget_thread)
 
 
 class Ticket(Coroutine[Any, Any, T], Generic[T]):
-    """An operation under way: what `async_op=True` gives back.
+    """A handle of an operation under way, which a verb returns with `async_op=True`.
 
     ``await ticket`` waits for it without blocking the event loop and without a thread; ``asyncio.create_task``, ``gather``
     and ``wait_for`` take it as they take a coroutine. A task that is cancelled while it waits cancels the operation;
-    ``asyncio.shield`` keeps it. Several tasks may await one ticket. A failure that nobody waits for is raised by the next
+    ``asyncio.shield`` keeps it. Several tasks may await one ticket. If no caller waits, a failure is raised by the next
     call on its key and by `KVStore.close`.
 
     Example:
@@ -191,7 +191,7 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
     __slots__ = ("__weakref__", "_needs", "_operation", "_result", "_steps", "_title")
 
     def __init__(self, operation: _Operation, title: str, result: Callable[[], T], needs: object = None) -> None:
-        """Hold an operation, and until it has ended what it needs; only the verbs of a store make tickets."""
+        """Hold an operation, and until its end the objects that it needs; only the verbs of a store make tickets."""
         self._operation = operation
         self._title = title
         self._result = result
@@ -221,13 +221,13 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
         """Wait until the operation is done and return its result.
 
         Args:
-            timeout: in seconds; the operation itself goes on when it is over. Default: as long as the operation takes, which
-                has its own deadline.
+            timeout: in seconds; the operation continues after it. Default: as long as the operation takes, which has
+                its own deadline.
 
         Raises:
             DeadlineExceededError: not done in time.
             CancelledError: it was cancelled.
-            KVError: what made the operation fail.
+            KVError: the failure of the operation.
         """
         try:
             self._operation.wait(timeout)
@@ -237,22 +237,22 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
         return self._result()
 
     def cancel(self) -> bool:
-        """Give the operation up; return False where it had ended before.
+        """Cancel the operation; return False if it had already ended.
 
-        It ends with CancelledError. Its outputs are not written to from here on. Of a push, what has left for a server
-        counts.
+        A cancelled operation ends with CancelledError. From here on, its outputs are not written to. The part of a push
+        that has already left for a server still counts.
         """
         return self._operation.cancel()
 
     def cancelled(self) -> bool:
-        """Return whether the operation was cancelled, or given up with its store."""
+        """Return whether the operation was cancelled, by `cancel` or because its store was closed."""
         failure = self._operation.failure() if self.done() else None
         return failure is not None and failure[0] == "Cancelled"
 
     def add_done_callback(
         self, callback: Callable[[Ticket[T]], object], *, context: contextvars.Context | None = None
     ) -> None:
-        """Call ``callback(ticket)`` once when the operation has ended, also where it has already.
+        """Call ``callback(ticket)`` once when the operation has ended, also if it has already.
 
         In an event loop it is called by that loop, elsewhere by a thread that all tickets share; never from inside this
         call.
@@ -305,7 +305,7 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
             raise
 
     def throw(self, kind: Any, value: BaseException | object = None, traceback: TracebackType | None = None) -> Any:
-        """Go on with an exception, for the task that runs; asyncio.CancelledError cancels the operation."""
+        """Continue with an exception, for the task that runs; asyncio.CancelledError cancels the operation."""
         import asyncio
 
         error = kind if isinstance(kind, BaseException) else (value if isinstance(value, BaseException) else kind())
@@ -320,7 +320,7 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
         return yielded
 
     def close(self) -> None:
-        """Stop waiting; the operation goes on."""
+        """Stop waiting; the operation continues."""
         steps, self._steps = self._steps, {}
         for step in steps.values():
             step.close()
@@ -389,6 +389,6 @@ class _ThreadOperation:
 
 
 def in_thread(function: Callable[[], T], title: str, undo: Callable[[T], object] | None = None) -> Ticket[T]:
-    """Return the ticket of a call that runs on a thread of its own; `undo` takes back what comes after a cancel."""
+    """Return the ticket of a call that runs on its own thread; `undo` reverts a result that comes after a cancel."""
     operation = _ThreadOperation(function, title, undo)
     return Ticket(operation, title, lambda: operation.result)

@@ -68,7 +68,7 @@ _OTHERS = {"momentum", "dampening", "nesterov", "betas", "eps", "amsgrad", "alph
 
 
 def _rate_of(optimizer: Optimizer) -> float:
-    """Return the learning rate that groups have: of a schedule, which counts updates itself, that which it begins with."""
+    """Return the learning rate of new groups: for a schedule, which counts updates itself, its first rate."""
     schedule = optimizer.lr_scheduler
     return optimizer.learning_rate if schedule is None else schedule(optimizer.begin_num_update)
 
@@ -86,16 +86,17 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             ``weight_decay`` (param groups). A parameter's name is its key; one without a name has its number as name.
             Parameters that do not require a gradient are left out.
         kv: the store.
-        optimizer: who changes the parameters.
+        optimizer: the object that changes the parameters.
 
-            - one of `mx.optimizer` or a `Program`: the store does, on its servers where it is distributed, with one
+            - one of `mx.optimizer` or a `Program`: the store does, on its servers if it is distributed, with one
               state for all workers.
             - a torch.optim.Optimizer of the same parameters: each worker does, after the store has averaged the gradients.
-              ``dist_async`` is refused, which has no sums of all workers. A worker that is started again while its job goes on,
-              and a job that goes on from a snapshot (``--restore``), are refused because no server has the parameters.
-              `kv.save` and `kv.load` are refused, because the store has sums of gradients alone: ``torch.save`` of `state_dict`
-              saves such a training.
-            - None: the store does, with what ``kv.set_optimizer`` or ``kv.set_updater`` has said before.
+              ``dist_async`` is refused, because it has no sums of all workers. A worker that restarts while its job
+              continues, and a job that continues from a snapshot (``--restore``), are refused because no server has the
+              parameters. `kv.save` and `kv.load` are refused, because the store has only sums of gradients; use
+              ``torch.save`` of `state_dict`.
+            - None: the store does, with the optimizer or updater set earlier by ``kv.set_optimizer`` or
+              ``kv.set_updater``.
         average: divide the sums of a synchronous store by the number of workers, as DistributedDataParallel does: an
             optimizer's `rescale_grad` is divided. False: the gradient is the sum.
         overlap: push in the backward pass. Then there is one backward pass for each step, but for those inside `no_sync`;
@@ -106,14 +107,16 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     them there (to clip them, to unscale them) gets an error, because DistributedDataParallel has averaged them at this place.
     With a torch.optim.Optimizer it calls `reduce` before the change.
 
-    Every worker has to call `step` as often as the others. A parameter that has no gradient then takes part with zeros, so
-    that the ones that other workers have count; a parameter that does not require a gradient any more takes no part, on any
-    worker. One that requires a gradient only later takes part from its next step on. A learning-rate scheduler of PyTorch
-    works, on every worker alike: `lr` and `weight_decay` of each group count from the next step on.
+    Every worker has to call `step` as often as the others. A parameter that has no gradient then counts as zeros, so
+    that the gradients of other workers still count. A parameter that no longer requires a gradient takes no part, on
+    any worker. A parameter that starts to require a gradient takes part from its next step on.
 
-    Where the store changes the parameters, it has their values. A script that writes into parameters itself (to load
-    weights, to clamp them, to average them) calls `assign` afterwards; without it the next step is an error. ``kv.load``
-    writes what it has loaded into the parameters. `state_dict` has the states of the store's optimizer.
+    A learning-rate scheduler of PyTorch works if every worker uses it alike: `lr` and `weight_decay` of each group
+    count from the next step on.
+
+    If the store changes the parameters, it has their values. A script that writes into parameters itself (to load
+    weights, to clamp them, to average them) calls `assign` afterwards; without it the next step is an error.
+    ``kv.load`` writes the loaded values into the parameters. `state_dict` has the states of the store's optimizer.
 
     Raises:
         AlreadyExistsError: the store has a key with such a name; give other names by `prefix`.
@@ -201,13 +204,13 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         _helpers.helpers_of(kv).add(self)
 
     def _own_options(self) -> dict[str, Any]:
-        """Return the options that a group may have, and what they are without."""
+        """Return the options that a group may have, with their defaults."""
         base = self._optimizer
         return {"lr": _rate_of(base), "weight_decay": base.wd} if base is not None else {}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters to train, on every worker alike."""
-        if not self._is_made:  # the base class adds what it was made with
+        if not self._is_made:  # the base class adds the first groups
             super().add_param_group(param_group)
             return
         named = named_of(param_group["params"])
@@ -272,7 +275,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._note(new.values())
 
     def _note(self, params: Iterable[Any]) -> None:
-        """Take the parameters as those of the store, where it has them."""
+        """Take the parameters as those of the store, if it has them."""
         if self._local is None:
             self._watch.note(params)
 
@@ -312,7 +315,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     # ------------------------------------------------------------------------------------------------------------ a step
 
     def _check_unpushed(self, parameter: Any) -> None:
-        """Raise where a second backward pass would add to a gradient that has left."""
+        """Raise if a second backward pass would add to a gradient that has left."""
         if not self._is_synced:
             return
         if self._is_reduced:
@@ -329,7 +332,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             )
 
     def _take_gradient(self, parameter: Any) -> None:
-        """Note a gradient that the backward pass has computed, and push it where that is wanted."""
+        """Note a gradient that the backward pass has computed, and push it if that is wanted."""
         if self._overlap and self._is_synced:
             self._push_one(parameter)
         grad = parameter.grad
@@ -377,7 +380,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._steps.begin([*keys, *unfrozen], [*self._names.values(), *self._frozen.values()])
 
     def _gradient(self, parameter: Any) -> Any:
-        """Return the gradient as the store takes it; zeros where there is none."""
+        """Return the gradient as the store takes it; zeros if there is none."""
         grad = parameter.grad
         if grad is None:
             return torch.zeros_like(parameter, requires_grad=False)
@@ -393,8 +396,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """How many steps this worker has made, also before a restart or a load; a script goes on with the next one.
 
         If the worker died within a step, that step does not count: the restarted worker makes it again, and pushes only the
-        gradients that were missing. In a job that goes on from a snapshot, and after ``kv.load``, the parameter that has been
-        trained most often counts.
+        gradients that were missing. In a job that continues from a snapshot, and after ``kv.load``, the parameter that
+        has been trained most often counts.
 
         Raises:
             FailedPreconditionError: the worker has been started again, and the store is asynchronous.
@@ -446,7 +449,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         super().zero_grad(set_to_none)
 
     def _check_written(self) -> None:
-        """Raise where the script has converted parameters, or written into those that the store has."""
+        """Raise if the script has converted parameters, or has written into parameters that the store has."""
         check_forms("KVOptimizer", self._names, self._forms)
         if self._local is not None:
             return
@@ -545,7 +548,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._is_reduced = True
 
     def _finish(self, end: Callable[[dict[Any, Ticket[None]]], None]) -> None:
-        """Push what the backward pass has not pushed, and wait for all of it."""
+        """Push the gradients that the backward pass has not pushed, and wait for all pushes."""
         pushed, self._pushed = self._pushed, {}
         computed, self._computed = self._computed, {}
         is_repeatable = False
@@ -601,23 +604,23 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         return True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Push what has not been pushed, wait for the sums of all workers, and have the parameters changed.
+        """Push the remaining gradients, wait for the sums of all workers, and change the parameters.
 
         Args:
             closure: computes the loss again, with its backward pass.
 
         Returns:
-            what the closure returned, or None.
+            the closure's result, or None.
 
         Raises:
             FailedPreconditionError: parameters that have been written without `assign`; a GradScaler without `reduce`; gradients
                 that have been changed without `reduce`, unless `overlap` writes sums into them meanwhile (docs/torch.md).
             InvalidArgumentError: a parameter has another dtype or shape than its key; another option of a group than `lr` and
-                `weight_decay` has been set, where the store runs the optimizer.
+                `weight_decay` has been set, if the store runs the optimizer.
             UnavailableError: another worker has left, and makes no more steps.
             KVError: as ``kv.push`` and ``kv.pull``, with the key and the peer. Parameters are as before the step, and
-                gradients may have been used; where a worker goes on after an error of the network, the parameters are those of
-                the servers after its next step.
+                gradients may have been used. If a worker continues after a network error, it has the servers'
+                parameters after its next step.
         """
         loss = None
         if closure is not None:
@@ -637,7 +640,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def _check_unchanged(
         self, pushed: dict[Any, Ticket[None]], computed: dict[Any, tuple[Any, int, int | None]]
     ) -> None:
-        """Raise where the script has changed gradients that are not those of all workers yet, or rates with which they left."""
+        """Raise if the script has changed gradients before they were summed, or the rates that they were sent with."""
         is_shared = self._is_shared()
         digested = [parameter for parameter, (_, _, digest) in computed.items() if digest is not None]
         digests = dict(zip(digested, _core._digests([computed[one][0].detach() for one in digested]), strict=True))
@@ -688,7 +691,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._note(params)
 
     def _sum_gradients(self, pushed: dict[Any, Ticket[None]]) -> None:
-        """Have the store sum the gradients, and divide them where they are averaged."""
+        """Have the store sum the gradients, and divide them if they are averaged."""
         params = self._taking_part()
         self._begin_step()
         late = [parameter for parameter in params if parameter not in pushed]
@@ -714,7 +717,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         return [(float(group["lr"]), float(group["weight_decay"])) for group in self.param_groups]
 
     def _take_rates(self) -> None:
-        """Tell the store what a scheduler, or somebody, has changed in the groups."""
+        """Tell the store the rates that a scheduler or the script has changed in the groups."""
         if self._local is None:
             _check_no_others(self.param_groups)
         rates = self._rates_of_groups()
@@ -746,8 +749,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def state_dict(self) -> dict[str, Any]:
         """Return the groups and the states, for ``torch.save``: those of the torch.optim.Optimizer, or those of the store.
 
-        Where the store runs the optimizer, the lowest rank that lives has its states, as a tensor of bytes in the entry
-        ``'store'``; on other ranks that is None. Save the dict of rank 0.
+        If the store runs the optimizer, only the lowest rank that lives has its states, as a tensor of bytes in the
+        entry ``'store'``. On other ranks that entry is None. Save the dict of rank 0.
 
         Raises:
             KVError: as ``kv.save_optimizer_states``.
@@ -764,8 +767,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take groups and states back; `lr` and `weight_decay` count from the next step on.
 
-        Where the store runs the optimizer, every worker calls it, and the parameters count as they are then, as with `assign`:
-        load the model before.
+        If the store runs the optimizer, every worker calls it. The store then takes the current parameters, as `assign`
+        does, so load the model first.
 
         Raises:
             InvalidArgumentError: no states of a store; those of another rank than 0; other groups.
@@ -805,13 +808,13 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         )
 
     def __repr__(self) -> str:
-        """Return the store, the number of parameters and who changes them."""
+        """Return a text with the store, the number of parameters and the optimizer."""
         who = type(self._local or self._optimizer).__name__ if self._local or self._optimizer else "the store's updater"
         return f"<KVOptimizer of {len(self._names)} parameters in {self._kv!r}, changed by {who}>"
 
 
 def _check_step(local: Any) -> None:
-    """Raise where an optimizer computes gradients by itself, which no store would average."""
+    """Raise if an optimizer computes gradients by itself, which no store would average."""
     closure = inspect.signature(type(local).step).parameters.get("closure")
     if closure is not None and closure.default is closure.empty:
         raise UnimplementedError(
@@ -821,7 +824,7 @@ def _check_step(local: Any) -> None:
 
 
 def _check_same(groups: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
-    """Raise where the local optimizer has other parameters."""
+    """Raise if the local optimizer has other parameters."""
     mine = {p for group in groups for p in group["params"] if p.requires_grad}
     others = {p for group in theirs for p in group["params"] if p.requires_grad}
     if mine != others:
@@ -832,7 +835,7 @@ def _check_same(groups: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> N
 
 
 def _check_no_others(groups: list[dict[str, Any]]) -> None:
-    """Raise where a script has set an option of torch.optim in a group, which the store's optimizer would ignore."""
+    """Raise if a script has set an option of torch.optim in a group, which the store's optimizer would ignore."""
     for name in (name for group in groups for name in group if name in _OTHERS):
         raise InvalidArgumentError(
             f"KVOptimizer: {name!r} of a group has been set, and of groups the store's optimizer takes lr and weight_decay; change"
@@ -841,7 +844,7 @@ def _check_no_others(groups: list[dict[str, Any]]) -> None:
 
 
 def _check_group(group: dict[str, Any], own: dict[str, Any]) -> None:
-    """Raise where a group asks for what the one optimizer of the store cannot do."""
+    """Raise if a group has an option that the store's single optimizer cannot have for each group."""
     for name in group:
         if name != "params" and name not in own:
             wanted = ", ".join(own) if own else "none, because the store has its updater already"

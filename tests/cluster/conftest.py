@@ -9,9 +9,9 @@ from jobs import Processes, children_of_this_test, unix_sockets
 
 @pytest.fixture
 def processes(tmp_path, monkeypatch):
-    """What starts processes; at the end no process and no socket of theirs is left."""
+    """Starts processes, and checks at the end that no process and no socket of theirs is left."""
     before = unix_sockets([os.getpid()])
-    # For this test alone: what a fixture of a later module starts, such as a cluster of Ray, has none.
+    # The mark is for this test alone: processes of a later module's fixture, such as a cluster of Ray, have none.
     monkeypatch.setenv("TKV_TEST_MARK", str(os.getpid()))
     made = Processes(tmp_path)
     original = made.start

@@ -12,7 +12,7 @@ PORT = 2222
 
 
 def run(*command, check=True):
-    """Run a command; what it says is in the error."""
+    """Run a command; an error contains its output."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     if check and done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
@@ -69,7 +69,7 @@ class Hosts:
         raise RuntimeError(f"sshd does not start: {(folder / f'{name}_log').read_text()}")
 
     def on(self, name):
-        """Return what runs a command on that host."""
+        """Return the command prefix that runs a command on that host."""
         return ["ip", "netns", "exec", self.space[name]]
 
     def list(self, *names):
@@ -79,7 +79,7 @@ class Hosts:
         return str(path)
 
     def cut(self):
-        """Pull the cable out: what is sent is lost, and nobody is told (a link that is down would be an error)."""
+        """Drop all traffic as an unplugged cable does: without an error, which a link that is down would give."""
         for name, space in self.space.items():
             other = self.address["b" if name == "a" else "a"]
             nobody = "02:00:00:00:00:01"

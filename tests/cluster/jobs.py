@@ -1,4 +1,4 @@
-"""Jobs of real processes: starts them, reads what they say, and sees that nothing of them is left behind."""
+"""Jobs of real processes: starts them, reads their output, and checks that nothing of them is left."""
 
 import contextlib
 import os
@@ -68,7 +68,7 @@ class Processes:
         return self.start([*command, sys.executable, "-u", self.script(text)], **variables)
 
     def end(self):
-        """Kill what is left."""
+        """Kill the processes that are left."""
         for process in self.started:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -88,7 +88,7 @@ def finish(process, timeout=60):
 
 
 def wait_until(condition, seconds=30):
-    """Poll until a condition holds and return what it gave; fail when it does not in time."""
+    """Poll until a condition holds and return its value; fail if it does not hold in time."""
     deadline = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -97,7 +97,7 @@ def wait_until(condition, seconds=30):
 
 
 def read_until(process, word, count=1):
-    """Return what a process says until it has said a word so often."""
+    """Return the output of a process until it has printed a word so often."""
     said = ""
     while said.count(word) < count:
         line = process.stdout.readline()

@@ -17,8 +17,8 @@ from jobs import wait_until
 KILL_WAIT = 3  # seconds between SIGTERM and SIGKILL
 NODE_TIMEOUT = 10  # seconds until a silent node is down
 
-# Two nodes with as many CPUs as a test asks for, whatever the machine has.  The backfill scheduler starts heterogeneous jobs; without
-# a rate of its own it looks twice a minute.
+# Two nodes with as many CPUs as a test asks for, independent of the machine.  The backfill scheduler starts
+# heterogeneous jobs; without a rate of its own it looks twice a minute.
 CONFIGURATION = """
 ClusterName=tkv
 SlurmctldHost={host}({address})
@@ -51,7 +51,7 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 
 def free_ports(count):
-    """Return numbers of ports that nobody listens at."""
+    """Return numbers of free ports."""
     with contextlib.ExitStack() as stack:
         held = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in held:
@@ -60,7 +60,7 @@ def free_ports(count):
 
 
 def processes_of(configuration):
-    """Return {pid: command} of the processes that have this configuration: daemons, those of steps, and what they run."""
+    """Return {pid: command} of the processes with this configuration: daemons, steps, and their programs."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -85,7 +85,7 @@ class Slurm:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tkv-slurm-"))
         self.places = dict(zip(("n1", "n2"), places, strict=True))
         self.configuration = self.folder / "slurm.conf"
-        # Without the mark by which a test finds what it has started itself.
+        # Without the mark by which a test finds the processes that it has started itself.
         unwanted = ("TKV_", "SLURM_", "PYTHONUNBUFFERED")  # the last: see Processes.start
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
         self.environment["SLURM_CONF"] = str(self.configuration)
@@ -152,7 +152,7 @@ class Slurm:
             raise RuntimeError(f"after 30 s it is not so that {what}:\n{said}") from None
 
     def ask(self, *command, check=True):
-        """Return what a command of Slurm says."""
+        """Return the output of a command of Slurm."""
         words = [*self.places["n1"][1], *command]
         done = subprocess.run(words, env=self.environment, capture_output=True, text=True, timeout=30)
         assert done.returncode == 0 or not check, f"{command}: {done.stdout}{done.stderr}"
@@ -167,7 +167,7 @@ class Slurm:
         return [*self.places["n1"][1], "srun", "--mpi=pmix", *map(str, words)]
 
     def steps(self):
-        """Return {pid: command} of what runs beside the daemons."""
+        """Return {pid: command} of the processes other than the daemons."""
         return {pid: said for pid, said in processes_of(self.configuration).items() if pid not in self.own}
 
     def stop_node(self, name):
@@ -193,7 +193,7 @@ class Slurm:
         self._wait(lambda: self.state() == "idle" and not self.steps(), "nothing runs and both nodes are idle")
 
     def end(self):
-        """Stop the daemons, and take away what they have made."""
+        """Stop the daemons, and remove their files."""
         for daemon in reversed(self.daemons.values()):
             daemon.terminate()
         for daemon in self.daemons.values():

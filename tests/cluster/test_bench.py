@@ -1,4 +1,4 @@
-"""`tkv bench`: what it measures is shown beside its limit, and nothing of it is left."""
+"""`tkv bench`: each result is shown beside its limit, and no process or file is left."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A job that has lost a server is over, and goes on from its checkpoint."""
+"""A job that has lost a server ends; a new run continues from its checkpoint."""
 
 import os
 import pathlib
@@ -41,7 +41,7 @@ def test_a_worker_that_is_started_again_counts_its_steps_from_the_beginning_of_i
     checkpoint = tmp_path / "state"
     launch = [sys.executable, "-m", "tensorkv", "launch", "-n", "2", "-s", "2", "--restart", "1"]
     train = [sys.executable, "-u", DIGITS, "--kv", "dist_sync", "--picture", str(tmp_path / "p.png"), "--epochs", "20"]
-    # Rank 1 dies behind the first checkpoint of its job, which it must not take for the beginning.
+    # Rank 1 dies after the first checkpoint of its job, and must not take that checkpoint for the beginning.
     chaos = ["--every", "50", "--checkpoint", str(checkpoint), "--die-at", "120"]
     status, said = finish(processes.start([*launch, *train, *chaos]))
     assert status == 0 and re.search(r"started again; goes on with step 1(19|20)\b", said), said

@@ -1,4 +1,4 @@
-"""What the command `tkv` prints, in words and as JSON, and with which status it ends."""
+"""The output of the command `tkv`, in words and as JSON, and its exit status."""
 
 import json
 import math
@@ -165,7 +165,7 @@ def explain(processes, *words):
 
 
 def value_of(formula, names):
-    """Return what a formula of scalars is, as Python reads it once its signs are Python's."""
+    """Return the value of a formula of scalars, evaluated by Python after its signs are translated."""
     for sign, python in SPEECH.items():
         formula = formula.replace(sign, python)
     minimum, maximum = (lambda a, b: a if a < b else b), (lambda a, b: a if a > b else b)

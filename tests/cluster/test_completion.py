@@ -1,4 +1,4 @@
-"""What shells complete after the command `tkv`."""
+"""The completions that shells offer after the command `tkv`."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ TKV = [sys.executable, "-m", "tensorkv"]
 
 @pytest.fixture
 def script(processes, tmp_path):
-    """Return what writes the script for a shell and returns its path."""
+    """Return a function that writes the script for a shell and returns its path."""
 
     def write(shell):
         status, said = finish(processes.start([*TKV, "completion", shell]))
@@ -30,7 +30,7 @@ def script(processes, tmp_path):
 
 
 def offered(path, words, folder):
-    """Return what bash offers for the last of these words, divided as bash divides a line: at `=` too."""
+    """Return the completions of bash for the last of these words, split as bash splits a line: at `=` too."""
     line = " ".join(f"'{word}'" for word in ["tkv", *words])
     text = f'source {path}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _tkv; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Compressed pushes whose connections are cut: what has arrived and what was owed are all gradients, each counted once."""
+"""Compressed pushes over cut connections: arrived values and residuals contain each gradient exactly once."""
 
 import pytest
 from jobs import finish
@@ -14,7 +14,7 @@ TYPES = {
     "large": {"type": "2bit", "threshold": 4.0},
 }
 STEPS = 1500
-# With a learning rate of -1 values are the sums of what has arrived; a push of type none brings what is owed.
+# With a learning rate of -1, values are the sums of all arrived pushes; a push of type none sends the residuals.
 WORK = f"""
 TYPES, STEPS = {TYPES!r}, {STEPS}
 keys = list(TYPES)

@@ -1,7 +1,7 @@
-"""Somebody dies, stops or is cut off at a named moment; rehearsed by failpoints, so that every run is the same.
+"""A process dies, stops or is cut off at a named moment; failpoints rehearse it, so that every run is the same.
 
-Worker r adds r + 1 in each round and the servers add the sums up, so that after n whole rounds of two workers every element
-is 3 n: a pull that succeeds has that, or the test fails.
+Worker r adds r + 1 in each round and the servers add the sums up. After n complete rounds of two workers every element
+is 3 n; a successful pull with another value fails the test.
 """
 
 import contextlib
@@ -117,7 +117,10 @@ HEAD_MOMENTS = [
 
 @pytest.mark.parametrize("moment", HEAD_MOMENTS)
 def test_the_head_dies_at(processes, moment):
-    """Data goes on without it; what needs it fails, and so does a wait for who never came, or stands still."""
+    """Pushes and pulls continue without the head.
+
+    Calls that need the head fail, and so do waits for a worker that never came or is stopped.
+    """
     text = work(patience=3, steps=20).replace("server_patience=3", "server_patience=3, patience=4")
     text = text.replace("        whole =", "        time.sleep(0.1)\n        whole =")
     started = start_by_hand(
@@ -147,7 +150,7 @@ def test_the_launcher_dies_at(processes, moment):
 
 
 def test_a_launcher_that_dies_while_it_starts_others_leaves_none(processes):
-    """It is killed as soon as another child of its has appeared: nobody may be unknown to what ends them."""
+    """Kills the launcher as soon as one more child has appeared: each child must end, however new it is."""
     for count in range(2, 26):
         command = [sys.executable, "-m", "tensorkv", "launch", "-n", "24", "-s", "1", "sleep", "60"]
         job = processes.start(command)
@@ -286,7 +289,7 @@ def test_a_server_that_is_started_again_empty_is_noticed(processes):
             r"SURVIVED step \d+: UnavailableError .*server 0 has started again and has lost its values", said
         )
         assert "start it again from your checkpoint" in said
-    finish(started["server"])  # its place is taken, and nobody needs it
+    finish(started["server"])  # its place is taken, and no other process needs it
     for process in (started["head"], again):
         process.terminate()
         finish(process)

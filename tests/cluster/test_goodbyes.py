@@ -1,4 +1,4 @@
-"""Workers that end before they take part, stores that nobody closes, and stores made after the job's end."""
+"""Workers that end before they take part, stores that are never closed, and stores made after the job's end."""
 
 import re
 import signal

@@ -239,17 +239,17 @@ def test_the_doctor_says_what_is_wrong_and_how_to_repair_it(start, hosts, tmp_pa
     fake.chmod(0o755)
     status, said = finish(start(*TKV, "doctor", "--hosts", hosts.list("b"), TKV_SSH=fake))
     assert status == 1 and re.search(r"BAD +version +9\.9\.9 protocol 7 there, \S+ protocol \d+ here", said), said
-    # A host that says anything but what is expected, for ever.
+    # A host that prints unexpected output for ever.
     fake.write_text("#!/bin/sh\nexec yes welcome\n")
     begin = time.time()
     status, said = finish(start(*TKV, "doctor", "--hosts", hosts.list("b"), TKV_SSH=fake))
     assert status == 1 and "host 'b' has no tensorkv" in said and time.time() - begin < 10, said[:1000]
-    # One that says nothing.
+    # # An ssh that says nothing.
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     status, said = finish(start(*TKV, "doctor", "--hosts", hosts.list("b"), "--patience", "1", TKV_SSH=fake))
     assert status == 1 and re.search(r"BAD +ssh +host 'b' says nothing for 1 s", said), said
     assert "-> `ssh b true` has to come back at once" in said
-    # Another token at the other side: what the agent is told there is another file.
+    # Another token at the other side: the path given to the agent is another file there.
     for name in ("here", "there"):
         (tmp_path / name).write_text(name * 20)
         (tmp_path / name).chmod(0o600)

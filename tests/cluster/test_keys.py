@@ -47,7 +47,7 @@ def of_python(verb, folder):
 
 
 def jars(*folders):
-    """A class path of what ./dev jvm has made, and of what it is made of."""
+    """A class path with the output of ./dev jvm and its dependencies."""
     found = [
         p for f in folders for p in sorted(f.glob("**/*.jar")) if not p.name.endswith(("-sources.jar", "-javadoc.jar"))
     ]

@@ -1,4 +1,4 @@
-"""Workers in C, C++, Java and Python train in one job; a program in C serves; what a job alone can show of the C interface."""
+"""Workers in C, C++, Java and Python train in one job with a server in C; tests of the C interface that need a job."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""What `tkv launch` does with the command it is given and with what its processes say."""
+"""The way in which `tkv launch` handles its command and the output of its processes."""
 
 import json
 import os

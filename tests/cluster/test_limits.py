@@ -1,7 +1,7 @@
 """A limit of one process is an error of the call that meets it: every role of a job under every limit.
 
 While a job runs, one of its processes gets a limit, and a worker calls everything that takes memory, descriptors or files.
-Each call ends soon, well or by an error that names what is missing. When the limit is lifted, everything goes on.
+Each call ends soon, well or by an error that names the missing resource. When the limit is lifted, the job continues.
 """
 
 import os
@@ -14,7 +14,7 @@ import sys
 import pytest
 from jobs import finish, pids_of, read_until, restorer_of, wait_until
 
-SLACK = 4 << 20  # bytes of memory for what is small
+SLACK = 4 << 20  # bytes of memory for small allocations
 PATIENCE = 6  # seconds; the longest wait for a server that cannot accept
 
 WORK = """
@@ -96,7 +96,7 @@ for again in (False, True):
     print(f"{word} of -1: {said[0]} after {time.monotonic() - begin:.1f} s: {said[1]}", flush=True)
 """
 
-# Limits: the resource, its value (None: the memory in use and a little), and the words that name what is missing.
+# Limits: the resource, its value (None: the memory in use and a little), and the words that name the missing resource.
 LIMITS = {
     "memory": (resource.RLIMIT_AS, None, "memory|allocate|no thread|Resource temporarily"),
     "files": (resource.RLIMIT_NOFILE, 3, "Too many open files"),
@@ -112,7 +112,7 @@ FAIL = {
 
 
 def limit(pid, name):
-    """Limit a process, and return what lifts the limit again."""
+    """Limit a process, and return a function that lifts the limit again."""
     which, size, _ = LIMITS[name]
     if size is None:
         with open(f"/proc/{pid}/statm") as file:
@@ -131,7 +131,7 @@ def outcomes(said):
 
 
 def check(said, name, role, fail):
-    """Judge what a job has said: every call has ended soon, and every error names what is missing."""
+    """Check the output of a job: every call has ended soon, and every error names the missing resource."""
     assert not re.search(r"terminate called|std::bad_alloc|Fatal Python|killed by signal|core dumped", said), said
     assert said.count("resumed the session") + said.count("is silent for") <= 5, said
     made = outcomes(said)

@@ -35,7 +35,7 @@ def test_the_next_life_finds_every_store_as_the_last_one_left_it(processes, stor
 @pytest.mark.parametrize("policy", ["wait", "continue", "fail"])
 def test_stores_stay_where_all_workers_fail(processes, policy):
     text = "STORES = 2\n" + TRAIN.replace("FAIL", FAILS["exception"])
-    # Rounds go on without the dead, so that only values of rounds that all have pushed are sure.
+    # Rounds continue without dead workers, so only the values of rounds that all workers have pushed are certain.
     job = processes.launch(text, "--restart", "8", "--on-death", policy, workers=2)
     status, said = finish(job)
     # Under `fail` a wait for the other one's next life fails at once, so that the restarts may run out.

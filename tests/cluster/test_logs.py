@@ -1,4 +1,4 @@
-"""What the processes of a job say of themselves: the life of a server, and who waits for whom."""
+"""The logs of a job's processes: the life of a server, and which process waits for which."""
 
 import re
 import sys

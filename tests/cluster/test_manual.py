@@ -1,4 +1,4 @@
-"""The manual pages of the command `tkv`, which are made from what it says of itself."""
+"""The manual pages of the command `tkv`, which are made from its help."""
 
 import re
 import shutil

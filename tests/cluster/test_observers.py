@@ -49,7 +49,7 @@ def token_of(processes, name="token"):
 
 @pytest.fixture
 def job(processes):
-    """A job that stands still in round 2 of 'w', with its URL; it goes on at the mark "on", and ends at the mark "bye"."""
+    """A job that waits in round 2 of 'w', with its URL; it continues at the mark "on", and ends at the mark "bye"."""
     launched = processes.launch(TRAINER)
     said = read_until(launched, "pushed")
     launched.url = re.search(r"url (\S+)", said).group(1)
@@ -383,7 +383,7 @@ def test_between_hosts_a_reader_needs_the_token(processes):
     other.chmod(0o644)
     status, said = reader(processes, text, url, str(other))
     assert status == 1 and "others can read it; chmod 600 it" in said, said
-    # One that wants to be a worker and is one too many is told of connect.
+    # # The error of a worker too many names `connect`.
     text = "mx.kv.create('dist_sync', url=sys.argv[1], token_file=sys.argv[2], server_patience=5)"
     status, said = reader(processes, text, url, str(token))
     assert status == 1 and "all 1 workers have joined; connect looks at a job from outside" in said, said

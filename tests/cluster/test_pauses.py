@@ -1,5 +1,7 @@
-"""A process of a job is stopped for a while (SIGSTOP, SIGCONT): who is stopped for longer than the limit of silence is fenced
-and named, and nobody else is; a stopped head or launcher fences nobody.  Nothing waits beyond its patience.
+"""A process of a job is stopped for a while (SIGSTOP, SIGCONT).
+
+A server or worker that is stopped for longer than the limit of silence is fenced and named; no other process is. A
+stopped head or launcher fences nobody.  Nothing waits beyond its patience.
 
 A pause of 7 s is longer than the limit of 5 s, one of 4 s is not.  The jobs of a test run side by side.  A small part of the
 table runs each time, the whole of it where TKV_TEST_PAUSES=all.
@@ -45,7 +47,7 @@ except mx.KVError as error:
 
 
 class Case(NamedTuple):
-    """Who is stopped, for how many seconds, in which job."""
+    """The process to stop, for how many seconds, and the form of its job."""
 
     victim: str  # launcher, head, server or worker
     seconds: float

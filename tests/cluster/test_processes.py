@@ -1,4 +1,4 @@
-"""Jobs of processes on one host, as their users start them; what they see when something dies."""
+"""Jobs of processes on one host, as their users start them, and the errors that they get when a process dies."""
 
 import os
 import re
@@ -99,7 +99,7 @@ def test_a_command_that_is_none_is_named(processes):
     assert status != 0 and "no-such-command" in said
 
 
-# What every survivor does: works until it fails, and says with what and how long that took.
+# The script of every survivor: it works until it fails, and prints the error and how long the failing call took.
 SURVIVOR = """
 kv = mx.kv.create("dist_sync")
 kv.init("w", mx.nd.zeros((1000,)))
@@ -627,7 +627,7 @@ def test_rank_0_that_dies_with_the_head_is_dead_for_the_others(processes, tmp_pa
 
 
 def test_what_rank_0_has_set_outlives_it_with_the_head(processes, tmp_path):
-    """Nobody may have been told that the servers' new optimizer counts, and rank 0 has pushed nothing with it."""
+    """The workers may not know yet that the servers' new optimizer counts, and rank 0 has pushed nothing with it."""
     started = three_that_host(
         processes,
         tmp_path,
@@ -674,7 +674,7 @@ def test_what_rank_0_has_set_outlives_it_with_the_head(processes, tmp_path):
 
 
 def shares_the_cores(said, workers):
-    """Whether each of so many workers of this machine uses its part of the cores that it has."""
+    """Return whether each of `workers` workers uses its equal part of this machine's cores."""
     used = re.findall(r"worker \d+: large operations use (\d+) of (\d+) cores", said)
     return len(used) == workers and all(int(part) == max(1, int(cores) // workers) for part, cores in used)
 
@@ -860,7 +860,7 @@ def test_a_bootstrap_that_is_none_is_named(processes):
 
 
 def test_a_launcher_without_standard_files_starts_a_job(processes, tmp_path):
-    """What it opens does not take their numbers: its sockets would be written to."""
+    """The launcher's own files must not get the numbers 0 to 2, because output would then be written to its sockets."""
     script = processes.script(TRAIN)
     launch = f"{sys.executable} -m tensorkv launch -n 2 -s 1 --log {tmp_path}/logs {sys.executable} -u {script}"
     status, _ = finish(processes.start(["sh", "-c", f"exec {launch} <&- >&- 2>&-"]))
@@ -896,7 +896,7 @@ def test_an_idle_job_uses_less_than_a_thousandth_of_a_core(processes):
     assert "ready" in job.stdout.readline()
     pids = {"head": job.pid, "server": pids_of(job, "server")[0], "worker": pids_of(job, "worker")[0]}
     least = dict.fromkeys(pids, 1.0)
-    for _ in range(6):  # what else the machine does makes a window worse, never better
+    for _ in range(6):  # other load on the machine makes a window worse, never better
         begin, before = time.time(), {name: cpu_seconds(pid) for name, pid in pids.items()}
         time.sleep(3)
         for name, pid in pids.items():

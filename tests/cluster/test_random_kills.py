@@ -1,7 +1,8 @@
-"""Somebody is killed at a random moment, and every survivor goes on with exact sums or gets a typed error in time.
+"""A process is killed at a random moment, and every survivor continues with exact sums or gets a typed error in time.
 
-TKV_TEST_KILL_RUNS says how many seeds are tried. Contributions are powers of two, so that a sum says whose they are: in a
-chunk (1 MiB) every element has the same, and what a survivor has pushed itself is always among them.
+TKV_TEST_KILL_RUNS is the number of seeds that are tried. Contributions are powers of two, so that a sum shows which
+workers contributed. In a chunk (1 MiB) every element has the same contributions, and a survivor's own pushes are always
+among them.
 """
 
 import os
@@ -77,7 +78,7 @@ def test_survivors_go_on_or_get_an_error(processes, seed):
     ended = [line for line in said.splitlines() if "SURVIVED" in line or "went on" in line]
     survivors = workers - (role == "worker")
     assert len(ended) == survivors, told
-    # Whoever is first at the end of its time leaves, and the others may have begun another round.
+    # The worker whose time ends first leaves, and the others may have begun another round.
     others_may_leave = any("went on" in line for line in ended)
     for line in ended:
         if "SURVIVED" in line:

@@ -1,4 +1,4 @@
-"""Jobs under Ray, on a cluster of three nodes in one machine: who is which worker, and what each death does."""
+"""Jobs under Ray, on a cluster of three nodes in one machine: the ranks of workers, and the effects of each death."""
 
 import contextlib
 import os
@@ -54,7 +54,7 @@ def cluster():
 
 @pytest.fixture
 def start(cluster):
-    """`tensorkv.ray.start`; what a test has started is stopped."""
+    """`tensorkv.ray.start`; jobs that a test has started are stopped at its end."""
     started = []
 
     def start_one(*arguments, **options):
@@ -76,7 +76,7 @@ class Trainer:
         return os.getpid()
 
     def train(self, job, steps, die_at=None, slow=0.0):
-        """Train until the end, in as many lives of the job as there are; return what is known of it."""
+        """Train until the end, through all restarts of the job; return a record of the training."""
         told = {"pid": os.getpid(), "rejoined": [], "begins": []}
         while True:
             try:
@@ -85,7 +85,7 @@ class Trainer:
                     told["rejoined"].append(kv.rejoined)
                     self.push(kv, steps, die_at, slow, told)
                     told["value"] = kv.pull("w").asnumpy().tolist()
-                    kv.barrier()  # nobody leaves while another one may need a server
+                    kv.barrier()  # no worker leaves while another one may need a server
                 return told
             except mx.errors.UnavailableError as error:
                 told["error"] = str(error)

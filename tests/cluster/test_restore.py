@@ -1,4 +1,5 @@
-"""A job goes on from a snapshot: keys, values, states and rounds are there when its workers begin, on any number of servers.
+"""A job continues from a snapshot: its workers begin with the saved keys, values, states and rounds, on any number of
+servers.
 
 Worker r pushes (r + 1) * step in step `step`, so that a step that is done twice, or left out, changes the result.
 """
@@ -45,7 +46,7 @@ WAIT = """
 
 
 def result(steps, workers=2):
-    """Return what every element is after so many steps."""
+    """Return the value of every element after so many steps."""
     weight = momentum = 0.0
     for step in range(1, steps + 1):
         momentum = 0.5 * momentum + step * workers * (workers + 1) / 2
@@ -128,7 +129,7 @@ def test_a_job_goes_on_where_another_one_has_been_saved(processes, tmp_path, ser
 
 def test_a_store_saves_by_itself_and_a_job_begins_anew_where_nothing_is_saved(processes, tmp_path):
     folder = tmp_path / "saved"
-    # What is due while the snapshot before is still being written comes later.
+    # A snapshot that is due while the previous one is still being written is made later.
     waiting = "import glob\n" + WORK.replace("    if step ==", WAIT + "    if step ==")
     job = processes.launch(
         waiting, "--restore", str(folder), "--snapshot-every", "5", STEPS=12, FOLDER=folder, TKV_LOG="info"
@@ -346,7 +347,7 @@ def test_a_snapshot_has_all_stores_of_the_job_and_each_gets_its_own(processes, t
     if killed:
         assert max(int(rounds[0]) for rounds in begun) >= 4, said
 
-    # Another job goes on from its end, on other servers, and a store of one process finds each store's keys.
+    # Another job continues from the end of this one, on other servers; a store of one process finds each store's keys.
     status, said = run(processes, folder, *options, steps=32, servers=2, work=TWO)
     assert status == 0 and said.count("begins 30 30") == 2 and said.count("ends 1156 10760") == 2, said
     for store, value in ((0, 1156), (1, 10760)):
@@ -436,7 +437,7 @@ def test_a_job_goes_on_from_where_it_saves(processes, tmp_path):
     begun, said = goes(processes, tmp_path, *places, **KILLED)
     assert begun[0] == 0 and begun[1] in (5, 10, 15, 20), said
     assert not os.path.exists(old), said
-    # The same command goes on from there.
+    # The same command continues from there.
     begun, said = goes(processes, tmp_path, *places, steps=40)
     assert begun == [30] and f"goes on from the snapshot in {new}" in said, said
 
@@ -490,7 +491,7 @@ def rounds_in(snapshot):
 
 
 def test_the_end_of_a_job_is_saved_by_a_life_that_has_pushed_nothing(processes, tmp_path):
-    """Rank 0 dies behind its last push, and its next life finds nothing to do."""
+    """Rank 0 dies after its last push, and its next incarnation has no step left."""
     folder = tmp_path / "saved"
     dies = WORK.replace(
         "values = [", "if kv.rank == 0 and begin == 0: os.kill(os.getpid(), signal.SIGKILL)\nvalues = ["
@@ -503,7 +504,7 @@ def test_the_end_of_a_job_is_saved_by_a_life_that_has_pushed_nothing(processes, 
 
 
 def test_the_end_of_a_job_is_saved_when_rank_0_is_dead_for_good(processes, tmp_path):
-    """Rank 0 dies behind its last push, and nobody starts it again."""
+    """Rank 0 dies after its last push, and is not restarted."""
     folder = tmp_path / "saved"
     dies = WORK.replace(
         "values = [",

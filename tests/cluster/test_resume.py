@@ -1,4 +1,4 @@
-"""A job that has lost a server goes on from its newest snapshot, on another number of servers."""
+"""A job that has lost a server continues from its newest snapshot, on another number of servers."""
 
 import os
 import re

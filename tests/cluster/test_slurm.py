@@ -1,4 +1,4 @@
-"""Jobs that srun and sbatch start: what comes out, and what the others see when something ends."""
+"""Jobs that srun and sbatch start: their results, and the errors of other workers when a process ends."""
 
 import os
 import pathlib
@@ -35,7 +35,7 @@ def srun(processes, slurm, *words, **variables):
 
 
 def sbatch(slurm, script, **variables):
-    """Submit a script; what it says goes to a file beside it. Return (number of the job, that file)."""
+    """Submit a script; its output goes to a file beside it. Return (number of the job, that file)."""
     said = script.with_suffix(".said")
     words = ["sbatch", "--parsable", f"--output={said}", f"--chdir={script.parent}", str(script)]
     environment = {**os.environ, "SLURM_CONF": str(slurm.configuration), **variables}
@@ -45,7 +45,7 @@ def sbatch(slurm, script, **variables):
 
 
 def until_said(file, word, count=1):
-    """Return what a job has written when it has said a word so often."""
+    """Return the output of a job once it has printed a word so often."""
 
     def text():
         return file.read_text() if file.exists() else ""
@@ -75,7 +75,7 @@ def blocks(language):
 @pytest.mark.parametrize("variables", [{}, {"TKV_TRANSPORT": "tcp"}], ids=["auto", "tcp"])
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_srun_starts_workers_that_host_the_servers(processes, slurm, nodes, variables):
-    """The token of TCP comes by PMIx, as all the rest."""
+    """The token for TCP comes through PMIx, like all other job data."""
     job = srun(processes, slurm, "-N", nodes, "-n", 4, *PYTHON, processes.script(RANKED), **variables)
     status, said = finish(job)
     assert status == 0 and said.count("weights -100.0 -39.0") == 4, said
@@ -129,7 +129,7 @@ def test_the_script_of_the_documents_saves_at_the_signal_and_goes_on_when_it_is_
     slurm.ask("scancel", job)
     wait_until(lambda: not children_of_this_test())
     job, file = sbatch(slurm, tmp_path / "job.sh", PATH=path)
-    said = until_said(file, "from round", 8)  # the second life says it behind the first one
+    said = until_said(file, "from round", 8)  # the second incarnation prints it after the first one
     rounds = {int(text) for text in re.findall(r"from round (\d+)", said)[4:]}
     assert len(rounds) == 1 and rounds.pop() > 0, said
 
@@ -195,7 +195,7 @@ def test_a_signal_before_the_end_of_the_time_leaves_servers_alone(processes, slu
 
 
 def test_scancel_ends_everything_and_leaves_nothing(processes, slurm, tmp_path):
-    """One rank ignores the first signal: the second one comes after KillWait."""
+    """A rank that ignores the first signal gets the second one after KillWait."""
     text = SURVIVOR + "if kv.rank == 2: signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwork(100_000)"
     script = processes.script(text)
     memory = set(os.listdir("/dev/shm"))
@@ -216,7 +216,7 @@ def test_scancel_ends_everything_and_leaves_nothing(processes, slurm, tmp_path):
 
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_killed_task_is_named_at_once_by_the_others(processes, slurm, nodes):
-    """Whatever --kill-on-bad-exit says, Slurm's PMIx ends the step soon afterwards."""
+    """Even with --kill-on-bad-exit=0, Slurm's PMIx ends the step soon afterwards."""
     script = processes.script(SURVIVOR + "work(100_000, doomed=1)")
     begin = time.time()
     job = srun(processes, slurm, "--kill-on-bad-exit=0", "-N", nodes, "-n", 4, *PYTHON, script)

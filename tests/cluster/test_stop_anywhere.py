@@ -1,4 +1,4 @@
-"""A run that is stopped anywhere and goes on ends with the bits of a run that was not stopped.
+"""A run that is stopped at any point and then continued ends with the bits of a run that was not stopped.
 
 Each trial draws a type of store, an updater, a way of stopping and going on, and the moment from its seed. TKV_TEST_STOPS says
 how many trials there are; without it a few of them cover each updater and each way once.
@@ -150,20 +150,20 @@ class Trial:
         return self.processes.launch(WORK, *options, workers=self.workers, servers=1, **variables)
 
     def run(self, *options, status=0, **case):
-        """Return (what each rank has at the end, everything said)."""
+        """Return (the end state of each rank, all output)."""
         found, said = finish(self.start(*options, **case), timeout=120)
         assert found == status, said
         return sorted(re.findall(r"rank \d+ ends with \w+", said)), said
 
     def ends(self, job):
-        """Return what each rank of a started job has at the end, and everything said."""
+        """Return the end state of each rank of a started job, and all output."""
         status, said = finish(job, timeout=120)
         assert status == 0, said
         return sorted(re.findall(r"rank \d+ ends with \w+", said)), said
 
 
 def gone_on(trial, way, choose, steps):
-    """Stop a run at a moment that is drawn, let it go on, and return its end; also how a straight run is to do it."""
+    """Stop a run at a random moment, continue it, and return its end, and the options for an uninterrupted run."""
     at = choose.randint(1, steps - 1)
     run, folder = str(trial.folder / "run"), trial.folder
     keys = 4 if trial.updater == "two stores" else 2
@@ -212,7 +212,7 @@ def owes(trial):
 
 
 def ways_of(kind, updater):
-    """Return how a store of this type can be stopped and go on with the same bits."""
+    """Return the ways in which a store of this type can be stopped and continued with the same bits."""
     if kind != "dist_sync" or updater == "compression":
         return WAYS[:1]  # rounds of other types do not say where a job is; residuals are in no snapshot
     if updater == "own schedule":

@@ -1,4 +1,4 @@
-"""What does not belong to the job, or does not do its part in it: an error for all concerned, and no harm."""
+"""Connections that do not belong to the job, or break its protocol, cause an error for all concerned and no harm."""
 
 import pathlib
 import re

@@ -43,7 +43,8 @@ print(f"rank {kv.rank} saw {values}", flush=True)
 kv.close()
 """
 
-# What each step shows, by the number of workers n: each of them pushes the same, `stored` grows by 2 · the sum over workers.
+# The output of each step, by the number of workers n. All workers push the same; `stored` grows by 2 · the sum over
+# workers.
 SHOWN = {
     1: [2.0, 8.0, 4.0, 4.0, 6.0, 6.0, 3.0, 11.0],
     2: [2.0, 16.0, 8.0, 8.0, 12.0, 12.0, 5.0, 21.0],

@@ -1,4 +1,4 @@
-"""Projects of users, built by Maven from what ./dev jvm has made and from an empty repository of their own."""
+"""Projects of users, built by Maven from the output of ./dev jvm and from an empty repository of their own."""
 
 import os
 import pathlib
@@ -15,7 +15,7 @@ BUILT = ROOT / "jvm" / "target" / "repository"
 HOME = pathlib.Path.home() / ".m2" / "repository"
 TKV = ROOT / "build" / "release" / "cli" / "tkv"
 GUIDE = (ROOT / "docs" / "jvm.md").read_text()
-# Where the blocks of docs/jvm.md go in an example, and what makes programs of them.
+# The file of an example for the blocks of docs/jvm.md, and the code around them that makes them programs.
 DOCS = {
     "java": (
         "src/main/java/Docs{n}.java",
@@ -38,7 +38,7 @@ def run(*arguments, **options):
 
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory):
-    """Settings of an empty repository; what Maven Central has is copied from the user's own where it is there."""
+    """Settings of an empty repository; artifacts of Maven Central come from the user's own repository if possible."""
     assert BUILT.is_dir(), f"there is no {BUILT}: ./dev jvm makes it"
     folder = tmp_path_factory.mktemp("maven")
     (of_the_guide,) = re.findall(r"```xml\n<repositories>\n(.*?)</repositories>\n```", GUIDE, re.DOTALL)

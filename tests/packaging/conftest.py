@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory):
-    """The wheel of this tree; ``TKV_TEST_WHEEL`` names one that is there already."""
+    """The wheel of this tree; ``TKV_TEST_WHEEL`` names one that exists already."""
     if "TKV_TEST_WHEEL" in os.environ:
         return pathlib.Path(os.environ["TKV_TEST_WHEEL"])
     folder = tmp_path_factory.mktemp("wheel")

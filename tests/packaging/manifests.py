@@ -1,4 +1,4 @@
-"""Manifests of Kubernetes: whether their fields exist, and what is wrong with them by our own rules."""
+"""Checks of Kubernetes manifests: their fields exist, and they keep our own rules."""
 
 import functools
 import json
@@ -17,7 +17,7 @@ INSTANCE = "app.kubernetes.io/instance"
 
 
 def load(name):
-    """Return the documents of a manifest; what an alias stands for is there as often as it is meant."""
+    """Return the documents of a manifest, with a copy of the value in the place of each alias."""
     import yaml  # of the group kubernetes, which the fast tests do without
 
     return json.loads(json.dumps(list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))))
@@ -127,7 +127,7 @@ def templates(documents):
 
 
 def containers(documents):
-    """Yield (name, pod template's spec, container) of all containers, those that run first too."""
+    """Yield (name, pod template's spec, container) of all containers, init containers included."""
     for name, template in templates(documents):
         spec = template["spec"]
         for container in [*spec.get("initContainers", []), *spec["containers"]]:
@@ -135,7 +135,7 @@ def containers(documents):
 
 
 def variables(container):
-    """Return {name: value, or None where it comes from elsewhere} of a container's environment."""
+    """Return {name: value, or None if the manifest only refers to it} of a container's environment."""
     return {entry["name"]: entry.get("value") for entry in container.get("env", [])}
 
 
@@ -161,7 +161,7 @@ def host_names(documents, within=None):
 
 # ------------------------------------------------------------------------------------- our rules
 def faults(documents, tkv):
-    """Return what is wrong, in words; `tkv` is the command, which is asked what it knows."""
+    """Return the problems in words; `tkv` is the command that is asked for its options."""
     found = []
     for rule in (_security, _resources, _token, _hosts, _counts, _volumes, _policy, _images):
         found += rule(documents)
@@ -222,7 +222,7 @@ def _token(documents):
 
 
 def _has_private_token(spec, container, path):
-    """Whether the file is a copy of a secret, mode 400, in memory, and the secret itself is not there."""
+    """Return whether the file is a copy of a secret, mode 400, in memory, and the secret itself is not mounted."""
     volumes = {volume["name"]: volume for volume in spec.get("volumes", [])}
 
     def volume_of(mounts, file):
@@ -321,7 +321,7 @@ def _variables(documents, tkv):
 
 @functools.cache
 def _config_faults(tkv, ours):
-    """Return what `tkv config` says of variables, (name, value) pairs."""
+    """Return the output of `tkv config` for variables, (name, value) pairs."""
     others = {key: value for key, value in os.environ.items() if not key.startswith("TKV_")}
     words, environment = [tkv, "config", "--json"], {**others, **dict(ours)}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
@@ -331,7 +331,7 @@ def _config_faults(tkv, ours):
 
 @functools.cache
 def _help(*words):
-    """Return what a command says that is asked for help; nothing where there is no such command."""
+    """Return the help of a command; empty if there is no such command."""
     done = subprocess.run([*words, "--help"], capture_output=True, text=True, timeout=60)
     return done.stdout if done.returncode == 0 else ""
 
@@ -352,7 +352,7 @@ def _commands(documents, tkv):
 
 
 def _command_faults(words, tkv):
-    """Yield what is wrong with a command that is `tkv`'s or runs a script of the image."""
+    """Yield the problems of a command that is `tkv`'s or runs a script of the image."""
     script = next((i for i, word in enumerate(words) if word.startswith("/app/")), None)
     if words[0] == "tkv":
         text, options = _help(tkv, words[1]), words[2:]

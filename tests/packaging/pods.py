@@ -1,4 +1,4 @@
-"""What stands for a container runtime and a cluster: a Dockerfile's image in a folder, and pods in network namespaces."""
+"""Stand-ins for a container runtime and a cluster: a Dockerfile's image in a folder, pods in network namespaces."""
 
 import contextlib
 import glob
@@ -23,7 +23,7 @@ def run(*arguments, timeout=600, **options):
 
 # ------------------------------------------------------------------------------------- an image
 def instructions(dockerfile):
-    """Return {stage: (what it is made from, [(instruction, its text)])}."""
+    """Return {stage: (its base, [(instruction, its text)])}."""
     lines = [line for line in dockerfile.read_text().splitlines() if not line.lstrip().startswith("#")]
     made, steps = {}, None
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():
@@ -80,7 +80,7 @@ class Image:
             for kind, place in (("proc", self.root / "proc"), ("tmpfs", self.root / "tmp")):
                 run("mount", "-t", kind, kind, place)
                 stack.callback(run, "umount", place)
-            # Who builds images has no DEBIAN_FRONTEND either, but has no terminal that could be asked.
+            # An image builder has no DEBIAN_FRONTEND either, but also no terminal for questions.
             words = ["env", "-i", PATH, *network, "/bin/sh", "-c", text]
             run("chroot", self.root, *words, stdin=subprocess.DEVNULL, timeout=1800)
 
@@ -92,7 +92,7 @@ class Image:
 
 
 def _share_network(root):
-    """Let what runs in the folder reach the registries that this machine reaches, and as it does."""
+    """Give processes in the folder this machine's access to registries."""
     for path in ("/etc/resolv.conf", "/etc/pip.conf"):
         if os.path.exists(path):
             shutil.copy(path, root / path.lstrip("/"))
@@ -161,7 +161,8 @@ class Cluster:
             subprocess.run(["ip", "netns", "del", space], capture_output=True)
 
     def start(self, pod, spec, container, told=None, command=None, secrets=None, extra=()):
-        """Start a container of a pod, behind those that run first, with the rights and folders that its manifest gives it.
+        """Start a container of a pod, after its init containers, with the rights and folders that its manifest gives
+        it.
 
         Args:
             told: variables that a controller would set.
@@ -209,7 +210,7 @@ class Cluster:
         return process
 
     def _value(self, entry, told):
-        """Return the value of a variable; what Kubernetes knows of the pod is in `told` under the name of the field."""
+        """Return the value of a variable; `told` has the pod's fields that Kubernetes fills in, by name."""
         return entry["value"] if "value" in entry else told.pop(entry["valueFrom"]["fieldRef"]["fieldPath"])
 
     def _inside(self, user, environment, words):

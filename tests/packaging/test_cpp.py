@@ -34,7 +34,7 @@ def shared():
 
 
 def symbols(library):
-    """Return [(kind, name)] of what a shared library shows."""
+    """Return [(kind, name)] of the exported symbols of a shared library."""
     lines = run("nm", "-DC", "--defined-only", library).splitlines()
     return [tuple(re.fullmatch(r"[0-9a-f]+ (\w) (.+)", line).groups()) for line in lines]
 
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def installed(build, prefix):
-    """Install what users of C++ and C get, and return the folder."""
+    """Install the files for users of C++ and C, and return the folder."""
     run("cmake", "--install", build, "--component", "cpp", "--prefix", prefix)
     return prefix
 
@@ -55,14 +55,14 @@ def build_by_cmake(source, build, prefix):
 
 
 def flags(prefix):
-    """What pkg-config says of the installed library, and where a program finds it when it runs."""
+    """Return the flags of pkg-config for the installed library, and one with which a program finds it when it runs."""
     (folder,) = prefix.glob("**/pkgconfig")
     said = run("env", f"PKG_CONFIG_PATH={folder}", "pkg-config", "--cflags", "--libs", "tensorkv")
     return [*said.split(), f"-Wl,-rpath,{folder.parent}"]
 
 
 def blocks(document, language):
-    """The code blocks of a document in that language."""
+    """Return the code blocks of a document in that language."""
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / document).read_text(), re.DOTALL)
 
 

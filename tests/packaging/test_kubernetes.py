@@ -1,4 +1,4 @@
-"""The manifests in deploy/kubernetes name what exists and keep our rules; their image and their jobs run as they say."""
+"""The manifests in deploy/kubernetes name existing fields and commands and keep our rules; their image and jobs run."""
 
 import os
 import pathlib
@@ -232,7 +232,7 @@ def image(wheel, tmp_path_factory):
 
 @pytest.fixture
 def secret(tmp_path):
-    """A folder with what `kubectl create secret` would have put into the secret."""
+    """A folder with the content that `kubectl create secret` would have put into the secret."""
     (tmp_path / "token").write_bytes(os.urandom(32).hex().encode())
     return {"secret": tmp_path}
 
@@ -324,7 +324,7 @@ def test_mpirun_of_the_launcher_starts_workers_in_the_pods_of_the_nodes(cluster_
     documents = load("trainjob-mpi")
     nodes = ["digits-mpi-node-0-0", "digits-mpi-node-0-1"]
     cluster = cluster_of({pod: [f"{pod}.digits-mpi"] for pod in [*nodes, "digits-mpi-launcher-0-0"]})
-    # What Kubeflow makes: a key, and a list of the nodes, with the variables that name it.
+    # Kubeflow makes a key, and a list of the nodes with the variables that name it.
     keys, hosts = tmp_path / "keys", tmp_path / "hosts"
     keys.mkdir()
     hosts.mkdir()
@@ -369,7 +369,7 @@ def test_torchrun_of_the_trainjob_starts_workers_in_two_nodes(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    # What Kubeflow sets; its master has the name of the first pod.
+    # The variables that Kubeflow sets. Kubeflow's own master address is the name of the first pod.
     told = {"PET_NNODES": str(trainer["numNodes"]), "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"]),
             "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": port}  # fmt: skip
     environment = {**os.environ, **manifests.variables(container_of(documents, "node", "node")), **told}

@@ -36,7 +36,7 @@ def install(tree, folder):
 
 @pytest.fixture(scope="session")
 def old(tmp_path_factory):
-    """The folder of a package that speaks protocol 1; ``TKV_TEST_OLD_SITE`` names one that is there already."""
+    """The folder of a package that speaks protocol 1; ``TKV_TEST_OLD_SITE`` names one that exists already."""
     if "TKV_TEST_OLD_SITE" in os.environ:
         return pathlib.Path(os.environ["TKV_TEST_OLD_SITE"])
     if run("git", "cat-file", "-e", f"{OLD}^{{commit}}", cwd=ROOT).returncode != 0:
@@ -52,7 +52,7 @@ def old(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def new(tmp_path_factory):
-    """The folder of this package; ``TKV_TEST_NEW_SITE`` names one that is there already."""
+    """The folder of this package; ``TKV_TEST_NEW_SITE`` names one that exists already."""
     if "TKV_TEST_NEW_SITE" in os.environ:
         return pathlib.Path(os.environ["TKV_TEST_NEW_SITE"])
     return install(ROOT, tmp_path_factory.mktemp("new"))

@@ -1,4 +1,4 @@
-"""Update functions: of published optimizers, and random ones made of what people write in such functions."""
+"""Update functions: those of published optimizers, and random ones made of typical expressions."""
 
 import random
 

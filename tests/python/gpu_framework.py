@@ -1,6 +1,6 @@
 """Another framework on the pretended GPUs of tests/gpu/fake: tensors of float32 that it writes late, on streams of its own.
 
-A process imports this after it has asked TensorKV for a GPU, by which the driver is there and has begun.
+A process imports this module after it has asked TensorKV for a GPU, so that the driver is loaded and initialized.
 """
 
 import ctypes
@@ -100,7 +100,7 @@ class Framework:
         )
 
     def read(self, address, count):
-        """Return what the memory has when the stream comes to it; nothing else is waited for."""
+        """Return the content of the memory when the stream reaches this point, without any other wait."""
         data, floats = self._pinned(count)
         self._call("cuMemcpyDtoHAsync_v2", data, ctypes.c_uint64(address), ctypes.c_size_t(4 * count), self.stream_arg)
         self._wait()
@@ -116,7 +116,7 @@ class Framework:
         assert result == 0
 
     def free(self, address):
-        """Free memory that nothing of the framework uses; where somebody else does, the driver finds it."""
+        """Free memory that the framework no longer uses; if another user is left, the pretended driver detects it."""
         if self._writes:
             self._wait()
         self._call("cuMemFree_v2", ctypes.c_uint64(address))
@@ -127,7 +127,7 @@ class Framework:
 
 
 class Tensor:
-    """A tensor that frees its memory when nobody has it any more."""
+    """A tensor that frees its memory when its last reference ends."""
 
     def __init__(self, framework, values, shape=None, strides=None):
         self.framework = framework
@@ -195,7 +195,7 @@ class _Exchange(ctypes.Structure):
 def exchange_api(current):
     """Return the functions by which a framework exports without Python, of DLPack 1.3; `current`: its streams by GPU.
 
-    They order nothing: who takes a tensor waits for the stream.
+    These functions do not synchronize: the consumer of a tensor waits for the stream.
     """
 
     @_EXPORT
@@ -213,14 +213,14 @@ def exchange_api(current):
 
 
 def capsule(address, name):
-    """Return a capsule of something that lives as long as it."""
+    """Return a capsule of an object that lives at least as long as the capsule."""
     new = ctypes.pythonapi.PyCapsule_New
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     return new(address, name, None)
 
 
 class Received:
-    """What a framework gets of an array: the address that DLPack gives it."""
+    """An array as a framework receives it: the address from DLPack."""
 
     def __init__(self, framework, array, stream="own", **options):
         stream = framework.stream if stream == "own" else stream

@@ -19,7 +19,7 @@ def framework(name):
 
 
 class Slot:
-    """An array of a program, its mirror, and what still writes to it."""
+    """An array of a program, its mirror, and the operations that still write to it."""
 
     def __init__(self, kind, obj, mirror, raw=None):
         self.kind = kind
@@ -29,7 +29,7 @@ class Slot:
 
     @property
     def is_ours(self):
-        """Whether the object knows what is under way."""
+        """Return whether the object is an NDArray, which knows the operations under way on it."""
         return isinstance(self.obj, mx.nd.NDArray)
 
     def read(self):
@@ -75,8 +75,8 @@ def make_slots(rng, count):
     return slots
 
 
-# What changes an NDArray, by the public member of its class that it goes through. Each takes the array, its mirror, a
-# small number and a place, and changes both.
+# Functions that change an NDArray, by the public member that they use. Each takes the array, its mirror, a small number
+# and a place, and changes both arrays alike.
 
 
 def _item(a, m, x, i):
@@ -183,7 +183,7 @@ def _imod(a, m, x, i):
 
 
 def _ipow(a, m, x, i):
-    a %= mx.nd.full(m.shape, 3)  # so that programs do not go on to infinity
+    a %= mx.nd.full(m.shape, 3)  # so that values do not grow to infinity
     a **= 2
     m %= 3
     m **= 2
@@ -361,6 +361,6 @@ NEUTRAL = {
 
 
 def _same(value, a, of=lambda m: np.float32(m.sum())):
-    """Return the elements where a figure of them is right, else what shows that it is not."""
+    """Return the elements if a figure of them is right, else a text that shows the difference."""
     elements = a.asnumpy()
     return elements if np.isclose(float(value), float(of(elements)), rtol=1e-4) else [f"{value}, not {of(elements)}"]

@@ -7,7 +7,7 @@ LONGEST = 60  # seconds for one step
 
 
 def partner_value(key, round):
-    """What worker 1 pushes, the same for all elements."""
+    """Return the value that worker 1 pushes, the same for all elements."""
     return float(7 * key + 11 * (round % 50) + 100)
 
 
@@ -69,7 +69,7 @@ class PipePartner:
 
 
 def serve_partner(kv, pipe):
-    """Do what a PipePartner asks for, until it hangs up."""
+    """Carry out the requests of a PipePartner until it closes the pipe."""
     partner = ThreadPartner(kv)
     while True:
         try:

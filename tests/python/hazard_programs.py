@@ -1,10 +1,12 @@
 """Random programs of array and store operations, compared with the same program run one step after the other in NumPy.
 
 A program is a list of steps; a step is a name and whole numbers, from which its operands follow, so that a program with
-steps left out is a program. Its arrays are NDArrays, views of them, arrays of NumPy and PyTorch. Beside each stands what
-NumPy says that it has to hold (its mirror). Worker 1 of the job (the partner) pushes a known value in each round, and only
-when it is let: until then what worker 0 has pushed or pulls is under way. A warden lets the partner go on when worker 0
-waits, so no program hangs, and a write that should have waited and did not has already done its damage.
+steps left out is a program. Its arrays are NDArrays, views of them, arrays of NumPy and PyTorch. Each array has a
+mirror, the content that it has to hold according to NumPy.
+
+Worker 1 of the job (the partner) pushes a known value in each round, and only when the program permits it. Until then
+worker 0's pushes and pulls stay under way. A warden releases the partner when worker 0 waits, so no program hangs. A
+write that should have waited and did not has done its damage by then.
 """
 
 import contextlib
@@ -47,11 +49,11 @@ def make_program(rng, is_late=False):
 
 
 class Wrong(AssertionError):
-    """A program has not done what NumPy does."""
+    """The result of a program differs from NumPy's."""
 
 
 class Run:
-    """One run of a program on one store."""
+    """A run of a program on one store."""
 
     def __init__(self, kv, partner, seed, name):
         self.kv, self.partner, self.name = kv, partner, name
@@ -97,7 +99,7 @@ class Run:
 
     @contextlib.contextmanager
     def warden(self):
-        """Let the partner go on once what is done inside takes long."""
+        """Release the partner if the block takes long."""
         if not self.partner.holds:
             yield
             return
@@ -136,7 +138,9 @@ class Run:
         )
 
     def slot(self, number, is_raw=False):
-        """Return a slot that may be touched: what others cannot know of is waited for, as the documentation asks."""
+        """Return a slot that may be touched; wait before for operations that its framework cannot know of, as docs
+        require.
+        """
         slot = self.slots[number % len(self.slots)]
         if is_raw or not slot.is_ours:
             self.settle(slot)
@@ -279,7 +283,7 @@ class Run:
         self.tickets.append((ticket, [slot]))
 
     def do_pull_fresh(self, key, how, *_):
-        """Pull what comes back as a new array."""
+        """Pull values as new arrays."""
         key = key % KEYS
         if how % 2:
             got = self.kv.pull(self.key(key), async_op=True).wait(LONGEST)
@@ -335,7 +339,7 @@ class Run:
                 raise Wrong("waitall has returned while a pull is under way")
 
     def do_let(self, *_):
-        """Let the partner go on."""
+        """Release the partner."""
         self.let()
 
     # ---- calls that fail: their arrays are the program's again at once
@@ -349,13 +353,13 @@ class Run:
         return key % KEYS
 
     def _fails(self, action, sources, outs, key):
-        """Do what has to fail by its deadline or a cancel; change its arrays, let the partner go on, and look at them again."""
+        """Run a call that fails by deadline or cancel; change its arrays, release the partner, and check them again."""
         try:
             action()
             raise Wrong("a call whose round is open has not failed")
         except (DeadlineExceededError, CancelledError):
             pass
-        # What has left before the failure counts; what was still waiting to leave does not.
+        # A push that had left before the failure counts; a push that was still waiting to leave does not.
         if self.kv.round(self.key(key)) > len(self.expected[key]):
             self.pushed(key, sources)
         for slot in outs:
@@ -438,7 +442,7 @@ _names = iter(range(1 << 60))
 
 
 def fails(program, seed, kv, partner):
-    """Run a program; return what was wrong, or None."""
+    """Run a program; return the problem, or None."""
     step = None
     run = None
     try:

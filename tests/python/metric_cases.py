@@ -48,7 +48,7 @@ def arrays(kind, seed):
 
 
 def run(create, array, case):
-    """Return what a measure says after each of three updates, with a reset_local before the last one."""
+    """Return the results of a measure after each of three updates, with a reset_local before the last one."""
     metric, kwargs, kind = CASES[case]
     measured = create(metric, **kwargs)
     said = []

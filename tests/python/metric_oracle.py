@@ -1,4 +1,4 @@
-"""Writes metric_oracle.json: what MXNet 1.9.1's measures say of the arrays in metric_cases.py.
+"""Writes metric_oracle.json: the results of MXNet 1.9.1's measures for the arrays in metric_cases.py.
 
 PYTHON-WITH-MXNET tests/python/metric_oracle.py
 """

@@ -23,7 +23,7 @@ ALSO = {"kv.KVStore": ["_barrier", "_send_command_to_servers", "_set_updater"]}
 
 
 def parameters(value):
-    """Return the names of the parameters, with * and ** before those that take more; None of what is not called."""
+    """Return the names of the parameters, with * and ** before variadic ones; None if the object is not callable."""
     marks = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     found = inspect.signature(value).parameters.values()
     return [marks.get(p.kind, "") + p.name for p in found if p.name != "self"]

@@ -245,7 +245,7 @@ OF_RIGHT = "-1,0|-1,0,0|-3,0|0,-3|6,0|1,-2|-1,2,0|2,3,2,2,-4|0,0,-1,2,-4|-2,2,-1
 CASES += [f"t.reshape(({codes},))" for codes in OF_LEFT.split("|")]
 CASES += [f"t.reshape(({codes},), reverse=True)" for codes in OF_RIGHT.split("|")]
 CASES += ["t.reshape(0, -1)", "t.reshape(shape=(0, -1))", "t.reshape(-3, 0, reverse=True)", "nd.ones((1,)).reshape(())"]
-# What MXNet does there is not wanted: docs/mxnet.md.
+# These cases differ from MXNet on purpose: docs/mxnet.md.
 DIFFERENT = {
     "nd.exp(i)": "InvalidArgumentError",
     "nd.sqrt(i)": "InvalidArgumentError",

@@ -1,4 +1,4 @@
-"""Writes nd_oracle.json: what MXNet 1.9.1 makes of the expressions in nd_cases.py, as dtype, shape and elements.
+"""Writes nd_oracle.json: MXNet 1.9.1's results of the expressions in nd_cases.py, as dtype, shape and elements.
 
 PYTHON-WITH-MXNET tests/python/nd_oracle.py
 """

@@ -7,7 +7,7 @@ import numpy as np
 STEPS = 120
 COUNT = 24
 COMMON = {"wd": 0.01, "rescale_grad": 0.5, "clip_gradient": 0.8}
-# MXNet fails with it, and nobody else has it.
+# MXNet fails with it, and no other library has it.
 FORMULA_ONLY = {"dcasgd_momentum"}
 # Class name and arguments.
 CASES = {

@@ -52,7 +52,7 @@ def of_torch(case):
 
 
 def main(library):
-    """Add what a library says to the file."""
+    """Add the results of a library to the file."""
     known = json.loads(FILE.read_text()) if FILE.exists() else {}
     for case in CASES:
         weights = {"mxnet": of_mxnet, "torch": of_torch}[library](case)

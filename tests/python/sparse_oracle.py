@@ -1,4 +1,4 @@
-"""Writes sparse_oracle.json: what MXNet 1.9.1 makes of the expressions in sparse_cases.py.
+"""Writes sparse_oracle.json: MXNet 1.9.1's results of the expressions in sparse_cases.py.
 
 PYTHON-WITH-MXNET tests/python/sparse_oracle.py
 """

@@ -33,13 +33,13 @@ IN_PLACE = {
 }
 NUMBERS = (0, 1, -1, 2, 127, 128, 255, 300, -129, 60000, True, 0.5, 2.0, -1.5)
 
-# Where mx.np refuses on purpose what NumPy does: the text of the error, and why.
+# Calls that NumPy accepts and mx.np refuses on purpose: the text of the error, and why.
 DIFFERENCES = {
     r"holds|cannot hold|not a whole|does not hold|out of range|no value": "an assigned number is not cut to fit a dtype",
     r"bool arrays have no arithmetic": "a sum of bools is more often an error than an or",
 }
 
-# Where mx.np does on purpose what NumPy refuses.
+# Calls that NumPy refuses and mx.np accepts on purpose.
 ALLOWED = {
     r"same_kind": "2.0 is a whole number, which integers in place take as 2",
     r"setting an array element with a sequence": "an array of one element is a number",
@@ -117,7 +117,7 @@ def _operand(rng, pairs, shape):
 
 
 def _run(step, *args):
-    """Return what a step gives, or the error that it raises."""
+    """Return the result of a step, or the error that it raises."""
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -152,7 +152,7 @@ class Program:
             self.fail(f"{mine!r}, NumPy {theirs!r}")
 
     def compare(self, step, mine, theirs):
-        """Return what a step gives on both sides, None where it is refused; a difference is one of the tables'."""
+        """Return the result of a step on both sides, None if it is refused; differences must be in a table."""
         ours, error = _run(step, *mine)
         expected, refusal = _run(step, *theirs)
         if error is None and refusal is None:

@@ -43,7 +43,7 @@ VALUES = {
     "an iterator": (lambda: iter([]), ()),
     "a nested list": (lambda: [[mx.nd.ones(GOOD)]], ()),
 }
-# What is given as the key, and the keys that it means; nothing where it means none.
+# Arguments for `key`, each with the keys that it means; None if it is no key.
 KEYS = [
     *[(key, [key]) for key in (1, 2, 98, 99)],
     *[(keys, list(keys)) for keys in ([1], [1, 2], (2, 1), [99], (98, 99), [1, 99], [99, 1])],
@@ -57,7 +57,7 @@ def state(kv):
 
 
 def is_right(verb, keys, is_list, name, fills):
-    """Whether a call has to succeed."""
+    """Return whether a call has to succeed."""
     if keys is None or any((key in HELD) == (verb in CREATING) for key in keys):
         return False
     if verb == "pull" and name == "None" and not fills:
@@ -113,7 +113,7 @@ STATEMENTS = st.one_of(
 
 
 def is_program(text):
-    """Whether a text of these statements is a program, by a reading of its own."""
+    """Return whether a text of these statements is a program, by a parser that is independent of the tested one."""
     known, arrays, stored = {"sum", "value", "t", "n", "rate", "m"}, {"sum", "value", "m"}, set()
     for line in text.splitlines():
         target, arrow, *words = line.split()

@@ -1,4 +1,4 @@
-"""Calls that every worker makes: where one makes them alone, the error says so and names who is missing."""
+"""Calls that every worker makes: if one worker makes them alone, the error says so and names the missing workers."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""Distributed stores among the threads of one process: what users of several workers do."""
+"""Distributed stores among the threads of one process, used as by several workers."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ from tensorkv.errors import (
 
 
 def run(function, workers=3, servers=2, **options):
-    """Return what ``function(kv)`` gives on each worker."""
+    """Return the result of ``function(kv)`` on each worker."""
     with mx.testing.cluster(workers=workers, servers=servers, **options) as job:
         return job.run(function)
 
@@ -345,7 +345,7 @@ def test_another_mode_than_that_of_rank_0_is_an_error():
 
 
 def told(caplog):
-    """What the logger `tensorkv` has been told, with its level."""
+    """Return the messages of the logger `tensorkv`, with their levels."""
     return [(record.levelname, record.message) for record in caplog.records if record.name == "tensorkv"]
 
 

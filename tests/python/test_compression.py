@@ -1,4 +1,4 @@
-"""Gradient compression: what each type sends, what is owed, and what a user cannot have."""
+"""Gradient compression: the sent values of each type, the residuals, and the refused options."""
 
 import fnmatch
 import resource
@@ -27,7 +27,7 @@ def bf16(x):
 
 
 def sent(kind, x):
-    """What arrives of x, a float32 vector in one chunk, by the definition of each type."""
+    """Return x, a float32 vector in one chunk, as it arrives by the definition of each type."""
     if kind == "fp16":
         return x.astype(np.float16).astype(np.float32)
     if kind == "bf16":
@@ -85,7 +85,7 @@ def test_the_values_of_a_device_store_are_compressed_one_by_one(kind):
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_what_is_sent_and_what_is_owed_are_all_gradients(kind, dtype):
-    """With type none at the end, what is owed goes with the last push."""
+    """With type none at the end, the residuals go with the last push."""
     random = np.random.default_rng(3)
     for store, options in [("dist_sync", {"bootstrap": "self"}), ("device", {})]:
         with mx.kv.create(store, **options) as kv:

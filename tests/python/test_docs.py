@@ -39,7 +39,7 @@ def is_ours(cls):
 
 
 def public(module):
-    """Yield (name, object) of what the module gives to users: what it lists, or what it defines."""
+    """Yield (name, object) of the module's public objects: those in __all__, or those that it defines."""
     for name in getattr(module, "__all__", [n for n in vars(module) if not n.startswith("_")]):
         value = getattr(module, name)
         if inspect.isclass(value) or inspect.isroutine(value):

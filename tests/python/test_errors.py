@@ -1,4 +1,4 @@
-"""One message per error site, kept in tests/errors.golden so that a reader can judge the texts."""
+"""A message for each error site, kept in tests/errors.golden so that a reader can judge the texts."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""Where an update that runs as Python fails, what optimizers, updaters and functions keep is what they kept before the push."""
+"""If an update in Python fails, the states of optimizers, updaters and functions are as before the push."""
 
 import copy
 import signal
@@ -33,7 +33,7 @@ class Failing(mx.optimizer.Optimizer):
 
 
 def kept(updater):
-    """Return what an updater and its optimizer keep, as a text."""
+    """Return the states of an updater and its optimizer, as a text."""
     return repr(
         (
             updater.optimizer.num_update,
@@ -145,7 +145,7 @@ def test_a_push_that_fails_leaves_the_states_of_the_functions_of_all_its_keys(kv
 
 
 def test_a_push_inside_an_update_that_fails_later_stands(kv):
-    """It has ended well, and its values are kept; so are its states."""
+    """The inner push has succeeded, so its values and states are kept."""
 
     def update(key, grad, stored):
         total = kv.state("total")
@@ -183,11 +183,11 @@ def test_a_push_inside_an_update_that_fails_leaves_the_updates_around_it(kv):
 
 
 class Stop(Exception):
-    """What a handler of a signal raises."""
+    """An exception that a signal handler raises."""
 
 
 class Interrupted(dict):
-    """A state during whose way back a signal comes, once."""
+    """A state whose restoration is interrupted by a signal, once."""
 
     signals = 0
 

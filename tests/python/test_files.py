@@ -1,4 +1,4 @@
-"""Arrays in files: every name comes back, and whatever is no file of `save` is one error that took no memory."""
+"""Arrays in files: every name is read back, and any other file is an error that allocates no memory."""
 
 import io
 import os
@@ -40,7 +40,7 @@ NAMES += ["\ud800", "a\nb", "file", "dict", "key:float32:w", "\u2028", "n" * 60_
 
 
 def bits(data):
-    """Return what makes two results equal, in one comparable value."""
+    """Return a comparable value, equal for equal results."""
     pairs = data.items() if isinstance(data, dict) else enumerate(data)
     return type(data), [(type(n), n, a.dtype_name, a.shape, a._numpy_for_reading().tobytes()) for n, a in pairs]
 

@@ -17,7 +17,7 @@ PUSHES = 3
 
 
 def values(dtype, seed):
-    """Return a first value and what is pushed: ordinary numbers, then also zeros, infinities and NaNs."""
+    """Return a first value and the pushed values: ordinary numbers, then also zeros, infinities and NaNs."""
     numbers = np.random.default_rng(seed)
     if dtype.startswith("int"):
         return [mx.nd.array(numbers.integers(-5, 6, SHAPE), dtype=dtype) for _ in range(PUSHES + 1)]

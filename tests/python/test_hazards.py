@@ -1,7 +1,7 @@
-"""What a store reads from and writes to arrays while the program goes on: nobody else's bytes are sent, none are lost.
+"""Arrays that a store reads and writes while the program continues: no foreign bytes are sent, and none are lost.
 
-Worker 1 of these jobs pushes when it is let. Until then the second push of worker 0 waits in worker 0's own arrays, and
-its pulls wait for their values: what is under way is under way for as long as the test wants.
+Worker 1 of these jobs pushes when the test permits it. Until then the second push of worker 0 waits in worker 0's own
+arrays, and its pulls wait for their values: operations stay under way for as long as the test wants.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Who decides the hyperparameters of a distributed store: rank 0, and whoever says the same."""
+"""Rank 0 decides the hyperparameters of a distributed store; other ranks may only set the same ones."""
 
 import pytest
 import tensorkv as mx

@@ -1,4 +1,4 @@
-"""Rules of the store as Python users meet them. What every store does is in tests/conformance."""
+"""Rules of the store as Python users meet them. The rules of every store are tested in tests/conformance."""
 
 import gc
 import pickle
@@ -490,7 +490,7 @@ def test_a_list_of_numbers_is_told_to_be_one_array_of_each_device(kv):
 
 @pytest.mark.parametrize("how", ["at the end", "by return code 0", "by return code 3", "by an error"])
 def test_what_fails_in_closing_is_raised_unless_it_would_hide_a_failure(how, monkeypatch, caplog):
-    """Who leaves well and loses what was pushed has to know; who fails has to see why."""
+    """A program that ends well must learn that its pushes are lost; a program that fails must see its own failure."""
     ends = {"by return code 0": SystemExit(0), "by return code 3": SystemExit(3), "by an error": ValueError("first")}
     kv = mx.kv.create("local")
 

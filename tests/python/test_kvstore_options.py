@@ -1,4 +1,4 @@
-"""Options of a store and its optimizer that cannot be taken are errors that say what is needed."""
+"""Options of a store and its optimizer that cannot be taken are errors that name the remedy."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Measures say what MXNet's say, take what a script gives, and refuse what does not fit."""
+"""Measures have MXNet's results, take the arguments of scripts, and refuse arguments that do not fit."""
 
 import json
 import math

@@ -112,7 +112,7 @@ def test_an_array_is_of_mx_nd_or_of_mx_np_as_asked():
 
 
 def rows():
-    """Return what the first column of the tables of members names."""
+    """Return the names in the first column of the tables of members."""
     part = DOCUMENT[DOCUMENT.index("## Member by member") : DOCUMENT.index("## Optimizers")]
     cells = [line.split("|")[1] for line in part.splitlines() if line.startswith("| `")]
     names = [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
@@ -142,7 +142,7 @@ def store(**options):
 
 
 class TestMembers:
-    """What the table says of members that have no suite of their own."""
+    """Members of the table that have no suite of their own."""
 
     @pytest.mark.parametrize(
         "name", ["p3", "dist_p3", "dist_sync_p3", "dist_async_p3", "p3store_dist", "DIST_SYNC_DEVICE"]

@@ -48,7 +48,7 @@ MAKERS = {
 
 
 class Parameter:
-    """What Gluon gives to param_dict."""
+    """A parameter as Gluon gives it to param_dict."""
 
     def __init__(self, lr_mult=1.0, wd_mult=1.0):
         self.lr_mult = lr_mult
@@ -63,7 +63,7 @@ def setting(name, value):
     return lambda o: setattr(o, name, value)
 
 
-# What happens to the optimizer, by the public name that it is about. Each of `first` comes before set_optimizer.
+# Changes of an optimizer, by the public name that they use. Each of `first` comes before set_optimizer.
 CHANGES = {
     "lr": [setting("lr", 0.5)],
     "learning_rate": [setting("learning_rate", 0.5)],
@@ -265,7 +265,7 @@ IN_VAIN = {
     "AdamW": {"num_update", "rescale_grad", "clip_gradient", "beta2"},
 }
 IN_VAIN = {maker: names | {"lazy_update"} for maker, names in IN_VAIN.items()}  # every gradient is dense here
-# Those that set what is set already, or what the form of the optimizer does not use.
+# Changes without effect, because the value is already set or this form of the optimizer does not use it.
 IN_VAIN_TOO = {(m, "clip_gradient", i) for m in MAKERS for i in (1, 2, 3)} - {
     (maker, "clip_gradient", i) for maker in ("Adam", "LAMB") for i in (1, 2, 3)
 }

@@ -44,7 +44,7 @@ WRONG = {
 
 
 def config(*command, **variables):
-    """Return what `tkv config`, run by a command, says of the options in force."""
+    """Return the options in force according to `tkv config`, run by a command."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TKV_")} | variables
     run = subprocess.run(
         [sys.executable, "-m", "tensorkv", *command], env=environment, capture_output=True, text=True, timeout=60

@@ -19,7 +19,7 @@ from tensorkv import errors
 
 @pytest.fixture(params=["local", "dist_sync", "dist_async"])
 def make(request):
-    """Return what makes a store of the type that is tested."""
+    """Return a function that makes a store of the tested type."""
     return lambda **options: mx.kv.create(
         request.param, **({} if request.param == "local" else {"bootstrap": "self"}), **options
     )

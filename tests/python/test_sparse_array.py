@@ -1,4 +1,4 @@
-"""Row-sparse arrays: how they are made, what they compute, and what they refuse, against dense arrays of NumPy."""
+"""Row-sparse arrays: their construction, results and errors, against dense arrays of NumPy."""
 
 import copy
 import operator
@@ -23,7 +23,7 @@ def random_rows(random, shape, dtype="float32", density=0.5):
 
 
 def is_whole(a):
-    """Whether indices and data are as they have to be."""
+    """Check that indices and data fit together and keep the rules of a row-sparse array."""
     indices = a.indices.asnumpy()
     assert indices.dtype == np.int64 and indices.shape == (a.data.shape[0],)
     assert (np.diff(indices) > 0).all() and (indices >= 0).all() and (indices < a.shape[0]).all()

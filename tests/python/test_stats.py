@@ -1,4 +1,4 @@
-"""What ``kv.stats()`` counts: exact numbers for known work on every kind of store."""
+"""Counters of ``kv.stats()``: exact numbers for known work on every kind of store."""
 
 import numpy as np
 import pytest

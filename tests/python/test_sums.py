@@ -156,7 +156,7 @@ def test_workers_of_a_job_round_nothing_of_what_they_sum(dtype):
         if kv.rank == 0:
             kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0))
         kv.barrier()
-        # One worker sums base + 1, which 16 bits cannot say; the other one brings a single value.
+        # A worker sums base + 1, which 16 bits cannot represent; the other one pushes a single value.
         first = kv.rank == 0
         kv.push("w", [full(base, dtype, (3, 2)), ones] if first else ones)
         kv.push("both", [full(base, dtype, (3, 2)), ones] if not first else [full(2, dtype, (3, 2)), -ones])

@@ -1,4 +1,4 @@
-"""Tickets: what waits for an operation, from threads and event loops, and what cancels it."""
+"""Tickets: waits for an operation from threads and event loops, and cancellation."""
 
 import asyncio
 import gc
@@ -167,7 +167,7 @@ def test_callbacks_are_called_once_by_a_thread_or_by_the_loop(job):
 
 
 class OwnEnd(BaseException):
-    """What is no Exception."""
+    """A BaseException that is no Exception."""
 
 
 @pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt, GeneratorExit, OwnEnd, ValueError])

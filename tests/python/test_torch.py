@@ -165,7 +165,7 @@ def test_training_together_is_training_alone(make, pair, who, overlap):
 
 
 class TestSteps:
-    """What a script may do between steps."""
+    """Actions that a script may take between steps."""
 
     def run(self, body, workers=1, mode="dist_sync", **options):
         return together(body, mode, workers, 1, **options)

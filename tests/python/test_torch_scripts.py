@@ -1,7 +1,7 @@
 """Things that training scripts do, with two workers of a store beside DistributedDataParallel.
 
 `torch_scripts` has the scripts. Each one has the same result through a store, or every worker gets an error that says what to
-write instead. Where the store has the parameters, a script that writes into them calls `assign`, and is refused without.
+write instead. If the store has the parameters, a script that writes into them calls `assign`, and is refused without.
 """
 
 import contextlib
@@ -570,7 +570,7 @@ def test_frozen_parameters_stay_each_workers_own():
 
 @pytest.mark.parametrize("kind", [OnStore, OnStoreInStep, WithTrainer], ids=names)
 def test_a_load_writes_the_parameters(kind, tmp_path):
-    """The step behind a load is that of a training that has not stopped, bit for bit."""
+    """The step after a load is that of a training that has not stopped, bit for bit."""
 
     def work(kv):
         run = kind(TRAINS, kv)

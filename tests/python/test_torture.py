@@ -1,5 +1,8 @@
-"""Whatever Python does while a call runs, memory stays sound: containers that change under a call, owners that die,
-threads, garbage collection, fork and exit at any moment. Run by the sanitizers too."""
+"""Memory stays sound, no matter what Python does while a call runs.
+
+The cases are containers that change during a call, owners that die, threads, garbage collection, and fork and exit at
+any moment. The sanitizers run these tests too.
+"""
 
 import gc
 import os

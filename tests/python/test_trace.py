@@ -176,7 +176,7 @@ kv.push("a", mx.nd.ones((4,)))
     STORES = ((("local",), {}), (("dist_sync",), {"bootstrap": "self"}))
 
     def end_of(self, folder, create, begin, end=""):
-        """Run a script in a folder; return what it has said."""
+        """Run a script in a folder; return its output."""
         script = self.SCRIPT.format(create=create, begin=begin) + end
         return subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=90)
 
@@ -255,7 +255,7 @@ class TestServers:
         updates = [e for e in theirs if e["cat"] == "update"]
         assert [e["args"]["number"] for e in sorted(updates, key=lambda e: e["ts"])] == [1, 2, 3]
         assert all(e["args"]["bytes"] == 16 for e in updates)
-        # What a server does for a push of this worker lies within that push, as far as the clocks go.
+        # A server's span for a push of this worker lies within the worker's span, up to the clocks' error.
         document = json.loads((tmp_path / "t.json").read_text())
         error = max(document["otherData"]["clock_error_us"].values())
         pushes = sorted((e for e in mine if e["cat"] == "push"), key=lambda e: e["ts"])

@@ -45,7 +45,7 @@ def test_the_command(monkeypatch):
 
 
 def test_the_import_is_light():
-    """What costs more than a millisecond and few need is imported by those who need it."""
+    """Modules that cost more than a millisecond and are rarely needed are imported only when they are needed."""
     program = "import sys, numpy; before = set(sys.modules); import tensorkv; print(*(set(sys.modules) - before))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     heavy = {

@@ -1,4 +1,4 @@
-"""Types hold: what is right passes mypy --strict and pyright, what is wrong is found, and the stub says what is there."""
+"""Types hold: right calls pass mypy --strict and pyright, wrong calls are found, and the stub matches the module."""
 
 import ast
 import inspect
@@ -62,7 +62,7 @@ def pyright(*arguments):
 
 @pytest.fixture(scope="module")
 def found():
-    """Return what each checker has found, as (file, line, code); both run at the same time."""
+    """Return the findings of each checker as (file, line, code); both run at the same time."""
     running = {"mypy": mypy(), "pyright": pyright("--project", ROOT, *RIGHT, WRONG)}
     said = {name: process.communicate(timeout=110)[0] for name, process in running.items()}
     errors = re.findall(r"^(.+?):(\d+): error: .*  \[([\w-]+)\]$", said["mypy"], re.MULTILINE)

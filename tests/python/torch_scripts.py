@@ -820,7 +820,7 @@ def is_bad(run, step, bad_steps):
     without={**NO_JAX, "trainer on workers": "no torch.optim.Optimizer"},
 )
 def scales_its_loss(run, bad_steps=(1,)):
-    """One worker meets an infinite gradient: all skip the step, and go on with half of the scale."""
+    """A worker has an infinite gradient: all workers skip the step and continue with half of the scale."""
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     for step in range(4):
         run.zero_grad()

@@ -47,7 +47,7 @@ class Arithmetic(Indexed):
 
     __slots__ = ()
     _modulo: ClassVar[_host.Function] = staticmethod(_host.modulo)
-    __array_priority__: float = 1000.0  # so that numpy_array * NDArray comes here
+    __array_priority__: float = 1000.0  # so that numpy_array * NDArray calls this class
     __hash__: ClassVar[None]  # type: ignore[assignment]  # == compares element by element
 
     def _met(self, other: np.ndarray[Any, Any]) -> Self:
@@ -155,11 +155,17 @@ class Arithmetic(Indexed):
         return self._inplace(DIV, other)
 
     def __mod__(self, other: Operand) -> Self:
-        """Return the remainder of ``self / other``, of the sign of `other`; 0 where that is 0, in `mx.np` what NumPy gives."""
+        """Return the remainder of ``self / other``, with the sign of `other`.
+
+        For a divisor of 0 it is 0, and in `mx.np` NumPy's result.
+        """
         return self._binary(self._modulo, other)
 
     def __rmod__(self, other: Operand) -> Self:
-        """Return the remainder of ``other / self``, of the sign of `self`; 0 where that is 0, in `mx.np` what NumPy gives."""
+        """Return the remainder of ``other / self``, with the sign of `self`.
+
+        For a divisor of 0 it is 0, and in `mx.np` NumPy's result.
+        """
         return self._binary(self._modulo, other, swapped=True)
 
     def __imod__(self, other: Operand) -> Self:

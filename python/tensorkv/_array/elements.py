@@ -55,7 +55,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def shape_list(shape: Shape) -> list[int]:
-    """Return the extents of a shape, which one number may stand for."""
+    """Return the extents of a shape; a single number is a shape of one axis."""
     if isinstance(shape, (list, tuple)):
         return [operator.index(n) for n in shape]
     return [operator.index(shape)]  # type: ignore[arg-type]  # another sequence raises TypeError
@@ -98,7 +98,7 @@ def empty(cls: type[E], shape: Shape, ctx: Where, dtype: DType, stype: str | Non
 
 
 def _numbers(elements: object, name: str) -> np.ndarray[Any, Any]:
-    """Return what NumPy makes of the elements, which are to be numbers without a mask, real ones unless `name` is complex."""
+    """Return the elements as a NumPy array of numbers without a mask, which are real unless `name` is complex."""
     if isinstance(elements, np.ma.MaskedArray):
         raise InvalidArgumentError("array: a masked array, whose mask would be lost; pass filled() or data")
     values = np.asarray(elements)
@@ -134,7 +134,7 @@ def converted(elements: object, name: str) -> np.ndarray[Any, Any]:
 
 
 def filled(cls: type[E], elements: object, ctx: Where, name: str) -> E:
-    """Return a new array of that class and dtype with a copy of what NumPy can make an array of."""
+    """Return a new array of that class and dtype with a copy of any value that NumPy can make an array of."""
     values = converted(elements, name)
     result = empty(cls, values.shape, ctx, name)
     if values.size:
@@ -182,7 +182,7 @@ class Elements(_core.Array):
         return self._as_elements(self._numpy_for_reading())
 
     def _on_host(self) -> Self:
-        """Return this array where its memory is the host's, else a copy there."""
+        """Return this array if its memory is the host's, else a copy there."""
         return self if self._context[0] == "cpu" else self._with_context("cpu", 0)
 
     def _from_host(self, host: Self) -> None:
@@ -207,9 +207,10 @@ class Elements(_core.Array):
     ) -> CapsuleType:
         """Export by DLPack; the consumer shares the memory.
 
-        Of an array on a GPU `stream` is where the consumer goes on, after what is under way: 1 or None for CUDA's legacy
-        default stream, 2 for that of each thread, a larger number for a CUstream; -1 waits for nothing. With
-        ``dl_device=(1, 0)`` it is a copy on the host. FailedPreconditionError: the stream is captured into a graph.
+        For an array on a GPU, `stream` is the stream that the consumer uses next; it waits for pending work on the
+        array. The values 1 and None mean CUDA's legacy default stream, 2 the default stream of each thread, and a
+        larger number is a CUstream. With -1 nothing waits. ``dl_device=(1, 0)`` gives a copy on the host.
+        FailedPreconditionError: the stream is captured into a graph.
         """
         here = self.__dlpack_device__()
         wanted = here if dl_device is None else tuple(dl_device)
@@ -248,7 +249,7 @@ class Elements(_core.Array):
         return copied
 
     def asscalar(self) -> Any:
-        """Return the only element as a NumPy scalar; InvalidArgumentError where there are more or none."""
+        """Return the only element as a NumPy scalar; InvalidArgumentError if there are more or none."""
         if self.size != 1:
             raise InvalidArgumentError(f"asscalar: the array has shape {self.shape}, one element is needed")
         return self._host().reshape(-1)[0]

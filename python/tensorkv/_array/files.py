@@ -1,10 +1,13 @@
 """Arrays in files: NumPy's ``.npz``, a zip archive of ``.npy`` members that are not compressed.
 
-The name of a member says what it is: ``item:DTYPE:PLACE`` of a list; of a dict ``key:DTYPE:NAME``, ``int:DTYPE:NUMBER``
-where the name is an int, ``quoted:DTYPE:NAME`` with %XX where a zip archive cannot hold the name. A dict without arrays has
-one member, ``dict``. A row-sparse array has two, one behind the other: with ``rows-ids`` as dtype its first extent and its
-indices, in uint64, then with ``rows-DTYPE`` its rows. The bytes of a file are not trusted: whatever is no such file is one error, and memory is taken for as
-many bytes as the file has.
+The names of members tell their kinds. An array of a list is ``item:DTYPE:PLACE``. An array of a dict is
+``key:DTYPE:NAME``, or ``int:DTYPE:NUMBER`` if the name is an int, or ``quoted:DTYPE:NAME`` with %XX if a zip archive
+cannot hold the name. A dict without arrays has one member, ``dict``. A row-sparse array has two members, one after the
+other. The first has the dtype ``rows-ids`` and holds its first extent and its indices, in uint64; the second has
+``rows-DTYPE`` and holds its rows.
+
+The bytes of a file are not trusted. Any other content is an error, always the same one, and no more memory is allocated
+than the file has bytes.
 """
 
 from __future__ import annotations
@@ -89,7 +92,7 @@ def _tagged(data: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _mode_of(path: str) -> int | None:
-    """Return the permissions of the file that is to be replaced; None where there is none."""
+    """Return the permissions of the file that is to be replaced; None if there is none."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -108,7 +111,7 @@ def replaced(
     """Write a file beside `fname`, which takes its place when all of it is on the disk; else `fname` is as it was.
 
     Args:
-        fname: where it is a symbolic link, the file that it leads to is replaced.
+        fname: if it is a symbolic link, the file that it leads to is replaced.
         mode: permissions; default those of the file that is replaced, or those of a new one.
 
     Raises:
@@ -173,7 +176,7 @@ def save(
 
 
 def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
-    """Read what `save` wrote: a list, or a dict with the names.
+    """Read a file of `save`: a list, or a dict with the names.
 
     Raises:
         InvalidArgumentError: a file that `save` did not write, or that is damaged or cut off; MXNet's own format

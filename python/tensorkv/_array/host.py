@@ -56,7 +56,7 @@ def without_elements(args: Any, options: dict[str, Any]) -> Any:
 
 
 def _given(first: Elements, result: Any, out: Any) -> Any:
-    """Return a result of NumPy as arrays, in `out` where there is one."""
+    """Return a result of NumPy as arrays, in `out` if there is one."""
     if isinstance(result, (list, tuple)) and not isinstance(result, Typed):
         if out is not None:
             raise InvalidArgumentError("`out` is not possible with several results; assign them")
@@ -468,13 +468,13 @@ def broadcast_like(lhs: Any, rhs: Any) -> Any:
 
 @host("mx.nd.concat(mx.nd.ones((2, 1)), mx.nd.zeros((2, 2)), dim=1).shape", "(2, 3)")
 def concat(*data: Any, dim: int = 1) -> Any:
-    """Return arrays one behind the other along an axis."""
+    """Return arrays concatenated along an axis."""
     return np.concatenate(_of_one_dtype(data), axis=dim)
 
 
 @host("mx.nd.concatenate([mx.nd.ones((2,)), mx.nd.zeros((1,))]).asnumpy()", "array([1., 1., 0.], dtype=float32)")
 def concatenate(arrays: Any, axis: int = 0) -> Any:
-    """Return the arrays of a list one behind the other along an axis."""
+    """Return the arrays of a list concatenated along an axis."""
     return np.concatenate(_of_one_dtype(arrays), axis=axis)
 
 
@@ -630,7 +630,7 @@ def topk(
         data: an array.
         axis: along which.
         k: how many.
-        ret_typ: 'indices' (of `dtype`), 'value', 'both' (a list: values, indices) or 'mask' (1 where they are).
+        ret_typ: 'indices' (of `dtype`), 'value', 'both' (a list: values, indices) or 'mask' (1 at their places).
         is_ascend: the smallest.
         dtype: of indices.
     """

@@ -21,7 +21,7 @@ def _package_of(array: object) -> str:
 
 
 def _is_on_host(tensor: Any) -> bool:
-    """Return whether an array of another framework lies in memory of the host."""
+    """Return whether an array of another framework is in host memory."""
     try:
         return int(tensor.__dlpack_device__()[0]) in _ON_HOST
     except (MemoryError, RecursionError):
@@ -43,7 +43,7 @@ def note_written(tensors: list[Any]) -> None:
 
 
 def _of_jax(array: NDArray) -> Any:
-    """Return an array of JAX; raise where JAX has no such dtype, which it would convert without a word."""
+    """Return an array of JAX; raise if JAX has no such dtype, which it would convert without a word."""
     import jax
 
     name = array.dtype_name

@@ -385,12 +385,12 @@ class NDArray(Arithmetic):
     def reshape(self, *dims: Any, shape: Any = None, reverse: bool = False) -> Self:
         """Return a view with another shape of as many elements.
 
-        Of an array that is not `contiguous`, such as one shared from a NumPy slice with steps, a copy.
+        An array that is not `contiguous`, such as one shared from a NumPy slice with steps, is copied.
 
         Args:
-            dims: the extents, or one list or tuple of them. One may be -1: as many as are left. In `mx.nd`, as in MXNet, 0
-                keeps the extent of that place, -2 all that follow, -3 multiplies two extents, and -4 splits one into the
-                two numbers behind it, one of which may be -1.
+            dims: the extents, or one list or tuple of them. An extent of -1 is computed from the number of elements. In
+                `mx.nd`, as in MXNet, 0 keeps the extent of that place, -2 keeps all that follow, and -3 multiplies two
+                extents. -4 splits an extent into the two numbers after it, one of which may be -1.
             shape: the same by name.
             reverse: in `mx.nd`, match extents and codes from the right; the two numbers of -4 then stand before it.
 
@@ -614,7 +614,7 @@ def ones(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | None
 def array(source_array: Values, ctx: Where = None, dtype: DType = None) -> NDArray:
     """Return a new array with a copy of a list, a NumPy array, an NDArray or any array that speaks DLPack.
 
-    Of a RowSparseNDArray a RowSparseNDArray, as in MXNet.
+    As in MXNet, a RowSparseNDArray gives a RowSparseNDArray.
 
     Args:
         source_array: the elements, of any shape.
@@ -650,7 +650,7 @@ def _unwrapped(items: Any) -> Any:
 
 
 def _by_numpy(name: str, make: Callable[..., np.ndarray[Any, Any]], *args: Any) -> np.ndarray[Any, Any]:
-    """Return what a function of NumPy makes of arguments that a user has given to `name`."""
+    """Return the result of a NumPy function for a user's arguments to `name`."""
     try:
         return make(*args)
     except (TypeError, ValueError, ArithmeticError) as error:

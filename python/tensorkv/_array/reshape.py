@@ -60,7 +60,7 @@ class _Coded:
 
 
 def _complete(shape: tuple[int, ...], wanted: list[int], extents: list[int]) -> list[int]:
-    """Return the extents with the number that -1 stands for."""
+    """Return the extents with -1 replaced by the number that it stands for."""
     if extents.count(-1) > 1:
         raise InvalidArgumentError(f"reshape: shape {tuple(wanted)} has -1 more than once")
     if -1 in extents:

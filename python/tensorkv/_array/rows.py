@@ -1,4 +1,4 @@
-"""Ids of rows, and rows that other packages have: what row-sparse arrays and the verbs of rows read."""
+"""Ids of rows, and row-sparse values of other packages, for row-sparse arrays and the verbs of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS_MAX = 1 << 63  # ids are below it
 
 
 def _elements_of(who: str, given: object) -> np.ndarray[Any, Any]:
-    """Return what stands for ids as a NumPy array of any numbers."""
+    """Return ids as a NumPy array of any numbers."""
     if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
         raise InvalidArgumentError(f"{who}: masked ids; ids.compressed() has the others")
     if not isinstance(given, (np.ndarray, Elements)) and hasattr(given, "__dlpack__"):
@@ -51,7 +51,7 @@ def _no_id(who: str, one: object) -> InvalidArgumentError:
 
 
 def _exact_end(dtype: np.dtype[Any]) -> int:
-    """Return what floats that stand for ids are below: from there on two whole numbers are one float."""
+    """Return the bound that ids given as floats are below: from it on, two whole numbers may be the same float."""
     return 1 << min(int(np.finfo(dtype).nmant) + 1, 53)
 
 
@@ -114,7 +114,7 @@ def check_ids(who: str, ids: np.ndarray[Any, np.dtype[np.int64]], rows: int, wha
 
 
 def sorted_unique(who: str, ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, Any] | None:
-    """Return the order that sorts ids, or None where they are sorted; raise where one stands twice."""
+    """Return the order that sorts ids, or None if they are sorted; raise if one stands twice."""
     if (ids[1:] > ids[:-1]).all():
         return None
     order = np.argsort(ids, kind="stable")
@@ -164,7 +164,7 @@ def rows_of_torch(who: str, tensor: Any, is_unique: bool = False) -> tuple[np.nd
 
 
 def summed(tensor: Any, make: Callable[[Any], Any]) -> Any:
-    """Return what `make` makes of a sparse tensor of PyTorch whose repeated ids it sums: in float32 where they have 16 bits."""
+    """Return the result of `make` for a sparse PyTorch tensor; repeated ids are summed, 16-bit values in float32."""
     import torch
 
     if tensor.dtype not in (torch.float16, torch.bfloat16) or tensor.is_coalesced():

@@ -1,8 +1,8 @@
 """The actors of a job under Ray: one with the head, which also says who is which worker, and one for each server.
 
-Both are asynchronous actors: their methods run on one event loop, so that there are no locks, and what blocks has a thread.
-Where the head is and the job's token are said in replies alone. An argument, a name or a variable would be in tables and
-logs of Ray.
+Both are asynchronous actors. Their methods run on one event loop, so that no locks are needed; blocking calls run on a
+thread. The head's address and the job's token are only ever in replies, because Ray writes arguments, names and
+variables to its tables and logs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RESTORED = b"restored\n"  # what `tkv restorer` says
 
 
 class Terms(NamedTuple):
-    """What the processes of one run of a job know."""
+    """The data that the processes of one run of a job share."""
 
     id: str
     url: str
@@ -101,13 +101,13 @@ class Lost(Exception):
     """A server has gone, and its values with it."""
 
     def __init__(self, index: int, why: str) -> None:
-        """Take which server it is and what Ray says of it."""
+        """Keep the number of the server; `why` is Ray's reason."""
         super().__init__(why)
         self.index = index
 
 
 class Owner(NamedTuple):
-    """Who a worker is: an actor or a task, whose id stays the same when Ray starts it again, or a driver."""
+    """The identity of a worker: a driver, or an actor or task, whose id stays the same when Ray restarts it."""
 
     kind: str
     id: str
@@ -121,7 +121,7 @@ class TensorKVHead:
     """The actor with the head: makes one run of the job after another, and gives workers their places."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
-        """Take what `start` was asked for."""
+        """Keep the plan that `start` has made."""
         self._name: str = plan["name"]
         self._workers: int = plan["workers"]
         self._patience: float = plan["patience"]
@@ -220,7 +220,7 @@ class TensorKVHead:
             raise Lost(index, reason(error)) from error
 
     async def _get_ready(self) -> None:
-        """Put a snapshot back, where there is one, and let workers in."""
+        """Put a snapshot back, if there is one, and let workers in."""
         while len(self._serving) < len(self._servers):
             await asyncio.sleep(_LOOK_EVERY)
         if self._snapshots is None or not await asyncio.to_thread(_core.has_snapshot, self._snapshots):
@@ -232,12 +232,12 @@ class TensorKVHead:
         with Restorers(self._terms, self._snapshots) as restorers:
             await asyncio.to_thread(restorers.wait_until_restored)
             self._phase = Phase.READY
-            # They end one by one, when the workers themselves come; what is left ends with the run.
+            # The restorers end one by one when the workers come; the rest of them ends with the run.
             while not restorers.have_ended():
                 await asyncio.sleep(1)
 
     async def terms(self, run: int) -> Terms:
-        """Return what a server of that run needs to know."""
+        """Return the data that a server needs for that run."""
         if run != self._run or self._terms is None:
             raise FailedPreconditionError(f"run {run} is over")
         return self._terms
@@ -250,13 +250,13 @@ class TensorKVHead:
             await asyncio.gather(self._life, return_exceptions=True)
         self._release()
         if self._service is not None and self._placed:
-            # Stores that are open learn it from the head, which is there until they have had time to.
+            # Open stores learn of the end from the head, which stays until they have had time to.
             await asyncio.to_thread(self._service.exited, "server", 0)
             await asyncio.to_thread(self._service.wait, _TELLING)
         self._service = self._service_before = None
 
     def _release(self) -> None:
-        """Give back what the servers have of the cluster."""
+        """Release the servers' actors and their placement group."""
         for server in self._servers:
             ray.kill(server)
         if self._group is not None:
@@ -265,7 +265,7 @@ class TensorKVHead:
     # --------------------------------------------------------------------------------------------------------- places
 
     async def look(self) -> dict[str, Any]:
-        """Return where the job is and how far; the URL is None where there is none."""
+        """Return where the job is and how far; the URL is None if there is none."""
         return {
             "url": self._terms and self._terms.url,
             "token": self._token,
@@ -289,7 +289,7 @@ class TensorKVHead:
             kind: of the worker's owner.
             identity: of the owner.
             rank: that it asks for, or None.
-            said: what it says of the whole job.
+            said: its options for the whole job.
         """
         own = {"on_death": self._options["on_death"], "num_workers": self._workers, "servers": len(self._servers)}
         for name, value in said.items():
@@ -304,7 +304,7 @@ class TensorKVHead:
         while True:
             if error := await self._until_ready(deadline):
                 return error
-            # Who asks again may know more than Ray has said yet: a server has died.
+            # # A worker that asks again may have noticed the death of a server before Ray has reported it.
             if owner not in self._placed or await self._do_all_serve(deadline):
                 break
             if time.monotonic() > deadline:
@@ -335,7 +335,7 @@ class TensorKVHead:
         return _error("DeadlineExceededError", f"waited {self._patience:g} s for job '{self._name}': {why}")
 
     async def _do_all_serve(self, deadline: float) -> bool:
-        """Whether the actors of all servers live, and serve in this run."""
+        """Return whether the actors of all servers live, and serve in this run."""
         run = self._run
         asked = [server.run.remote() for server in self._servers]
         try:
@@ -375,7 +375,7 @@ class TensorKVHead:
 
 
 def _error(name: str, text: str) -> dict[str, Any]:
-    """Return an error as data: Ray would put it into an exception of its own, behind its traceback."""
+    """Return an error as data, because Ray would put an exception into one of its own, after its traceback."""
     return {"error": name, "text": text}
 
 
@@ -386,14 +386,14 @@ def reason(error: Exception) -> str:
 
 
 def is_gone(owner: Owner) -> bool:
-    """Whether an actor is dead, and Ray does not start it again. Of tasks and drivers Ray keeps no such record."""
+    """Return whether an actor is dead for good. Ray keeps no such record of tasks and drivers."""
     from ray._private.state import actors  # the public one needs Ray's dashboard
 
     return owner.kind == "actor" and actors(owner.id).get("State") == "DEAD"
 
 
 class Restorers:
-    """The first lives of all ranks, which put a snapshot back: processes that end when the workers themselves come."""
+    """The first incarnations of all ranks: processes that load a snapshot and end when the workers come."""
 
     def __init__(self, terms: Terms, folder: str) -> None:
         """Start them."""
@@ -438,11 +438,11 @@ class Restorers:
                 raise FailedPreconditionError(f"restore {self._folder}: worker {rank}: {said}")
 
     def have_ended(self) -> bool:
-        """Whether the workers have come in their places."""
+        """Return whether all restorers have ended, as they do when the workers take their places."""
         return all([process.poll() is not None for process in self._processes])  # each is asked: none stays a zombie
 
     def end(self) -> None:
-        """End those that are left."""
+        """End the processes that are left."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -462,7 +462,7 @@ class Restorers:
 
 
 def _clean_environment() -> dict[str, str]:
-    """Return the environment without what would say that this process belongs to another job."""
+    """Return the environment without variables that would assign this process to another job."""
     return {name: value for name, value in os.environ.items() if not name.startswith(("TKV_", "DMLC_", "PMIX_"))}
 
 

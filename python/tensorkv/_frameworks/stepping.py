@@ -1,4 +1,4 @@
-"""What the optimizers for PyTorch and for JAX share: who changes the parameters, and what a failed one leaves behind."""
+"""Functions that the optimizers for PyTorch and for JAX share: checks of their store, and undoing on failure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def refuse_disk(who: str, verb: str, instead: str) -> None:
 
 
 def written(who: str, names: list[str]) -> FailedPreconditionError:
-    """Return the error of parameters that a script has written behind a store's back."""
+    """Return the error for parameters that a script has written without the store's knowledge."""
     more = f" and {len(names) - 1} others" if len(names) > 1 else ""
     return FailedPreconditionError(
         f"{who}: {names[0]!r}{more} changed since the last step, and the store has other values; call assign() after the"
@@ -55,7 +55,7 @@ def unfreezing(parameters: Collection[Any]) -> contextlib.AbstractContextManager
     """Return a block that waits for the keys of unfrozen parameters, whose error says that every worker unfreezes them.
 
     Args:
-        parameters: those that this step has unfrozen; where there are none, errors stay as they are.
+        parameters: those that this step has unfrozen; if there are none, errors stay as they are.
     """
     if not parameters:
         return contextlib.nullcontext()
@@ -77,7 +77,7 @@ def _runs(kv: KVStore, optimizer: Optimizer | Program) -> bool:
 
 
 def divisor_of(kv: KVStore, average: bool) -> int:
-    """Return what a sum is divided by to be a mean; each push of an asynchronous store is an update of its own."""
+    """Return the divisor that makes a sum a mean; 1 for an asynchronous store, in which each push is an update."""
     return kv.num_workers if average and not _core.is_async(kv.type) else 1
 
 
@@ -99,11 +99,11 @@ def keys_there(kv: KVStore, known: Iterable[str]) -> set[str]:
 
 
 def check_sums(who: str, kv: KVStore, instead: str) -> None:
-    """Raise where a store does not give every worker the sums as they are.
+    """Raise if a store does not give every worker the sums as they are.
 
     Args:
-        who: who needs them.
-        instead: what a worker that has lived before in its job can use.
+        who: the class that needs them.
+        instead: the alternative for a restarted worker.
     """
     if _core.is_async(kv.type):
         raise FailedPreconditionError(f"{who}: {kv.type} has no sums of all workers; dist_sync has, or use {instead}")
@@ -125,7 +125,7 @@ def check_sums(who: str, kv: KVStore, instead: str) -> None:
 
 
 def check_optimizer(who: str, kv: KVStore, optimizer: Any) -> None:
-    """Raise where a store would change no parameters, or would change those of others in another way than before."""
+    """Raise if a store would change no parameters, or would change those of others in another way than before."""
     if optimizer is None:
         if kv.rank == 0 and not _has_updater(kv):
             raise FailedPreconditionError(
@@ -147,7 +147,7 @@ def check_optimizer(who: str, kv: KVStore, optimizer: Any) -> None:
 
 @contextlib.contextmanager
 def running(kv: KVStore, optimizer: Optimizer | Program | None, divisor: int = 1) -> Iterator[None]:
-    """Have a store run an optimizer that divides sums; where the block fails, both are as before."""
+    """Have a store run an optimizer that divides sums; if the block fails, both are as before."""
     was_running = optimizer is None or _runs(kv, optimizer)
     scale = optimizer.rescale_grad if isinstance(optimizer, Optimizer) else 1.0
     try:

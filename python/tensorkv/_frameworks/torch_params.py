@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def named_of(params: Any) -> list[tuple[str | None, Any]]:
-    """Return (name, parameter) of each; the name is None where there is none.
+    """Return (name, parameter) of each; the name is None if there is none.
 
     Args:
         params: what ``model.named_parameters()`` gives, a dict of names and parameters, parameters, or one.
@@ -48,7 +48,7 @@ def groups_of(params: Any) -> list[dict[str, Any]]:
 
 
 def check_place(who: str, key: str, parameter: Any) -> None:
-    """Raise where a parameter is in memory that stores do not take."""
+    """Raise if a parameter is in memory that stores do not take."""
     if parameter.device.type not in ("cpu", "cuda"):
         raise UnimplementedError(
             f"{who}: {key!r} is on {parameter.device}; stores take tensors on the CPU and on NVIDIA GPUs"
@@ -85,7 +85,8 @@ def make_keys(kv: KVStore, params: Mapping[str, Any], unread: dict[str, Any]) ->
 
 
 def read_trained(kv: KVStore, frozen: Mapping[str, Any], known: Iterable[str], unread: dict[str, Any]) -> None:
-    """Give frozen parameters the store's values, where this worker has been started again and they have been trained before.
+    """Give frozen parameters the store's values, if this worker has been started again and they have been trained
+    before.
 
     The script unfreezes them in its first step, whose forward pass computes with these values.
 
@@ -105,7 +106,7 @@ def read_trained(kv: KVStore, frozen: Mapping[str, Any], known: Iterable[str], u
 
 
 def check_forms(who: str, names: Mapping[Any, str], forms: Mapping[Any, tuple[Any, Any]]) -> None:
-    """Raise where a script has given a parameter another dtype or shape than its key has.
+    """Raise if a script has given a parameter another dtype or shape than its key has.
 
     Args:
         who: the class that trains the parameters.

@@ -19,7 +19,7 @@ STORE = "store"
 
 
 def states_of(kv: KVStore) -> Any:
-    """Return what `save_optimizer_states` writes, as a tensor of bytes; None on ranks that do not write.
+    """Return the content of a file of `save_optimizer_states` as a tensor of bytes; None on ranks that do not write.
 
     Raises:
         KVError: as ``kv.save_optimizer_states``.
@@ -51,7 +51,7 @@ def take_states(who: str, kv: KVStore, state_dict: Any) -> None:
 
 
 def check_states(who: str, state_dict: Any) -> None:
-    """Raise where a state_dict is not of an optimizer that a store runs."""
+    """Raise if a state_dict is not of an optimizer that a store runs."""
     if STORE not in state_dict:
         raise InvalidArgumentError(
             f"{who}: load_state_dict: no entry {STORE!r}; only the state_dict() of a {who} whose store runs the optimizer has"

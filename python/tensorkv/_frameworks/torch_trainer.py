@@ -29,21 +29,22 @@ class Trainer:
 
     Args:
         params: what ``model.named_parameters()`` gives, a dict of names and parameters, or parameters. A parameter's name is
-            its key; one without a name has its number as name. Those that do not require a gradient are left out.
+            its key; one without a name has its number as name. Parameters that do not require a gradient are left out.
         optimizer: a name, or one of `mx.optimizer`.
         optimizer_params: its arguments, where `optimizer` is a name.
         kvstore: a store, or the type of one; None for none.
         compression_params: as of `KVStore.set_gradient_compression`.
-        update_on_kvstore: True: the store runs the optimizer, on its servers where it is distributed, and has the parameters.
-            False: the store sums gradients and each worker runs the optimizer. None: what ``MXNET_UPDATE_ON_KVSTORE`` says,
-            else True.
+        update_on_kvstore: True: the store runs the optimizer and has the parameters, on its servers if it is
+            distributed. False: the store sums gradients and each worker runs the optimizer. None: as
+            ``MXNET_UPDATE_ON_KVSTORE`` says, else True.
 
     Every worker makes the same trainer, and has the parameters of rank 0 from then on. Parameters may be on the CPU and on GPUs.
-    One that does not require a gradient takes no part, on any worker; it may require one later. As MXNet's `backward` replaces gradients
-    where PyTorch's adds to them, a step takes the gradients away: ``parameter.grad`` is None behind it.
+    A parameter that does not require a gradient takes no part, on any worker; it may require one later. A step removes
+    the gradients: ``parameter.grad`` is None after it. The reason is that MXNet's `backward` replaces gradients, while
+    PyTorch's adds to them.
 
-    Where the store runs the optimizer, it has the values of the parameters. A script that writes into them calls `assign`
-    afterwards; without it the next step is an error. ``kv.load`` writes what it has loaded into the parameters.
+    If the store runs the optimizer, it has the values of the parameters. A script that writes into them calls `assign`
+    afterwards; without it the next step is an error. ``kv.load`` writes the loaded values into the parameters.
 
     Example:
         >>> model = torch.nn.Linear(3, 1)
@@ -123,8 +124,8 @@ class Trainer:
         """How many steps this worker has made, also before a restart or a load; a script goes on with the next one.
 
         If the worker died within a step, that step does not count: the restarted worker makes it again, and pushes only the
-        gradients that were missing. In a job that goes on from a snapshot, and after ``kv.load``, the parameter that has been
-        trained most often counts.
+        gradients that were missing. In a job that continues from a snapshot, and after ``kv.load``, the parameter that
+        has been trained most often counts.
 
         Raises:
             FailedPreconditionError: the Trainer has no store; the worker has been started again, and the store is asynchronous.
@@ -137,7 +138,7 @@ class Trainer:
         """Sum the gradients of all workers, divide them by `batch_size`, and change the parameters.
 
         Args:
-            batch_size: number of samples of all workers together, where the loss is a sum; 1 where it is a mean.
+            batch_size: number of samples of all workers together, if the loss is a sum; 1 if it is a mean.
             ignore_stale_grad: a parameter without a gradient takes part with zeros; otherwise it is an error.
 
         Raises:
@@ -203,7 +204,7 @@ class Trainer:
         self._end([parameter.detach() for parameter in self._taking_part().values()])
 
     def assign(self) -> None:
-        """Have all workers take the parameters of rank 0 as they are now, and the store too, where it has them.
+        """Have all workers take the parameters of rank 0 as they are now, and the store too, if it has them.
 
         Every worker calls it, between two steps, after it has written into parameters: after ``model.load_state_dict``, a
         clamp, an average that is copied in. The optimizer's states stay.
@@ -218,10 +219,10 @@ class Trainer:
         self._take()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what the optimizer keeps beside the parameters, as tensors, for ``torch.save``.
+        """Return the optimizer's states as tensors, for ``torch.save``.
 
-        Where the store runs the optimizer, the lowest rank that lives has its states, as a tensor of bytes in the entry
-        ``'store'``; on other ranks that is None. Save the dict of rank 0.
+        If the store runs the optimizer, only the lowest rank that lives has its states, as a tensor of bytes in the
+        entry ``'store'``. On other ranks that entry is None. Save the dict of rank 0.
 
         Raises:
             KVError: as ``kv.save_optimizer_states``.
@@ -232,10 +233,10 @@ class Trainer:
         return {name: torch.from_dlpack(array.copy()) for name, array in self._named_states().items()}  # type: ignore[attr-defined,unused-ignore]
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` has returned.
+        """Restore the states that `state_dict` has returned.
 
-        Where the store runs the optimizer, every worker calls it, and the parameters count as they are then, as with `assign`:
-        load the model before.
+        If the store runs the optimizer, every worker calls it. The store then takes the current parameters, as `assign`
+        does, so load the model first.
 
         Raises:
             InvalidArgumentError: it is of other parameters, another optimizer, or another rank than 0.
@@ -250,7 +251,7 @@ class Trainer:
         self._take_states("load_state_dict", {name: nd.from_dlpack(tensor) for name, tensor in state_dict.items()})
 
     def save_states(self, fname: str | os.PathLike[str]) -> None:
-        """Save what the optimizer keeps beside the parameters."""
+        """Save the optimizer's states."""
         if self._is_on_store:
             assert self._kv is not None
             self._kv.save_optimizer_states(fname)
@@ -258,7 +259,7 @@ class Trainer:
         nd.save(os.fspath(fname), self._named_states())
 
     def load_states(self, fname: str | os.PathLike[str]) -> None:
-        """Put back what `save_states` has saved.
+        """Restore the states that `save_states` has saved.
 
         Raises:
             InvalidArgumentError: it was saved of other parameters, or another optimizer; nothing has changed.
@@ -381,12 +382,12 @@ class Trainer:
         return {key: parameter for key, parameter in self._params.items() if parameter.requires_grad}
 
     def _note(self) -> None:
-        """Take the parameters as those of the store, where it has them."""
+        """Take the parameters as those of the store, if it has them."""
         if self._is_on_store:
             self._watch.note(self._taking_part().values())
 
     def _check_written(self) -> None:
-        """Raise where the script has converted parameters, or written into those that the store has."""
+        """Raise if the script has converted parameters, or has written into parameters that the store has."""
         self._check_forms()
         if not self._is_on_store:
             return

@@ -23,7 +23,7 @@ def registered(name: str) -> type[Any] | None:
 
 
 class _StoreMeta(type):
-    """Makes every store an instance of KVStoreBase, whatever its base class."""
+    """Makes every store an instance of KVStoreBase, also without that base class."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return super().__instancecheck__(instance) or (cls is KVStoreBase and isinstance(instance, _core.Store))

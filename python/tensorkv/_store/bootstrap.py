@@ -1,4 +1,4 @@
-"""Ways in which processes find each other that live in Python."""
+"""Ways to find the other processes of a job that need Python code."""
 
 from __future__ import annotations
 
@@ -48,15 +48,16 @@ def from_torchrun(type: str, options: dict[str, Any]) -> dict[str, Any]:
         )
     except Exception as error:  # torch has several for it
         raise UnavailableError(f"create: torchrun's store at {host}:{port}: {error}") from error
-    # What an earlier start of the same job has left there is not ours. A start with more or fewer workers counts as no
-    # restart, and one with as many after another one looks like it: there the core sees that the head is gone.
+    # The prefix separates this start of the job from the keys that an earlier start has left in the store. The number
+    # of workers belongs to it because torchrun does not count a start with another number as a restart. A later start
+    # with the same number finds the old keys; the core then notices that the head is gone.
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     prefix = f"tensorkv/{os.environ['TORCHELASTIC_RUN_ID']}/{restarts}/{num_workers}"
     return {"bootstrap": PrefixStore(prefix, store), "rank": rank, "num_workers": num_workers}
 
 
 def _text(variable: str) -> str:
-    """Return what torchrun says in a variable."""
+    """Return the value of a variable that torchrun sets."""
     if text := os.environ.get(variable):
         return text
     raise InvalidArgumentError(f"create: TORCHELASTIC_RUN_ID is set, as by torchrun, and {variable} is not")
@@ -85,7 +86,7 @@ def _wait_for_port(host: str, port: int, deadline: float, patience: float) -> No
 
 
 def from_ray(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a worker of a job that `tensorkv.ray.start` has made; none where this process sees no such job."""
+    """Return the options of a worker of a job of `tensorkv.ray.start`; none if this process sees no such job."""
     ray = sys.modules.get("ray")
     if ray is None or not hasattr(ray, "is_initialized") or not ray.is_initialized():
         return {}
@@ -114,7 +115,7 @@ def set_value(store: Rendezvous, key: str, value: str) -> str | None:
 
 
 def get_value(store: Rendezvous, key: str, seconds: float) -> tuple[str | None, str | None]:
-    """Return (the value of a key as text, None), or (None, why not) where nobody has set it in so long."""
+    """Return (the value of a key as text, None), or (None, the reason) if it is not set in time."""
     begun = time.monotonic()
     try:
         store.wait([key], timedelta(seconds=seconds))

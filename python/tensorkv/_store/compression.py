@@ -70,7 +70,7 @@ def pattern_of(keys: Any) -> str:
 
 
 def check_meets(pattern: str, keys: Iterable[Any]) -> None:
-    """Raise InvalidArgumentError where a pattern is the name of a key and does not match it."""
+    """Raise InvalidArgumentError if a pattern is the name of a key and does not match it."""
     if "[" in pattern and any(str(key) == pattern for key in keys) and not fnmatch.fnmatchcase(pattern, pattern):
         import glob
 
@@ -80,7 +80,7 @@ def check_meets(pattern: str, keys: Iterable[Any]) -> None:
 
 
 def check_has_dense(pattern: str, keys: Iterable[Any], is_by_rows: Callable[[Any], bool]) -> None:
-    """Say so where all keys that a pattern matches are kept by rows, which are not compressed.
+    """Warn if all keys that a pattern matches are kept by rows, which are not compressed.
 
     Raises:
         InvalidArgumentError: the pattern is the name of such a key, so that it is for no other.

@@ -39,10 +39,10 @@ def _with_hints(function: F) -> F:
 
 
 class _ServerStore(KVStoreBase):
-    """What ``create('dist_sync')`` gives in a server or scheduler: it holds no values, `KVStoreServer` serves them."""
+    """The store that ``create('dist_sync')`` returns in a server or scheduler; `KVStoreServer` has the values."""
 
     def __init__(self, type: str, role: str) -> None:
-        """Keep the name of the type and what this process is."""
+        """Keep the name of the type and the role of this process."""
         self._type, self._role = type, role
 
     @property
@@ -119,11 +119,11 @@ def create(
         name: ``'local'`` (also ``'local_update_cpu'``, ``'local_allreduce_cpu'``), ``'device'`` (also
             ``'local_allreduce_device'``), ``'nccl'`` (the same for arrays of GPUs alone), ``'teststore'``, or the name
             of a class that KVStoreBase.register knows; in any case. All give the same bits; on host memory they are one
-            implementation, and ``'device'`` sums and updates on GPUs what they push (`docs/gpu.md`). ``'dist_sync'``, ``'dist_async'``
-            (also ``'dist'``, ``'dist_sync_device'``, ``'dist_device_sync'``, ``'dist_async_device'``, ``'dist_device_async'``,
-            and ``'p3'``, ``'dist_p3'``, ``'dist_sync_p3'``, ``'dist_async_p3'`` and ``'p3store_dist'``, because
-            priorities count in all of them): a store of several workers, with the updater on its servers.
-            `docs/launching.md` says how its processes are started.
+            implementation, and ``'device'`` sums and updates arrays of GPUs there (`docs/gpu.md`). ``'dist_sync'``,
+            ``'dist_async'`` (also ``'dist'``, ``'dist_sync_device'``, ``'dist_device_sync'``, ``'dist_async_device'``,
+            ``'dist_device_async'``, and ``'p3'``, ``'dist_p3'``, ``'dist_sync_p3'``, ``'dist_async_p3'`` and
+            ``'p3store_dist'``, because priorities count in all of them): a store of several workers, with the updater
+            on its servers. `docs/launching.md` says how its processes are started.
         threads: cores that a large operation may use; default ``TKV_THREADS``, else all that the process may use,
             divided by the workers of a job on this machine.
         patience_ms: longest wait for another thread or worker, in milliseconds; default ``TKV_PATIENCE_MS``, else ten
@@ -141,46 +141,46 @@ def create(
             with servers in this process. An object with ``set(key, value)``, ``get(key)`` and ``wait([key], timeout)`` that
             the processes share, such as a ``torch.distributed.TCPStore``, makes a job of `num_workers` processes that host
             the servers too; each names its own `rank`. `tensorkv.testing.cluster` makes one among threads.
-        rank: of this worker, where `bootstrap` is such an object, with `url`, or under Ray; default any that is free.
-        num_workers: of the job, where `bootstrap` is such an object.
-        servers: number of servers where workers host them; default one in each worker, and one with ``'self'``.
+        rank: of this worker, if `bootstrap` is such an object, with `url`, or under Ray; default any that is free.
+        num_workers: of the job, if `bootstrap` is such an object.
+        servers: number of servers if workers host them; default one in each worker, and one with ``'self'``.
         staleness: rounds that a worker may be ahead of the slowest one; default 0, at which a pull gives exactly the round
             of the last push.
         on_death: what a round does without a worker that has died: ``'fail'`` (default), ``'continue'`` without it, or
-            ``'wait'`` for its next life. Who starts the job decides: under ``tkv launch`` its ``--on-death``; a worker that asks
-            for something else is refused.
+            ``'wait'`` for its next incarnation. The launcher decides for the whole job (``tkv launch --on-death``); a
+            worker that asks for something else is refused.
         deterministic: add in the order of ranks, so that every run gives the same bits; default False.
-        window_bytes: of arrays of other frameworks that a push copies where it cannot leave at once; beyond it the push
-            waits; default 64 MiB.
+        window_bytes: most bytes of other frameworks' arrays that pushes copy because they cannot leave at once. Beyond
+            it a push waits; default 64 MiB.
         snapshots: a folder that the store saves snapshots to by itself; with `snapshot_every`. Under ``tkv launch --restore``
             that folder is the default.
-        snapshot_every: ``'100'``: every 100 rounds; ``'30s'``: every 30 seconds, between two rounds. The lowest rank that lives
-            saves, while all go on.
+        snapshot_every: ``'100'``: every 100 rounds; ``'30s'``: every 30 seconds, between two rounds. The lowest rank
+            that lives saves, while all workers continue.
         transport: how the processes talk: ``'auto'`` (default) by shared memory and Unix sockets on one host and by TCP
             between hosts, ``'unix'`` the same without shared memory, ``'tcp'`` by TCP alone.
         insecure_network: TCP without a token of the job, where the network is trusted; default False.
         tls: where TCP is encrypted, by TLS 1.3 with keys that are derived from the token of the job: ``'auto'`` (default)
             between hosts, ``'on'`` on one host, too, ``'off'`` nowhere. The same in all processes of a job; Unix sockets and
             shared memory never leave the host, and are not encrypted.
-        check_values: what leaves by TCP carries a check of its values (XXH3), beside that of its headers; what does not
-            match is sent again. With TLS each record has a check of its own. Default False.
-        silence_ms: of a process, in milliseconds, after which the head declares it dead; the same in all processes of a
-            job, so that the variable ``TKV_SILENCE_MS`` or `tkv launch --silence-ms` suits better; default 5000.
+        check_values: messages over TCP carry a checksum of their values (XXH3), beside that of their headers. A message
+            whose checksum does not match is sent again. With TLS each record has a check of its own. Default False.
+        silence_ms: milliseconds without a message from a process after which the head declares it dead; default 5000.
+            All processes of a job need the same value, so prefer ``TKV_SILENCE_MS`` or `tkv launch --silence-ms`.
         silence: the same in seconds.
         failpoints: rehearsed failures, as `docs/failures.md` describes them; default none.
         rows_dir: a folder on a local disk for rows of tables that memory has no room for: those of `init_table` with `memory`.
-            What is there ends with the process. Where a job's servers are processes of their own it is theirs: `tkv launch
-            --rows-dir`.
-        log: the least important of what the logger ``tensorkv`` tells on standard error: ``'off'``, ``'error'``,
-            ``'warning'``, ``'info'`` or ``'debug'``; default ``TKV_LOG``, else what the program has configured.
+            The files there end with the process. If a job's servers are processes of their own, set it for them:
+            `tkv launch --rows-dir`.
+        log: the lowest level that the logger ``tensorkv`` writes to standard error: ``'off'``, ``'error'``,
+            ``'warning'``, ``'info'`` or ``'debug'``; default ``TKV_LOG``, else as the program has configured.
 
-    Every option has an environment variable, which is used where the argument is None; `docs/options.md` lists them.
+    Every option has an environment variable, which is used if the argument is None; `docs/options.md` lists them.
 
     Raises:
         InvalidArgumentError: an unknown name, with a list of those there are, never a silent default; an option out of
             its range, or one without effect on such a store.
         TypeError: an option that is none, with the nearest name.
-        FailedPreconditionError: a distributed store and no sign of who else takes part.
+        FailedPreconditionError: a distributed store without a way to find the other processes.
         UnimplementedError: a store that this build does not have.
 
     Example:
@@ -243,10 +243,12 @@ def connect(
 ) -> KVStore:
     """Open a store of a running job from outside, to look and to read.
 
-    An observer has no rank, no round waits for it, and it comes and goes as it likes. `KVStore.keys`, `KVStore.describe` and
-    ``in`` find what there is now, `KVStore.pull` and `KVStore.pull_rows` give the newest round that is whole, `KVStore.round` says which
-    one that was, and `KVStore.status` says how the job is. A key that has been deleted and made anew is an error once, and
-    is found again by the next call. Everything that would change the job raises FailedPreconditionError.
+    An observer has no rank, and no round waits for it. Observers may connect and close at any time.
+
+    `KVStore.keys`, `KVStore.describe` and ``in`` find the current keys. `KVStore.pull` and `KVStore.pull_rows` give the
+    newest complete round, and `KVStore.round` its number. `KVStore.status` reports the state of the job. For a key that
+    was deleted and created again one call is an error; the next call finds the key. Every call that would change the
+    job raises FailedPreconditionError.
 
     Args:
         url: ``'tkv://HOST:PORT/JOB'``, as `KVStore.url` says it; default the job of ``TKV_HEAD``, else the only one whose head

@@ -46,7 +46,8 @@ __all__ = ["KVStore"]
 def _beside(error: BaseException | None) -> Iterator[None]:
     """Keep an error of closing a store from hiding the failure that is on its way.
 
-    It is a note of the failure, or with Python 3.10 a line of the logger. Where nothing has failed it is raised.
+    If `error` is a failure, the error of closing becomes a note of it, or with Python 3.10 a line of the logger. If
+    nothing has failed, the error of closing is raised.
     """
     try:
         yield
@@ -79,7 +80,7 @@ def _place(verb: str, path: str | os.PathLike[str]) -> str:
     """Return a path as the core takes it.
 
     Raises:
-        InvalidArgumentError: what is no path of UTF-8.
+        InvalidArgumentError: the path is not valid UTF-8.
     """
     try:
         place = os.fsdecode(path)
@@ -95,7 +96,7 @@ class KVStore(KVStoreVerbs):
     """A store that maps int or str keys to arrays. Make one with `create`.
 
     The verbs are `init`, `push`, `pull`, `pushpull` and `broadcast`; each takes one key or a list of keys. Threads may
-    share a store. It is a context manager that closes itself.
+    share a store. A store is a context manager that closes itself.
 
     Example:
         >>> with mx.kv.create('local') as kv:
@@ -179,14 +180,14 @@ class KVStore(KVStoreVerbs):
             self._running.forget(key)
 
     def round(self, key: Key) -> int:
-        """Return how often this worker has pushed the key: it counts its pushes, and no rounds that are complete.
+        """Return how often this worker has pushed the key, whether or not the rounds are complete.
 
-        In a ``dist_sync`` store the nth push of each worker is its part of round n, so that this is the number of the round
-        of its last push; in ``dist_async``, and in one process, each push is an update by itself. A call counts once for
-        a key, however many values it has for it, from the moment it is given, whether or not its round is complete; one that
-        fails with its arguments does not count. A worker that has been started again goes on from the round that its
-        earlier life had reached, but for asynchronous keys, of which it counts its own pushes alone, from 0:
-        `docs/failures.md` says how such a worker knows where it is.
+        In a ``dist_sync`` store the nth push of each worker is its part of round n, so this is the round of its last
+        push. In ``dist_async``, and in one process, each push is an update by itself. A call counts once for a key,
+        however many values it gives. The call counts as soon as it is made, unless its arguments are refused.
+
+        A restarted worker continues from the round that its earlier incarnation had reached. For asynchronous keys it
+        counts only its own pushes, from 0: `docs/failures.md` says how such a worker knows where it is.
 
         Example:
             >>> kv = mx.kv.create('local')
@@ -201,16 +202,17 @@ class KVStore(KVStoreVerbs):
         """Begin to note when each push, pull and update of a key begins and how long it takes.
 
         The file is written when the trace ends: by ``stop()``, or when the store is closed or dropped, the process ends, or
-        another trace of the store begins. It is in Chrome's trace event format: chrome://tracing and ui.perfetto.dev show it.
-        In a distributed store it has this worker and all servers, which note what they do for every worker, with the
-        servers' clocks as this process sees them (``otherData`` says how near). Of each process the newest 262,144 spans are
-        kept. A trace costs a store nothing before it begins and after it has ended.
+        another trace of the store begins. The file has Chrome's trace event format: chrome://tracing and
+        ui.perfetto.dev show it. In a distributed store it covers this worker and all servers, which note their work for
+        every worker. Times of servers are converted to this process's clock (``otherData`` says how precisely). The
+        newest 262,144 spans of each process are kept. A trace costs a store nothing before it begins and after it has
+        ended.
 
-        On a worker a push is a span until all servers hold it, and a pull until it has landed. On a server a push is a span
-        from its receipt to its answer, a pull the same, the wait for its round included, and an update the last arrival
-        of a round summed and the updater run. ``args`` has the key, the rank of the worker, the round or version
-        (``number``), the chunk, its bytes, and its ``state``: done, failed, or under way when the trace ended. In a store
-        of one process the spans are those of calls.
+        A worker's span of a push lasts until all servers hold it, and that of a pull until the value has arrived. A
+        server's span of a push or a pull lasts from the request to its answer; for a pull this includes the wait for
+        its round. A server's span of an update covers adding the last push of a round, and the updater. ``args`` has
+        the key, the rank of the worker, the round or version (``number``), the chunk, its bytes, and its ``state``:
+        done, failed, or under way when the trace ended. In a store of one process the spans are those of calls.
 
         Args:
             path: the file.
@@ -234,7 +236,7 @@ class KVStore(KVStoreVerbs):
         return Trace(self, path)
 
     def _end_trace(self) -> None:
-        """End the trace, where one is under way."""
+        """End the trace, if one is under way."""
         session = self._session
         if session is not None and not session.is_over and session.pid == os.getpid():
             session.end(self)
@@ -249,9 +251,9 @@ class KVStore(KVStoreVerbs):
             logger.warning("a store was dropped, and its trace is not written: %s", error)
 
     def stats(self) -> dict[str, Any]:
-        """Return what the store has done and what it waits for, counted since it was made, as a new dict.
+        """Return counters of the store's work and waits since it was made, as a new dict.
 
-        Of this store:
+        For this store:
             age_seconds: since it was made.
             verbs: for each of init, push, pull, pushpull, broadcast, barrier, delete, set_updater and set_optimizer
                 its ``calls``, and how many of them ``failed``: the call itself, or its ticket. A verb that is made of
@@ -260,10 +262,10 @@ class KVStore(KVStoreVerbs):
                 ``pushed_bytes``, ``pulled_bytes``.
             rounds: the sum of the rounds of all keys, deleted ones too.
             key_count: how many keys there are.
-            keys: of the 100 keys with the most bytes, the largest first, ``rounds`` (as `round`), ``init_bytes``,
+            keys: for the 100 keys with the most bytes, the largest first, ``rounds`` (as `round`), ``init_bytes``,
                 ``pushed_bytes``, ``pulled_bytes``.
 
-        Of this process, whose stores share the connections of one worker; zeros and no peers in a store without any:
+        For this process, whose stores share the connections of one worker; zeros and no peers in a store without any:
             operations_under_way: operations (of one key each) that have begun and not ended.
             traffic: ``wire_out_bytes`` and ``wire_in_bytes`` through sockets, with the heads of messages;
                 ``shared_out_bytes`` and ``shared_in_bytes`` through shared memory; ``encrypted_out_bytes`` and
@@ -275,18 +277,18 @@ class KVStore(KVStoreVerbs):
                 have not left and the ``queued_bytes`` of their values; ``unanswered_messages``; ``unaccepted_bytes``
                 that have left and that the server does not hold yet; ``last_word_seconds`` since it was heard last,
                 or None.
-            workers, servers: what the head has said of each rank: awaited, alive, dead or left.
+            workers, servers: the state of each rank as the head has reported it: awaited, alive, dead or left.
 
-        Of both:
+        For both:
             waits: for each cause the ``count`` of waits and the ``wait_seconds`` of those that have ended.
-                Of calls: ``key`` (another thread uses it), ``array`` (an asynchronous operation uses it), ``accepted``
+                Calls: ``key`` (another thread uses it), ``array`` (an asynchronous operation uses it), ``accepted``
                 (until servers hold a pushed array of another framework), ``answer`` (for its operations to end).
-                Of operations: ``round`` (the one before a push is not known to be complete), ``pull`` (an earlier one
+                Operations: ``round`` (the round before a push is not known to be complete), ``pull`` (an earlier pull
                 of the key is unanswered), ``order`` (others come first).
-                Of what is queued for a server: ``link`` (there is no connection), ``credit`` (bytes that it has not
+                Messages queued for a server: ``link`` (there is no connection), ``credit`` (bytes that it has not
                 accepted), ``window`` (operations that it has not answered), ``pull_bytes`` (bytes asked for).
 
-        Nothing is counted while nobody works, and looking changes nothing.
+        Idle stores count nothing, and reading the counters changes none.
 
         Example:
             >>> kv = mx.kv.create('local')
@@ -298,15 +300,16 @@ class KVStore(KVStoreVerbs):
         return self._stats()
 
     def status(self) -> dict[str, Any]:
-        """Return what the job is and does, as its head and its servers say now, as a new dict; of `connect`, and of workers.
+        """Return the present state of the job, as its head and its servers report it, as a new dict; for observers and
+        workers.
 
-        url, job, on_death: where it is found, its name, and what a round does without a worker that has died.
+        url, job, on_death: its address, its name, and what a round does without a worker that has died.
         epoch: a number that grows with each change of the membership.
         head_is_open: whether this process reaches the head now.
-        wrong: what an operator is to know first: the head is out of reach, a server does not live or does not
-            answer, a worker is awaited or dead. Empty: all is well.
-        workers: for each rank its ``state`` (awaited, alive, dead, left, lost), the number of its ``life``, and what that
-            life has pushed to the servers: ``pushes`` (of chunks) and ``pushed_bytes``.
+        wrong: problems for an operator: the head is out of reach, a server does not live or does not answer, a worker
+            is awaited or dead. Empty: all is well.
+        workers: for each rank its ``state`` (awaited, alive, dead, left, lost) and the number of its incarnation
+            (``life``), with that incarnation's ``pushes`` (of chunks) to the servers and their ``pushed_bytes``.
         servers: for each ``state``, ``life``, ``address``, ``error`` (why it has not answered; empty: it has), ``chunks``,
             ``value_bytes``, and ``other_bytes`` (optimizers' states, sums of open rounds, kept versions).
         observers: how many processes look at the job.
@@ -333,7 +336,7 @@ class KVStore(KVStoreVerbs):
 
     @property
     def url(self) -> str:
-        """Where others find the job, for `connect` and for ``tkv status``; empty where nobody else can."""
+        """The address of the job, for `connect` and ``tkv status``; empty if other processes cannot reach the job."""
         return self._url
 
     def describe(self, key: Key) -> tuple[tuple[int, ...], str]:
@@ -359,7 +362,7 @@ class KVStore(KVStoreVerbs):
         return True
 
     def __contains__(self, key: object) -> bool:
-        """Return whether the key is there; what is no key, such as None, is not."""
+        """Return whether the key exists; False for a value that cannot be a key, such as None."""
         try:
             return self._contains(key)
         except InvalidArgumentError:
@@ -382,7 +385,7 @@ class KVStore(KVStoreVerbs):
 
     @property
     def rejoined(self) -> bool:
-        """Whether this worker has lived before in this job."""
+        """True if an earlier incarnation of this worker took part in this job."""
         return self._rejoined
 
     # ------------------------------------------------------------------------------------------------------ updater
@@ -394,16 +397,19 @@ class KVStore(KVStoreVerbs):
             updater: ``f(key, input, stored)``, which changes the NDArray `stored` in place; or a `Program`; or an optimizer;
                 or None, which restores assignment.
 
-        A store of one process calls a function at each push; there it may use other keys of the store. The servers of a
-        distributed store run no Python: each rank reads its function as a program, and that of rank 0 counts. Reading calls
-        the function twice for each key, of later keys at their init, with arrays that have no elements. It then calls the
-        function on a few elements and compares the results with those of the program. The output of rank 0's first call is
-        shown, all other output of reading is thrown away. Numbers from outside are part of the program as they are then. A
-        later change of such a number counts in a store of one process at once, and on servers when the function is set again
-        (a `Program` has `set_param`). A function that changes something outside of itself, such as a counter, is refused.
-        `state` keeps arrays from one update to the next. Where rank 0 has set nothing, a round with a push of another rank
-        that has is an error, as with `set_optimizer`; `explain` on rank 0 shows what the servers run. docs/programs.md says
-        what such a function may do.
+        A store of one process calls a function at each push; there it may use other keys of the store.
+
+        The servers of a distributed store run no Python: each rank reads its function as a program, and that of rank 0
+        counts. Reading calls the function twice for each key, of later keys at their init, with arrays that have no
+        elements. Reading then calls the function on a few elements and compares the results with those of the program.
+        The output of rank 0's first call is shown, all other output of reading is thrown away. A function that changes
+        something outside of itself, such as a counter, is refused; `state` keeps arrays from one update to the next.
+
+        Numbers from outside of the function get into the program with their values at that time. A later change of such
+        a number counts in a store of one process at once, and on servers when the function is set again (a `Program`
+        has `set_param`). If another rank has set a function and rank 0 has not, a round with a push of that rank is an
+        error, as with `set_optimizer`. `explain` on rank 0 shows the program that the servers run; docs/programs.md
+        says what a function may do.
 
         A store of one process also takes an object of a class derived from `mx.optimizer.Updater` and calls it, and the
         object keeps the states. A distributed store takes an `mx.optimizer.Updater` itself, and refuses derived classes.
@@ -451,7 +457,7 @@ class KVStore(KVStoreVerbs):
     def _holds(
         self, updater: AnyUpdater | None, running: Running | None, function: Called | Read | UpdaterSteps | None = None
     ) -> None:
-        """Keep what the store calls, or runs, from now on."""
+        """Keep the updater that the store calls or runs from now on."""
         if self._running not in (None, running):
             self._running.optimizer.num_update = self._running.optimizer.num_update  # which is the store's no longer
         self._updater, self._running, self._function, self._native = updater, running, function, None
@@ -523,9 +529,10 @@ class KVStore(KVStoreVerbs):
     def state(self, name: str) -> NDArray:
         """Return an array that a function of `set_updater` keeps for the key that it is called for: zeros at first.
 
-        It has the key's shape and dtype, float32 for 16-bit floats, as which the function sees the key's arrays too. The
-        function changes it in place; where a push fails because the function raises, it is what it was before. Another updater
-        begins with new states. `save`, `load` and the verbs of optimizer states take them as they take those of an optimizer.
+        The array has the key's shape and dtype. For 16-bit floats it is float32, as are the key's arrays that the
+        function gets. The function changes it in place. If a push fails because the function raises, the array is as
+        before the push. Another updater begins with new states. `save`, `load` and the verbs of optimizer states handle
+        them like those of an optimizer.
 
         Args:
             name: a letter, then letters, digits and ``_``, 64 characters at most. Programs reserve ``sum``, ``value``, ``t``,
@@ -555,10 +562,10 @@ class KVStore(KVStoreVerbs):
         return state(name)  # type: ignore[no-any-return]  # an array without elements while the function is read
 
     def explain(self, key: Key) -> None:
-        """Print what a push of the key does to its value, in words and as an update program.
+        """Print the effect of a push on the key's value, in words and as an update program.
 
-        Ranks other than 0, workers that have been started again, and observers ask the server of the key, which says what it
-        runs and with which hyperparameters it has last updated the key.
+        Ranks other than 0, restarted workers and observers ask the server of the key. The server reports its program
+        and the hyperparameters of its last update of the key.
 
         Raises:
             KeyNotFoundError: no such key.
@@ -621,22 +628,23 @@ class KVStore(KVStoreVerbs):
     def set_optimizer(self, optimizer: Optimizer | Program) -> None:
         """Run an optimizer in the store at each push: the stored value is the weight, the sum is the gradient.
 
-        Later changes of its hyperparameters count from the next push on, in each store that runs it. A change that a store
-        cannot take, because it keeps no states for it or runs without Python, is an error. Setting an optimizer starts with
-        fresh state, unless it is the one that runs already: of the same program and hyperparameters, then the states stay.
+        Later changes of its hyperparameters count from the next push on, in each store that runs it. A change is an
+        error if a store cannot take it, because it keeps no states for it or runs without Python. Setting an optimizer
+        starts with fresh states. If the running optimizer has the same program and hyperparameters, its states stay.
 
-        In a distributed store rank 0 defines it for all workers. Another rank may leave the call out, or make the same one;
-        where its hyperparameters are others, or become others than those of rank 0, or where rank 0 has set no optimizer, a
-        round of ``dist_sync`` ends in an error on every worker that names both, and updates nothing. In ``dist_async`` each
-        push is applied with the hyperparameters of the worker that pushes. The rounds of ``dist_sync`` wait for rank 0 by
-        themselves; in ``dist_async`` a push of another rank that arrives before it is assigned, or an error where that rank
-        has called `set_optimizer` too. So a `barrier` belongs behind this call, or `init` and `init_table` do, in which the
-        others wait for rank 0.
+        In a distributed store rank 0 defines it for all workers. Another rank may leave the call out, or make the same
+        one. If its hyperparameters differ from those of rank 0, now or later, or if rank 0 has set no optimizer, a
+        round of ``dist_sync`` fails on every worker. The error names both workers, and the round updates nothing. In
+        ``dist_async`` each push is applied with the hyperparameters of the worker that pushes.
 
-        A schedule of the learning rate that is Python code is called before each push of this worker, once for each key, with
-        the number of the update that the push will be: of the rounds of the key (`round`) those since this call, and
-        `begin_num_update`. In a worker that has been started again, and in a job that goes on from a snapshot, all rounds
-        of the key count. Threads that push ask one after the other.
+        The rounds of ``dist_sync`` wait for rank 0 by themselves. In ``dist_async`` a push of another rank that arrives
+        before the optimizer of rank 0 is assigned, or an error if that rank has called `set_optimizer` too. Therefore
+        call `barrier` after `set_optimizer`, or `init` or `init_table`, in which the other ranks wait for rank 0.
+
+        A learning-rate schedule that is Python code is called before each push of this worker, once for each key. Its
+        argument is the number of the coming update: the rounds of the key (`round`) since this call, plus
+        `begin_num_update`. In a restarted worker, and in a job that continues from a snapshot, all rounds of the key
+        count. Pushing threads call the schedule one after the other.
 
         Args:
             optimizer: of `mx.optimizer`, or a `Program`; in a store of one process also a subclass with an `update` of its own.
@@ -684,15 +692,15 @@ class KVStore(KVStoreVerbs):
     @overload
     def barrier(self, *, async_op: bool) -> Ticket[None] | None: ...
     def barrier(self, *, async_op: bool = False) -> Ticket[None] | None:
-        """Wait until every worker has come here; where there is one, it returns at once.
+        """Wait until every worker has called it; with one worker, return at once.
 
         No barrier is needed after `init`, which waits for the key, nor after `push`, because a pull gives the round of the
-        worker's own last push; one is needed around `delete`, and where workers share something else, such as a file.
-        The nth barrier of each worker is one. A worker that has been started again goes on behind those that its earlier
-        life had come to: where `rejoined` is true it leaves them out.
+        worker's own last push. A barrier is needed around `delete`, and when workers share something else, such as a
+        file. The nth calls of all workers form one barrier. A restarted worker continues the count of its earlier
+        incarnation: if `rejoined` is true, it must leave out the barriers that were reached before.
 
         Args:
-            async_op: return a Ticket, which is done when all have come.
+            async_op: return a Ticket, which is done when all workers have called it.
         """
         if async_op:
             return ticket.Ticket(self._barrier_async(), "barrier", nothing)
@@ -709,7 +717,7 @@ class KVStore(KVStoreVerbs):
         """Leave the job and free all values. Idempotent; every later call raises FailedPreconditionError.
 
         A trace that is under way ends. A store of several workers waits until its pushes are accepted. Calls of other
-        threads that wait for a key end at once. A failure of an earlier call that nobody has seen is raised here, when
+        threads that wait for a key end at once. If an earlier call has failed unseen, its failure is raised here, when
         everything is closed.
 
         Args:
@@ -756,18 +764,20 @@ class KVStore(KVStoreVerbs):
     @overload
     def save(self, path: str | os.PathLike[str], *, async_op: bool) -> Ticket[str] | str: ...
     def save(self, path: str | os.PathLike[str], *, async_op: bool = False) -> Ticket[str] | str:
-        """Save all values, and what the optimizer keeps beside them, as a new snapshot in the folder `path`.
+        """Save all values and the optimizer's states as a new snapshot in the folder `path`.
 
-        A snapshot is ``path/000001`` and so on: safetensors files with an index that other readers of such folders know,
-        there whole or not at all, each tensor with a check. The newest two are kept. In ``dist_sync`` every key is saved at
-        the round of this worker's last push, and in ``dist_async`` as it is; the other workers go on meanwhile. All ranks
-        may call it: the lowest one that lives writes, on its machine.
+        A snapshot is a folder ``path/000001`` and so on, of safetensors files with an index that other readers of such
+        folders know. A snapshot appears only when it is complete, and each tensor has a checksum. The newest two are
+        kept. In ``dist_sync`` every key is saved at the round of this worker's last push, and in ``dist_async`` as it
+        is; the other workers continue meanwhile. All ranks may call it: the lowest one that lives writes, on its
+        machine.
 
         Args:
-            path: the folder; it is made where it is not there.
-            async_op: return a Ticket when all keys are kept at their rounds; a thread writes them. Pushes go on. Its wait
-                returns the path. The ticket keeps the store until the snapshot is written; where neither is kept, two
-                seconds are left to write it, and a warning says when they were too short.
+            path: the folder; created if it does not exist.
+            async_op: return a Ticket as soon as all keys are fixed at their rounds; a thread writes them while pushes
+                continue. The ticket's wait returns the path. The ticket keeps the store until the snapshot is written.
+                If neither ticket nor store is kept, two seconds are left to write it, and a warning reports when they
+                were too short.
 
         Returns:
             the path of the snapshot; ``''`` on ranks that do not write.
@@ -775,7 +785,8 @@ class KVStore(KVStoreVerbs):
         Raises:
             ResourceExhaustedError: the disk is full.
             FailedPreconditionError: no permission, or another save is under way there.
-            UnavailableError: what else the disk says, or a server is out of reach. What was there before is there.
+            UnavailableError: any other error of the disk, or a server is out of reach. Earlier snapshots are still
+                there.
 
         Example:
             >>> import tempfile
@@ -801,10 +812,10 @@ class KVStore(KVStoreVerbs):
     def load(self, path: str | os.PathLike[str]) -> dict[int | str, int]:
         """Put values and states back from a snapshot.
 
-        The store has the same keys, shapes and dtypes as the one that was saved, and the same optimizer where there are
-        states; it may have another number of servers. Every rank calls it, the lowest one that lives reads. From then on
-        `round` of a synchronous key goes on, on every rank, from the one at which it was saved. All of the snapshot is
-        checked before anything changes.
+        The store needs the same keys, shapes and dtypes as the saved one, and the same optimizer if the snapshot has
+        states. The number of servers may differ. Every rank calls it; the lowest one that lives reads. From then on
+        `round` of a synchronous key continues, on every rank, from the saved round. The whole snapshot is checked
+        before anything changes.
 
         Args:
             path: a folder of snapshots, of which the newest counts, or one of them.
@@ -833,11 +844,11 @@ class KVStore(KVStoreVerbs):
         return rounds
 
     def save_optimizer_states(self, fname: str | os.PathLike[str], dump_optimizer: bool = False) -> None:
-        """Save what the optimizer keeps beside the values as one safetensors file; also in a job, by its lowest rank.
+        """Save the optimizer's states as one safetensors file; in a job, the lowest rank writes it.
 
         Args:
-            fname: the file; what is there is replaced when all of the new one is on the disk.
-            dump_optimizer: MXNet pickles the optimizer where it is True. Here the file always has the optimizer's program
+            fname: the file. An existing file is replaced only when the new one is completely on the disk.
+            dump_optimizer: MXNet pickles the optimizer if it is True. Here the file always has the optimizer's program
                 and its hyperparameters, to look at; a store that loads keeps its own, so that True is an error.
 
         Raises:
@@ -860,7 +871,7 @@ class KVStore(KVStoreVerbs):
             raise FolderNotFoundError(str(missing)) from None
 
     def load_optimizer_states(self, fname: str | os.PathLike[str]) -> None:
-        """Put back what `save_optimizer_states` or `save` have saved of the optimizer; values stay.
+        """Restore the optimizer's states from a file of `save_optimizer_states` or a snapshot of `save`; values stay.
 
         Every rank calls it, after `set_optimizer` with the same optimizer.
 
@@ -885,7 +896,7 @@ class KVStore(KVStoreVerbs):
 
         Args:
             verb: for the error.
-            path: what the verb was given.
+            path: the path that the verb was given.
             seen: the path as this rank saw it before the load.
             rounds: as of `_snapshots.Place.loaded`.
         """
@@ -907,7 +918,7 @@ class KVStore(KVStoreVerbs):
             )
 
     def keys(self) -> list[int | str]:
-        """Return the keys in the order of their init; of an observer those that are there now, numbers first, sorted."""
+        """Return the keys in the order of their init; for an observer the present keys, sorted, numbers first."""
         return self._keys()
 
     def __iter__(self) -> Iterator[int | str]:
@@ -919,9 +930,9 @@ class KVStore(KVStoreVerbs):
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Close the store; with an exception the worker is dead for the others, and has not left.
+        """Close the store; with an exception, the other workers see this worker as dead and not as having left.
 
-        What then fails in closing does not hide the exception.
+        If closing then fails too, its error does not hide the exception.
         """
         self._has_failed = _life.is_failure(error)
         with _beside(error):
@@ -953,7 +964,8 @@ class KVStore(KVStoreVerbs):
     # ----------------------------------------------------------------------------------------------------- compression
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any], keys: str | int = "*") -> None:
-        """Compress what this worker pushes from now on. What a push cannot say is added to the next push of the key.
+        """Compress this worker's pushes from now on. The error of each compressed push is added to the next push of the
+        key.
 
         Every worker calls it for its own pushes; workers may differ. Values of init and pulls are not compressed.
         Elements that are not finite count as 0, but for fp16 and bf16, which send them; a warning says so once.
@@ -963,15 +975,16 @@ class KVStore(KVStoreVerbs):
 
                 - ``'2bit'``: `threshold` (0.5, above 0): an element is sent as threshold, 0 or -threshold; a sixteenth of
                   the bytes of float32. MXNet's bits.
-                - ``'1bit'``: `threshold` (0.5): 1 for what is above the threshold, else -1; a thirty-second. MXNet's bits.
+                - ``'1bit'``: `threshold` (0.5): 1 for an element above the threshold, else -1; a thirty-second. MXNet's
+                  bits.
                 - ``'int8'``: whole multiples of the largest of 1,024 elements divided by 127; a fourth.
                 - ``'fp16'``, ``'bf16'``: half.
                 - ``'topk'``: `ratio` (0.01): that part of the elements, those of largest magnitude, 8 bytes for each.
-                - ``'none'``: as they are; what is still owed goes with the next push.
-            keys: a pattern of the keys that it is for, with ``*``, ``?``, ``[a-z]`` and ``[!a-z]`` as in `fnmatch.fnmatchcase`;
-                of an int key its digits. The last call whose pattern matches a key counts for it, also where the key is made
-                later. Of keys that are kept by rows nothing is compressed; a warning says so where the pattern matches no other
-                key yet.
+                - ``'none'``: as they are; an error that is left from compressed pushes is added to the next push.
+            keys: a pattern of the keys that it is for, with ``*``, ``?``, ``[a-z]`` and ``[!a-z]`` as in
+                `fnmatch.fnmatchcase`. For an int key its digits are matched. The last call whose pattern matches a key
+                counts for it, also if the key is created later. Keys that are kept by rows are not compressed; a
+                warning says so if the pattern matches no other key yet.
 
         Raises:
             InvalidArgumentError: no such type, an unknown parameter, a number out of its range, `keys` that are neither
@@ -1005,7 +1018,7 @@ class KVStore(KVStoreVerbs):
         return KVStoreBase.register(klass)
 
     def send_command_to_servers(self, head: int | str, body: Any = "") -> None:
-        """Do what a command of MXNet asks of the servers. Commands are data; none carries code.
+        """Run a command of MXNet for the servers. Commands are data; none carries code.
 
         Args:
             head: a name, or MXNet's number of the command.

@@ -63,7 +63,7 @@ def before_end(step: Callable[[], None]) -> None:
 
 
 def _close_all() -> None:
-    """Close what is open: accepted pushes count, workers take their leave; failures nobody saw are printed."""
+    """Close all open stores, so that accepted pushes count and workers leave their jobs; print unseen failures."""
     failed = False
     uncaught = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     for store in _open:

@@ -1,4 +1,4 @@
-"""The verbs of a store for keys that are kept by rows, and what the other verbs do where a value is row-sparse.
+"""The verbs of a store for keys that are kept by rows, and the parts of the other verbs for row-sparse values.
 
 A key that `init` was given a row-sparse value for, or that `init_table` has made, has its rows each by itself.
 """
@@ -40,9 +40,9 @@ _ADMIT_MAX, _AGE_END = 32767, 2**48
 
 
 class _Info(NamedTuple):
-    """What a store says of a key."""
+    """The form of a key."""
 
-    shape: tuple[int, ...]  # of one row where the key is kept by rows
+    shape: tuple[int, ...]  # of one row if the key is kept by rows
     dtype: str
     rows: int | None  # ids are below it; None: the key is dense
 
@@ -86,14 +86,14 @@ def _given(who: str, value: Any, is_unique: bool = False) -> _Given:
 
 
 def _check_given(who: str, given: _Given, info: _Info) -> None:
-    """Raise where rows are not those of a key."""
+    """Raise if rows are not those of a key."""
     if not info.takes(given.shape):
         raise InvalidArgumentError(f"{who}: shape {given.shape}, the key has {_shown(info)}")
     _check_dtype_of_values(who, given.values, dtype_name(getattr(given.values, "dtype_name", given.values.dtype)), info)
 
 
 def _check_dtype_of_values(who: str, values: Any, found: str, info: _Info) -> None:
-    """Raise where values are not of the dtype of the key."""
+    """Raise if values are not of the dtype of the key."""
     if found != info.dtype:
         is_of_torch = type(values).__module__.partition(".")[0] == "torch"
         cast = f"to(torch.{info.dtype})" if is_of_torch else f"astype({info.dtype!r})"
@@ -114,7 +114,7 @@ def title(verb: str, key: object) -> str:
 
 
 def check_priority(verb: str, key: object, priority: object) -> None:
-    """Raise where a priority is none; asked after a TypeError, so that calls that are right do not pay for it."""
+    """Raise if a priority is none; asked after a TypeError, so that calls that are right do not pay for it."""
     try:
         if -(2**31) <= operator.index(priority) < 2**31:  # type: ignore[arg-type]  # what is no whole number raises
             return
@@ -188,7 +188,7 @@ def _once(end: Callable[[], Any]) -> Callable[[], Any]:
 
 
 class _Pulls:
-    """Readings of one call, and what happens when they are done."""
+    """The reads of one call, and the actions for when they are done."""
 
     def __init__(self, verb: str, key: Any, priority: int) -> None:
         check_priority(verb, key, priority)
@@ -314,7 +314,7 @@ def _initializer_of(who: str, given: Any) -> tuple[int, float, float, int]:
 
 
 def _whole(who: str, what: str, given: object, first: int, end: int) -> int:
-    """Return a whole number from `first` to below `end`; raise where there is none."""
+    """Return a whole number from `first` to below `end`; raise if there is none."""
     if isinstance(given, bool) or not isinstance(given, (int, np.integer)) or not first <= given < end:
         raise InvalidArgumentError(f"{who}: {what}{given!r}; a whole number from {first} to {end - 1} is needed")
     return int(given)
@@ -436,34 +436,36 @@ class KVStoreRows(_core.Store):
         memory: int | None = None,
         mode: Mode | None = None,
     ) -> None:
-        """Create a key of rows that are not there before somebody pushes them: the table of an embedding.
+        """Create a table of rows, such as an embedding, whose rows exist only once they are pushed.
 
-        Reading a row that nobody has pushed gives what the initializer has for it and makes no row, so that memory grows with
-        the rows that are pushed.
+        Reading a row that nobody has pushed gives the initializer's value for it and creates no row. Memory therefore
+        grows only with the pushed rows.
 
         Args:
             key: an int or a str.
             dim: the extent of a row, or its shape.
             dtype: of the rows.
-            initializer: what rows begin as: a number, or `Zero`, `One`, `Constant` of a number, `Uniform` or `Normal` of
-                `mx.init`, or the name of one; default 0. The numbers of a row depend on its id and on a seed that
-                `mx.random` gives, in a distributed store that of rank 0, and on nothing else.
-            rows: ids are below it; default 2**63: from 0 to what an int64 has.
-            optimizer: that of this key alone, from its first push to its end, whatever the store has: one of `mx.optimizer`,
-                whose later changes count at the next push, or a `mx.Program`. In a job every rank gives the same one.
-            admit: the push of an id that makes its row: what the pushes before it bring is counted and dropped. 1 to 32767.
-            evict: which rows go again. `{'age': n}`: a row that more than n rounds (with `dist_async` pushes) in a row have not
-                brought is gone: it reads as one that nobody has pushed, and its optimizer states are gone, too.
-                `{'rows': n, 'by': 'age'|'count'|'norm'}`: where more than n rows are there, those go whose last push is the
-                oldest (default), that the fewest rounds have brought, or whose value has the smallest Euclidean norm, until
-                15/16 of n are left; each of the parts that servers keep (`table_stats` counts all of them) has its share
-                of n, rounded up. Both may be given. Nothing depends on clocks: the same pushes keep the same rows.
-            notes: whether it is noted when and how often each row was brought, in 16 bytes a row, for `export_rows(since=)`;
-                evict by age or count makes them in any case.
-            memory: bytes of rows, with what the optimizer keeps beside them, that stay in memory, on all servers together; the
-                other rows are on a disk, those first that have not been pushed for the longest time. What is read stays the
-                same. Needs `rows_dir`: of `create` in one process, of `tkv launch` or `tkv server` in a job. The table takes more
-                than its rows: docs/sparse.md has the rule.
+            initializer: the initial value of rows: a number, or `Zero`, `One`, `Constant` of a number, `Uniform` or
+                `Normal` of `mx.init`, or the name of one; default 0. The numbers of a row depend on its id and on a
+                seed that `mx.random` gives, in a distributed store that of rank 0, and on nothing else.
+            rows: the bound that ids are below; default 2**63, so that ids are all int64 numbers from 0.
+            optimizer: an optimizer for this key alone, in the place of the store's: one of `mx.optimizer`, whose later
+                changes count at the next push, or a `mx.Program`. In a job every rank gives the same one.
+            admit: number of the push of an id that creates its row, 1 to 32767. Earlier pushes of the id are counted,
+                and their values dropped.
+            evict: which rows are removed. `{'age': n}` removes a row that more than n consecutive rounds (with
+                `dist_async`: pushes) have not pushed. The row then reads like one that nobody has pushed; its optimizer
+                states are removed, too. `{'rows': n, 'by': 'age'|'count'|'norm'}` removes rows when there are more than
+                n, until 15/16 of n are left. The first rows to go are those with the oldest last push (default), those
+                pushed in the fewest rounds, or those whose value has the smallest Euclidean norm. Each part of the
+                table on a server (`table_stats` counts all parts) has its share of n, rounded up. Both may be given.
+                Nothing depends on clocks: the same pushes keep the same rows.
+            notes: note when and how often each row was pushed, in 16 bytes a row, for `export_rows(since=)`. Eviction
+                by age or count notes it in any case.
+            memory: limit of the bytes of rows in memory, with their optimizer states, on all servers together. The
+                other rows are on a disk: those that have not been pushed for the longest time. Reads give the same
+                values. Needs `rows_dir`: of `create` in one process, of `tkv launch` or `tkv server` in a job. The
+                table takes more memory than its rows: docs/sparse.md has the rule.
             mode: as of `init`.
 
         Raises:
@@ -527,13 +529,14 @@ class KVStoreRows(_core.Store):
         self._own[key] = running
 
     def table_stats(self, key: Key) -> dict[str, int]:
-        """Return what a key that is kept by rows has, on all servers.
+        """Return counters of a key that is kept by rows, over all servers.
 
         Returns:
-            `rows` that are there (those that are gone by age are among them until their turn comes), `candidates`: ids that
-            have been pushed less often than `admit` asks for, `evicted` rows since the key was made, `memory_bytes` of all of
-            it, and the `version`: rounds, or with `dist_async` pushes, that the rows have had; `disk_rows` of the rows, those
-            that are on a disk, and the `disk_bytes` that they take there.
+            a dict. `rows` counts the existing rows; rows evicted by age count until their memory is released.
+            `candidates` counts ids that have been pushed less often than `admit` asks for, and `evicted` the rows
+            removed since the key was made. `memory_bytes` is the memory of the whole key. `version` counts the rounds
+            (with `dist_async`: pushes) of the key. `disk_rows` counts the rows that are on a disk, and `disk_bytes`
+            their bytes there.
 
         Raises:
             KeyNotFoundError: no such key.
@@ -551,13 +554,13 @@ class KVStoreRows(_core.Store):
         return self._table_stats(key)
 
     def export_rows(self, key: Key, first: int = 0, last: int | None = None, *, since: int | None = None) -> TableRows:
-        """Return the rows that are there, all as they were at one version, while others push on.
+        """Return the existing rows, all as they were at one version, while other workers continue to push.
 
         Args:
             key: of a table, or of any other key that is kept by rows.
             first, last: ids from `first` to below `last`; default all.
-            since: only rows that a version after this one has brought: what an earlier export has as `version`. Rows that are
-                gone meanwhile are not told.
+            since: only rows pushed after this version, which is the `version` of an earlier export. Rows removed
+                meanwhile are not reported.
 
         Returns:
             ids, ascending; their values; and the version.
@@ -587,7 +590,8 @@ class KVStoreRows(_core.Store):
         return TableRows(ids.asnumpy(), values, version)
 
     def import_rows(self, key: Key, ids: RowIds, values: Any) -> None:
-        """Have rows begin anew with these values: no optimizer is asked, its states of these rows are gone, no `admit` counts.
+        """Replace rows by these values, without the optimizer; its states of these rows are dropped, and `admit` is
+        ignored.
 
         In a distributed store one worker calls it, the lowest rank that lives, and in synchronous mode between two barriers.
 
@@ -667,7 +671,7 @@ class KVStoreRows(_core.Store):
         """Push some rows: sum those of one id and hand them to the updater (default: store them, and leave the other rows).
 
         Args:
-            key: a key or a list of keys. Of a key that is not kept by rows the other rows count as zeros.
+            key: a key or a list of keys. If a key is not kept by rows, the other rows count as zeros.
             row_ids: whole numbers, of any shape, in any order, with repetitions, in an array of any framework or a list; for
                 a list of keys a list of such.
             values: an array of any framework of shape ``ids.shape + row shape``, in the key's dtype; for a list of keys a list
@@ -907,7 +911,7 @@ class KVStoreRows(_core.Store):
     def pull_rows(
         self, key: Key | Keys[Any], row_ids: RowIds, out: Any = None, priority: int = 0, *, async_op: bool = False
     ) -> Any:
-        """Return the rows with these ids, in their order, or copy them into `out`: what an embedding looks up.
+        """Return the rows with these ids, in their order, or copy them into `out`: the look-up of an embedding.
 
         Args:
             key: a key that is kept by rows, or a list of such.
@@ -952,7 +956,7 @@ class KVStoreRows(_core.Store):
         return pulls.run(self, async_op, result, keys)
 
     def _plan_rows(self, pulls: _Pulls, key: Any, row_ids: Any, out: Any) -> Callable[[], Any]:
-        """Add the reading of one key; return what gives its result."""
+        """Add the reading of one key; return a function that gives its result."""
         who = f"pull_rows {key!r}"
         info = self._info("pull_rows", key)
         if info.rows is None:
@@ -988,7 +992,7 @@ def _dense_of(value: Any) -> Any:
 
 
 def _check_end(who: str, info: _Info) -> None:
-    """Raise where all rows of a key are more than an array of them may have."""
+    """Raise if all rows of a key are more than an array of them may have."""
     if info.rows is None:
         return
     if info.rows == _rows.ROWS_MAX:
@@ -1001,7 +1005,7 @@ def _check_end(who: str, info: _Info) -> None:
 
 
 def _check_dtype(who: str, dtype: str, wanted: str) -> None:
-    """Raise where an output of the dtype cannot get a value."""
+    """Raise if an output of the dtype cannot get a value."""
     if dtype != wanted and not (dtype in FLOATS and wanted in FLOATS):
         raise InvalidArgumentError(f"{who}: the output is {dtype}, the key has {wanted}; only floats convert")
 
@@ -1039,7 +1043,7 @@ def _like(array: NDArray, ids: Any) -> Any:
 
 
 def _taking(target: Any, data: NDArray, ids: np.ndarray[Any, Any], is_copy: bool) -> Callable[[], None]:
-    """Return what gives an array the rows that have been read."""
+    """Return a function that gives an array the rows that have been read."""
 
     def take() -> None:
         rows = data if data.dtype_name == target.dtype_name else data.astype(target.dtype_name)
@@ -1051,7 +1055,7 @@ def _taking(target: Any, data: NDArray, ids: np.ndarray[Any, Any], is_copy: bool
 
 
 def _columns(verb: str, key: Any, *given: Any) -> tuple[list[Any], list[list[Any]]]:
-    """Return keys, and for each argument what was given for each key."""
+    """Return keys, and for each argument its values by key."""
     if not isinstance(key, (list, tuple)):
         return [key], [[one] for one in given]
     for one in given:

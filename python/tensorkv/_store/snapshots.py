@@ -39,7 +39,7 @@ class Place:
         return None
 
     def _newest(self) -> tuple[str, int, int] | None:
-        """Return the path of the newest snapshot, and what tells its file from one that has replaced the file."""
+        """Return the path of the newest snapshot, and an identity that changes when its file is replaced."""
         for snapshot in self._snapshots():
             index = os.path.join(snapshot, _INDEX)
             with contextlib.suppress(OSError, ValueError):  # no path at all: the load says so

@@ -26,8 +26,8 @@ def called_by_all(remedy: str, why: str = "") -> Iterator[None]:
     """Add a remedy to the error of a block that has waited in vain for other workers; it replaces that of an inner block.
 
     Args:
-        remedy: what every worker has to do.
-        why: what the others have not done, where they have not left.
+        remedy: the action that every worker has to take.
+        why: the call that the other workers have not made, if they have not left.
     """
     try:
         yield

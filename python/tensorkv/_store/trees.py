@@ -1,6 +1,6 @@
 """Trees of arrays as keys and values: a name for each array, and the same form for a result.
 
-A tree is made of dicts, NamedTuples, tuples, and the containers that JAX knows where it is loaded. A list is no part of a
+A tree is made of dicts, NamedTuples, tuples, and the containers that JAX knows if it is loaded. A list is no part of a
 tree: it has one array, or one whole tree, for each device.
 """
 
@@ -20,7 +20,7 @@ _DEPTH_MAX = 64
 
 
 class _Node(NamedTuple):
-    """A container: the names and the members that it has, and what makes one of its kind with other members."""
+    """A container: its names, its members, and a function that makes a container of its kind from other members."""
 
     names: list[Any]
     members: list[Any]
@@ -103,7 +103,7 @@ def _join(verb: str, path: tuple[Any, ...]) -> int | str:
 
 
 def flatten_pytree(verb: str, tree: Any) -> tuple[list[int | str], list[Any], Form]:
-    """Return the keys and the arrays of what JAX takes for a tree, lists too, and what gives arrays its form."""
+    """Return the keys and the arrays of a pytree of JAX, lists included, and a function that gives arrays its form."""
     import jax
 
     leaves, form = jax.tree_util.tree_flatten_with_path(tree)
@@ -126,7 +126,7 @@ class _Walk:
         return self._refill(iter(values))
 
     def _walk(self, value: Any, path: tuple[Any, ...]) -> Callable[[Iterator[Any]], Any]:
-        """Note what a part of the tree has; return what makes one like it out of the next values."""
+        """Add the keys and leaves of a part of the tree; return a function that makes such a part from values."""
         if len(path) > _DEPTH_MAX:
             raise InvalidArgumentError(f"{self.verb}: dicts nest deeper than {_DEPTH_MAX}")
         node = _node(value)
@@ -144,7 +144,7 @@ class _Walk:
 
 
 def flatten(verb: str, tree: Any) -> tuple[list[int | str], list[Any], Form]:
-    """Return the keys and the leaves of a tree, and what gives values its form.
+    """Return the keys and the leaves of a tree, and a function that gives values its form.
 
     A list of trees is one for each device: each key has the list of their values.
     """
@@ -199,6 +199,6 @@ def outputs(verb: str, keys: Sequence[int | str], out: Any) -> list[Any]:
 
 
 def alone(verb: str, value: object) -> None:
-    """Raise where a value stands beside a tree, which has the values in itself."""
+    """Raise if a value is given beside a tree, because the tree holds the values."""
     if value is not None:
         raise InvalidArgumentError(f"{verb}: a tree has the values in itself; a second argument was given")

@@ -98,24 +98,24 @@ class KVStoreVerbs(KVStoreRows):
         Args:
             key: an int (64-bit, also NumPy integers) or a str, or a list of them; one kind per store. Or a tree: a dict of
                 names and values, or a NamedTuple, which may nest: the key of an array is the names on the way to it with
-                dots between them. In a tree a tuple has the parts 0, 1 and so on, and a list one array of each device. Where
-                JAX is loaded, what it knows as a container, such as a dataclass that is registered, is one too.
+                dots between them. In a tree a tuple has the parts 0, 1 and so on, and a list one array of each device.
+                If JAX is loaded, its registered containers, such as a dataclass, are trees too.
             value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
                 a list of the same length. A row-sparse one (of `mx.nd.sparse` or SciPy, a ``torch.sparse_coo`` tensor) makes
                 a key that is kept by rows.
             mode: ``'sync'`` or ``'async'``, of these keys in a distributed store; default that of the store. A store in one
                 process takes it and has one mode.
-            async_op: return a Ticket, which is done when the keys are there; until then the values must not change.
+            async_op: return a Ticket, which is done when the keys exist; until then the values must not change.
 
-        In a distributed store rank 0 creates the key and the others find it: they wait for rank 0, and the shapes and
-        dtypes of all ranks have to be equal, as have the modes: every worker makes the same stores in the same order.
-        Under ``on_death='continue'`` the lowest rank that lives creates keys when rank 0 is dead or has left. What
-        is wrong with the arguments is found before anything is created; where a server or rank 0 is lost on the way, keys
-        of the list that were created before stay (``key in kv`` tells which), and a key that was created in part can be
-        tried again.
+        In a distributed store rank 0 creates the key, and the other ranks wait for it. Shapes, dtypes and modes have to
+        be equal on all ranks. Every worker makes the same stores in the same order. Under ``on_death='continue'`` the
+        lowest rank that lives creates keys when rank 0 is dead or has left.
+
+        Wrong arguments are found before any key is created. If a server or rank 0 is lost meanwhile, keys of the list
+        that were already created stay (``key in kv`` tells which). A key that was created in part can be tried again.
 
         Raises:
-            AlreadyExistsError: a key is there already, or stands twice in the call. No key of the call was created.
+            AlreadyExistsError: a key exists already, or is given twice in the call. No key of the call was created.
             InvalidArgumentError: int and str keys in one store, lists of different lengths, no array; in a distributed
                 store another shape, dtype or mode than rank 0's.
             DeadlineExceededError, UnavailableError: in a distributed store rank 0 or a server did not come, or is dead, or
@@ -152,7 +152,7 @@ class KVStoreVerbs(KVStoreRows):
         assign does neither.
 
         Args:
-            key: a key, a list of keys or a tree, as for `init`. Each key exists and stands once in the call.
+            key: a key, a list of keys or a tree, as for `init`. Each key exists and is given once in the call.
             value: an array of the key's shape and dtype; for a list of keys a list of the same length.
 
         In a distributed store every worker calls it with the same keys, between two steps, and waits for the others.
@@ -211,12 +211,12 @@ class KVStoreVerbs(KVStoreRows):
         """Sum the values given for each key, from left to right, and hand the sum to the updater (default: assign).
 
         Args:
-            key: a key or a list of keys. A key that stands twice counts as one with all its values. Or a tree, as of `init`;
-                of a list of trees, one of each device, the values are summed.
+            key: a key or a list of keys. A key that is given twice counts as one with all its values. Or a tree, as of
+                `init`. In a list of trees, one of each device, the values are summed.
             value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
-                of such. Arrays of other frameworks are read where they are, never copied; strided ones are packed. Of a
-                row-sparse value the rows that it has count, and of a key that is kept by rows no other changes. Of another
-                key the other rows are zeros, but an optimizer that is lazy leaves them.
+                of such. Arrays of other frameworks are read in place, never copied; strided ones are packed. A
+                row-sparse value changes only its rows in a key that is kept by rows. In another key its missing rows
+                count as zeros, except that a lazy optimizer does not update them.
             priority: in a distributed store messages that wait for a server leave in the order of their priority, the
                 highest first; others ignore it. Pushes of one key keep their order.
             async_op: return a Ticket, which is done when the round is complete. Without it a push of a distributed store
@@ -230,8 +230,8 @@ class KVStoreVerbs(KVStoreRows):
             InvalidArgumentError: another shape or dtype, an empty list, bool values in a sum.
             DeadlineExceededError: another thread used a key longer than the patience.
             FailedPreconditionError: the store is closed, was made before a fork, or the updater pushes its own key.
-            Exception: what the updater raised. In every case no key of the call has changed, nor what an optimizer or
-                `state` keeps for it.
+            Exception: the exception that the updater raised. In every case no key of the call has changed, nor its
+                states of an optimizer or of `state`.
 
         Example:
             >>> kv = mx.kv.create('local')
@@ -447,21 +447,21 @@ class KVStoreVerbs(KVStoreRows):
 
         Args:
             key: a key or a list of keys. Or a tree, as of `init`: `out` is a tree with the same names, or one of the same
-                form is returned, whose arrays are of the framework of those that were given.
+                form is returned, whose arrays are of the framework of the initial values.
             out: for one key an array or a list of arrays of the key's shape, for a list of keys a list of such: NDArray,
-                NumPy, PyTorch or any other writable array. Converts between float dtypes. Where one array stands for
-                several keys it holds the last one. Autograd of PyTorch counts the call as a write to its tensors.
+                NumPy, PyTorch or any other writable array. Converts between float dtypes. An array given for several
+                keys holds the last one. PyTorch's autograd counts the call as a write to its tensors.
             priority: as push.
             ignore_sparse: leave row-sparse outputs as they are, as MXNet does; False gives them all rows that are not zero.
                 Without `out` a key that is kept by rows gives all rows as a dense array.
-            like: where there is no `out`, the framework of this array is that of the result; where it is another framework's
-                and lies on the host, the result does too, wherever the key is.
-            async_op: return a Ticket; its wait gives what pull would have given.
+            like: an array whose framework the result has, if there is no `out`. If it is another framework's array in
+                host memory, the result is in host memory too, wherever the key is.
+            async_op: return a Ticket; its wait returns the result of the pull.
 
         Returns:
-            A Ticket with `async_op`; None with `out`; else a new NDArray with the key's shape, dtype and context, a list of
-            them for a list of keys. The context of a key is cpu(0), but in a `device` or `nccl` store the GPU that is its home
-            from the first push of arrays of GPUs on, until `load`.
+            A Ticket with `async_op`; None with `out`; else a new NDArray with the key's shape, dtype and context, a
+            list of them for a list of keys. The context of a key is cpu(0). In a `device` or `nccl` store it is the
+            key's home GPU from the first push of GPU arrays until `load`.
 
         Raises:
             KeyNotFoundError: a key was never initialised.
@@ -687,11 +687,11 @@ class KVStoreVerbs(KVStoreRows):
 
         Args:
             key, value: as init; the keys must be new.
-            out: as pull. Of a tree the values can come back without it.
+            out: as pull. Optional for a tree, whose values are then returned.
             priority: as push, for the pull.
 
         Returns:
-            None; of a tree without `out`, new arrays in the form of the tree, each of the framework of its value.
+            None. For a tree without `out`: new arrays in the form of the tree, each in the framework of its value.
 
         Raises:
             As init and pull; then no key was created and no output written.

@@ -1,4 +1,4 @@
-"""The base class of optimizers: hyperparameters, who hears of their changes, and updates in Python."""
+"""The base class of optimizers: hyperparameters, the stores that learn of their changes, and updates in Python."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _with_count(text: str) -> str:
 
 
 def _with_schedule(text: str, schedule: str) -> str:
-    """Return a program whose learning rate is what a schedule computes as `scheduled`, times the key's factor."""
+    """Return a program whose learning rate is `scheduled`, the result of a schedule, times the key's factor."""
     params, states, code = _parts(text)
     of_schedule, _, lines = _parts(schedule)
     kept = [line for line in params if not line.startswith("param learning_rate ")]
@@ -131,7 +131,7 @@ class Optimizer:
     _mapping: ClassVar[dict[str, str]] = {}  # hyperparameter of the program -> attribute
     _numbers: ClassVar[frozenset[str]] = frozenset(("lr", "wd", "rescale_grad", "clip_gradient"))
     _learning_rate: ClassVar[float] = 0.01  # where none is given
-    _goes_by_name = False  # whether hyperparameters depend on what a key is called
+    _goes_by_name = False  # whether hyperparameters depend on the name of a key
 
     @_with_hints
     def __init__(
@@ -212,11 +212,11 @@ class Optimizer:
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute; stores that run this optimizer see it at their next push, or it stays as it was."""
         if name in _TABLES:
-            value = Table(self, name, value)  # type: ignore[arg-type]  # it raises where the value is no dict
+            value = Table(self, name, value)  # type: ignore[arg-type]  # it raises if the value is no dict
         elif name == "begin_num_update":
             value = whole(name, value, 0)
         elif name in self._numbers:
-            _hyperparameter(name, value)  # it raises where the value is none
+            _hyperparameter(name, value)  # it raises if the value is none
         before = self.__dict__.get(name, _MISSING)
         object.__setattr__(self, name, value)
         self._tell(name, before)
@@ -275,8 +275,9 @@ class Optimizer:
     def num_update(self) -> int:
         """How often the key with the most updates has been updated, from `begin_num_update` on.
 
-        In a store that runs the optimizer without Python each push of this worker since `set_optimizer` is one, and the count
-        goes on from that of a snapshot which the store loads. Of the pushes of others in ``dist_async`` nothing is known here.
+        If a store runs the optimizer without Python, each push of this worker since `set_optimizer` counts as an
+        update. After the store has loaded a snapshot, the count continues from that of the snapshot. The pushes of
+        other workers in ``dist_async`` do not count, because this worker does not learn of them.
         """
         stores: list[Running] = list(self.__dict__.get("_stores", ()))
         own: int = self.__dict__["num_update"]
@@ -394,7 +395,7 @@ class Optimizer:
         return {param: _hyperparameter(name, getattr(self, name)) for param, name in self._mapping.items()}
 
     def _factors_by_name(self, index: Any) -> dict[str, float]:
-        """Return factors of hyperparameters that depend on what a key is called."""
+        """Return factors of hyperparameters that depend on the name of a key."""
         return {}
 
     def _schedule(self) -> LRScheduler | None:
@@ -407,14 +408,17 @@ class Optimizer:
         return self.lr_scheduler is not None and self._schedule() is None
 
     def _schedule_now(self) -> tuple[Any, ...]:
-        """Return what the schedule computes with; () without one."""
+        """Return the values that the schedule computes with; () without a schedule."""
         schedule = self._schedule()
         if schedule is None:
             return ()
         return (type(schedule), schedule.warmup_mode, schedule._lines(), *schedule._params().values())
 
     def _plan(self, asks: bool = False) -> Plan:
-        """Return what this optimizer asks of the stores that run it; who `asks` takes the learning rate before each push."""
+        """Return the settings with which stores run this optimizer.
+
+        With `asks` a store takes the learning rate before each push.
+        """
         name, params, schedule = self._program_name(), self._params(), None if asks else self._schedule()
         text = _core.Optimizer.create(name).program.text
         rate = "learning_rate"
@@ -440,9 +444,9 @@ class Optimizer:
         return Plan(name, text, bool(self.multi_precision), bool(self.lazy_update), params, multipliers, factors, now)
 
     def _why_not_native(self, asks: bool = False) -> str:
-        """Return what of this optimizer has to run in Python, with the way to do without; '' if nothing has to.
+        """Return the part of this optimizer that has to run in Python, with a remedy; '' if no part has to.
 
-        Who `asks` calls the schedule before each push.
+        With `asks` a schedule that is Python code is no reason, because the store calls it before each push.
         """
         own = type(self)
         known = _behaviour_of(own)
@@ -462,10 +466,11 @@ class Optimizer:
     def _run_in(
         self, store: KVStore, key: Any = None, start: Callable[[_core.Optimizer], None] | None = None
     ) -> Running | None:
-        """Have a store run this optimizer, if its updates need no Python; it does as long as it holds the result.
+        """Make a store run this optimizer for as long as the store holds the result; return None if updates need
+        Python.
 
-        What the store runs now goes on with its states where it asks for the same. With a key it is for that key alone, which
-        `start` makes.
+        If the optimizer that the store runs now asks for the same, its states stay. With `key` the optimizer is for
+        that key alone, which `start` creates.
         """
         if self._why_not_native(asks=True):
             return None
@@ -477,7 +482,7 @@ class Optimizer:
         except BaseException:
             stores.discard(running)
             raise
-        if not running.goes_on:  # what a store has counted before does not count here
+        if not running.goes_on:  # earlier counts of the store do not count here
             self.num_update = max(self._index_update_count.values(), default=self.begin_num_update)
         return running
 
@@ -494,7 +499,7 @@ class Optimizer:
         return arrays + [nd.full((1,), start, context, "float64") for start in program.scalar_states.values()]
 
     def create_state_multi_precision(self, index: Any, weight: NDArray) -> Any:
-        """Return the state for one key, with a float32 master where the optimizer keeps one."""
+        """Return the state for one key, with a float32 master if the optimizer keeps one."""
         if not self._has_master(weight):
             return self.create_state(index, weight)
         master = weight.astype("float32")
@@ -510,7 +515,7 @@ class Optimizer:
         self._apply(index, weight, grad, state, None)
 
     def update_multi_precision(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """As `update`, through the master where there is one; a store gives it sums of 16-bit values as float32."""
+        """As `update`, through the master if there is one; a store gives it sums of 16-bit values as float32."""
         if not self._has_master(weight):
             self.update(index, weight, grad, state)
             return
@@ -547,7 +552,7 @@ class Optimizer:
             raise
 
     def _count_of(self, index: Any) -> tuple[Any, Any]:
-        """Return the counts that an update of a key changes; None where there is none."""
+        """Return the counts that an update of a key changes; None if there is none."""
         counts: dict[Any, int] = self.__dict__.get("_index_update_count", {})
         return self.__dict__.get("num_update"), counts.get(index)
 
@@ -626,12 +631,12 @@ def _apply_native(
 
 
 def _found(klass: type[Any], name: str) -> object:
-    """Return what a class has under a name, as it stands in the class that defines it; None where there is nothing."""
+    """Return the attribute of a class as its defining class holds it; None if there is none."""
     return next((c.__dict__[name] for c in klass.__mro__ if name in c.__dict__), None)
 
 
-# What a built-in does without Python, as it was when the package was loaded. A class that has something else under one of
-# these names, or one of these attributes as a property, has to be asked at each update.
+# The methods and attributes of each built-in optimizer as they were when the package was loaded. A class with another
+# value under one of these names, or with one of these attributes as a property, has to run in Python at each update.
 _BEHAVIOUR: dict[type[Any], dict[str, object]] = {}
 _NAMES = (
     *("update", "update_multi_precision", "create_state", "create_state_multi_precision", "_update_count"),
@@ -667,5 +672,5 @@ def instance_hint(given: object) -> str:
 
 
 def _behaviour_of(klass: type[Any]) -> dict[str, object] | None:
-    """Return what the nearest built-in among a class and its bases does."""
+    """Return the `_BEHAVIOUR` of the nearest built-in among a class and its bases."""
     return next((_BEHAVIOUR[c] for c in klass.__mro__ if c in _BEHAVIOUR), None)

@@ -1,4 +1,4 @@
-"""What an updater does, in words."""
+"""Descriptions of updaters in words, for `KVStore.explain`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEGEND = {
 
 
 class _Words:
-    """A program whose names that are used once stand where they are used."""
+    """A program in which each name that is used once is replaced by its expression."""
 
     def __init__(self, text: str) -> None:
         """Read a text that a Program has verified."""
@@ -68,7 +68,7 @@ class _Words:
         return word.removesuffix(".0")
 
     def of(self, name: str, binding: int = 0, is_top: bool = False) -> str:
-        """Return an operand, in brackets where what stands around it binds more strongly."""
+        """Return an operand, in brackets if the operation around it binds more strongly."""
         if name not in self.made:
             self.seen.add(name)
             return self.number(name)
@@ -96,13 +96,13 @@ class _Words:
         return _ATOM, f"{name}({', '.join(self.of(one) for one in operands)})"
 
     def lines(self) -> list[str]:
-        """Return what is computed more than once, then what becomes of value and states."""
+        """Return first the expressions that are used more than once, then the new value and states."""
         shared = [name for name in self.made if self.uses[name] > 1]
         result = [f"  with {self.of(name)} = {self.of(name, is_top=True)}" for name in shared]
         return result + [f"  {target} becomes {self.of(source)}" for target, source in self.stores]
 
     def legend(self, params: dict[str, float]) -> str:
-        """Return what the names stand for."""
+        """Return the meanings of the names."""
         parts = [f"{name} is {meaning}" for name, meaning in _LEGEND.items() if name in self.seen or name == "value"]
         parts += [f"{name} is {params[name]:g}" for name in self.params if name in self.seen]
         if self.states:
@@ -124,7 +124,7 @@ _ASSIGNMENT = "assignment\n  value becomes sum\nwhere sum is the sum of what was
 
 
 def explanation(store: KVStore, key: Key) -> str:
-    """Return what a push of the key does."""
+    """Return a description of the effect of a push of the key."""
     head = f"key {key!r}"
     function, running, updater = store._function, store._running, store._updater
     own = store._own.get(key)

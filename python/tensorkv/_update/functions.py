@@ -1,4 +1,4 @@
-"""What a store holds of a function that was given to ``set_updater``."""
+"""The objects with which a store runs a function of ``set_updater``, or an `Updater`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ class Step(Protocol):
     """The update of one key by one push."""
 
     def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
-        """Update the key by the sum of what was pushed, which is float32 where the value has 16-bit floats."""
+        """Update the key by the sum of the pushed values, which is float32 if the value has 16-bit floats."""
         ...
 
     def undo(self) -> None:
-        """Give what is kept for the key the content that it had when the step was made; may be called again."""
+        """Restore the states of the key as they were when the step was made; may be called again."""
         ...
 
 
 class Steps(Protocol):
-    """What a store of one process has for its keys: it makes a step for each key of a push, and runs it.
+    """The interface of an updater in a store of one process. The store makes a step for each key of a push, and runs
+    it.
 
-    Where the push fails, or a step is interrupted, it undoes the steps of the push, the last one first.
+    If the push fails or a step is interrupted, the store undoes the steps of the push, the last one first.
     """
 
     def begin(self, key: Key, stored: NDArray) -> Step:
@@ -47,15 +48,15 @@ class Steps(Protocol):
         ...
 
     def forget(self, key: Key) -> None:
-        """Drop what is kept for a key that is deleted."""
+        """Drop the states of a key that is deleted."""
         ...
 
     def pack_states(self) -> bytes | None:
-        """Return what is kept for all keys, for a snapshot; None: nothing."""
+        """Return the states of all keys, for a snapshot; None if there are none."""
         ...
 
     def put_states(self, content: bytes | None) -> None:
-        """Replace what is kept for all keys by what `pack_states` returned."""
+        """Replace the states of all keys by the result of `pack_states`."""
         ...
 
 
@@ -90,12 +91,12 @@ class UpdaterSteps:
 
 
 class UpdaterStep:
-    """One call of an updater for one key."""
+    """A call of an updater for one key, which can be undone."""
 
     __slots__ = ("_undo", "_updater")
 
     def __init__(self, updater: Updater, key: Key) -> None:
-        """Copy what the update may change."""
+        """Copy the states that the update may change."""
         self._updater = updater
         self._undo: Callable[[], None] = updater._undo_of(key)
 
@@ -176,13 +177,13 @@ class Called:
         self.states = states
 
     def explain(self, key: Key) -> str:
-        """Say what a push does."""
+        """Describe the effect of a push."""
         names = ", ".join(self.states.get(key, ())) or "none yet"
         return f"each push calls the Python function {_trace.title_of(self.function)}; states of this key: {names}\n"
 
 
 class Call:
-    """One call of a function for one key."""
+    """A call of a function for one key, which can be undone."""
 
     __slots__ = ("_before", "_called", "_key", "_stored")
 
@@ -192,7 +193,7 @@ class Call:
         self._before: dict[str, NDArray | None] | None = None
 
     def run(self, key: Key, input: NDArray, stored: NDArray) -> None:
-        """Call the function, which may ask for states of the key meanwhile; 16-bit floats are rounded once, behind it."""
+        """Call the function, which may ask for states of the key; 16-bit floats are rounded once, after it."""
         _run_wide(self._call, key, input, stored)
 
     def _call(self, key: Key, input: NDArray, stored: NDArray) -> None:
@@ -220,7 +221,7 @@ class Call:
         return states[name]
 
     def undo(self) -> None:
-        """Give the states what they had before the call."""
+        """Restore the states as they were before the call."""
         states = self._called.states.get(self._key, {})
         for name, content in (self._before or {}).items():
             if content is None:
@@ -245,7 +246,7 @@ def _called_on(function: Callable[..., Any]) -> _probe.Call:
 
 
 def _run_wide(update: Callable[[Key, NDArray, NDArray], None], key: Key, input: NDArray, stored: NDArray) -> None:
-    """Call an update; it works on 16-bit floats as float32, which are rounded once, behind it."""
+    """Call an update, which gets 16-bit floats as float32; the result is rounded once, after the update."""
     if stored.dtype_name not in NARROW:
         update(key, input, stored)
         return
@@ -269,7 +270,7 @@ class Read:
 
     @contextlib.contextmanager
     def binding(self) -> Iterator[None]:
-        """Let keys bind the function to a program; where that is refused, it is bound as before."""
+        """Let keys bind the function to a program; if that is refused, it is bound as before."""
         before = self.program, self._first
         try:
             yield

@@ -31,8 +31,8 @@ class LAMB(Optimizer):
     """LAMB (You et al., arXiv 1904.00962): Adam's step, as long as the weight.
 
     ``u = m / (sqrt(v) + epsilon) + wd * weight; weight -= lr * clamp(norm(weight)) / norm(u) * u`` with `m` and `v` corrected
-    for their zero start. Where one of the norms is 0 the step is ``lr * u``. The norms are of all elements of a key; in a
-    distributed store a key made after `set_optimizer` lies whole on one server for them, and has at most 256 MiB.
+    for their zero start. If one of the norms is 0, the step is ``lr * u``. The norms are of all elements of a key. In a
+    distributed store a key made after `set_optimizer` is therefore stored whole on one server, and has at most 256 MiB.
 
     Args:
         learning_rate: default 0.001, or the `base_lr` of `lr_scheduler`.
@@ -92,11 +92,13 @@ _NO_NORM = ("gamma", "beta", "bias")
 class LARS(Optimizer):
     """LARS (You, Gitman and Ginsburg, arXiv 1708.03888): momentum whose rate follows the norms of weight and gradient.
 
-    ``rate = lr * eta * norm(weight) / (norm(rescale_grad * grad) + wd * norm(weight) + eps)``, and `lr` itself where one of
-    the norms is 0 or the name of the key ends with ``gamma``, ``beta`` or ``bias``;
-    ``mom = momentum * mom - rate * (clip(rescale_grad * grad) + wd * weight); weight += mom``. The norms are of all elements
-    of a key; in a distributed store a key made after `set_optimizer` lies whole on one server for them, and has at most
-    256 MiB.
+    ``mom = momentum * mom - rate * (clip(rescale_grad * grad) + wd * weight); weight += mom``.
+
+    The rate is ``lr * eta * norm(weight) / (norm(rescale_grad * grad) + wd * norm(weight) + eps)``.
+    If one of the norms is 0, or the name of the key ends with ``gamma``, ``beta`` or ``bias``, `rate` is `lr`.
+
+    The norms are of all elements of a key. In a distributed store a key made after `set_optimizer` is therefore stored
+    whole on one server, and has at most 256 MiB.
 
     Args:
         momentum: factor of the last step.
@@ -104,7 +106,7 @@ class LARS(Optimizer):
         eta: factor of the norm of the weight.
         eps: added to the norms below.
         momentum_correction: whether the momentum grows with the learning rate (Goyal et al., arXiv 1706.02677).
-        **kwargs: those of Optimizer. A name is what `param_idx2name` says of the key, or the key.
+        **kwargs: those of Optimizer. The name of a key is that in `param_idx2name`, or the key itself.
 
     Example:
         >>> mx.optimizer.LARS(momentum=0.9).eta
@@ -151,7 +153,8 @@ class LARS(Optimizer):
 
 @builtin
 class LBSGD(Optimizer):
-    """MXNet's large batch SGD, where each push is an update: SGD, or with `warmup_strategy` ``'lars'`` a rate by norms.
+    """MXNet's large batch SGD, in which each push is an update: SGD, or with `warmup_strategy` ``'lars'`` a rate by
+    norms.
 
     ``rate = lr * clamp(norm(weight) / sqrt(norm(grad) ** 2 + wd * norm(weight) ** 2), 0.01, 100)``. The warm-ups of MXNet
     lead from 1 to `batch_scale`; a schedule of `mx.lr_scheduler` says the same of any optimizer.

@@ -244,7 +244,7 @@ class AdamW(Optimizer):
 class Adamax(Optimizer):
     """Adam with the largest gradient in the place of the variance (Kingma and Ba, arXiv 1412.6980, section 7).
 
-    Where every gradient of an element so far was 0 the element stays; MXNet makes it NaN.
+    An element whose gradients so far were all 0 stays as it is; MXNet makes it NaN.
 
     Args:
         learning_rate: default 0.002, or the `base_lr` of `lr_scheduler`.
@@ -383,8 +383,9 @@ class AdaDelta(Optimizer):
 class RMSProp(Optimizer):
     """RMSProp (Tieleman and Hinton, 2012), or its centered form with momentum (Graves, arXiv 1308.0850).
 
-    ``n = gamma1 * n + (1 - gamma1) * g ** 2; weight -= lr * g / sqrt(n + epsilon)``; centered, with
-    ``m = gamma1 * m + (1 - gamma1) * g``,
+    ``n = gamma1 * n + (1 - gamma1) * g ** 2; weight -= lr * g / sqrt(n + epsilon)``.
+
+    The centered form is ``m = gamma1 * m + (1 - gamma1) * g``,
     ``delta = gamma2 * delta - lr * g / sqrt(n - m ** 2 + epsilon); weight += delta``.
 
     Args:
@@ -503,9 +504,9 @@ class FTML(Optimizer):
 class SGLD(Optimizer):
     """Stochastic gradient Langevin dynamics (Welling and Teh, ICML 2011): half a step of SGD, and noise.
 
-    ``weight -= lr / 2 * (clip(rescale_grad * grad) + wd * weight); weight += sqrt(lr) * noise``. The noise is normal, and a
-    function of the seed, the key, the number of its update and the place of the element: a run that is repeated has the same,
-    on any number of servers and in one process.
+    ``weight -= lr / 2 * (clip(rescale_grad * grad) + wd * weight); weight += sqrt(lr) * noise``. The noise is normal,
+    and depends only on the seed, the key, the number of the key's update and the position of the element. A repeated
+    run therefore has the same noise, on any number of servers and in one process.
 
     Args:
         seed: a number; another one makes other noise.

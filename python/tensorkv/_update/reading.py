@@ -1,7 +1,7 @@
 """Reading a function of ``set_updater`` as an update program, for stores whose servers run no Python.
 
-The function is called with arrays that have no elements: each operation on them becomes a statement of the program. What
-a program cannot say, a branch on elements for one, is an error that names the line of the function.
+The function is called with arrays that have no elements: each operation on them becomes a statement of the program. An
+operation that a program does not have, such as a branch on elements, is an error that names the line of the function.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _READS_MAX = 8  # behind the first
 
 
 def check_state_name(name: object) -> None:
-    """Refuse what no program can call a state."""
+    """Raise for a name that a state of a program cannot have."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", name):
         raise InvalidArgumentError(f"state {name!r}: a name is a letter, then letters, digits and _, 64 at most")
     if name in _TAKEN or name.lower() in _NUMBERS:
@@ -66,10 +66,10 @@ def check_state_name(name: object) -> None:
 
 
 class Reading:
-    """One call of a function with arrays that have no elements."""
+    """A call of a function with arrays that have no elements."""
 
     def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
-        """Know what a function may ask of its arrays."""
+        """Keep the shape and the dtype that a function may ask for."""
         dtype = computed_in(dtype)
         self.shape = shape
         self.dtype: Any = dtype if dtype in BITS else np.dtype(dtype).type
@@ -107,7 +107,7 @@ class Reading:
         content, made = _traced.record(self, ufunc, inputs)
         if out is None:
             return TracedNumpy(self, content, made)
-        ufunc(*[self.dummy(one) for one in inputs], out=np.ones(1, out._type))  # raises where NumPy does not cast
+        ufunc(*[self.dummy(one) for one in inputs], out=np.ones(1, out._type))  # raises if NumPy does not cast
         out._set(content)
         return out
 
@@ -172,13 +172,13 @@ def _read(function: Callable[..., Any], key: Key, shape: tuple[int, ...], dtype:
     except Exception:
         if reading.refusal is None:
             raise
-    if reading.refusal is not None:  # final, whatever the function has made of it
+    if reading.refusal is not None:  # final, even if the function has caught it
         raise reading.refusal
     return reading
 
 
 class _Output:
-    """Standard output, which drops what the threads in `muted` write."""
+    """Standard output without the output of the threads in `muted`."""
 
     def __init__(self, real: Any) -> None:
         """Mute nobody yet; `real` may be None, as `sys.stdout` of a process without one."""
@@ -201,7 +201,7 @@ _mute = threading.Lock()
 
 @contextlib.contextmanager
 def _muted() -> Iterator[None]:
-    """Throw away what this thread writes to standard output, and nothing of what others do."""
+    """Drop this thread's output to standard output while the block runs; other threads still print."""
     me = threading.get_ident()
     with _mute:
         now: Any = sys.stdout
@@ -218,7 +218,7 @@ def _muted() -> Iterator[None]:
 
 
 def title_of(function: Any) -> str:
-    """Return the name of a function and where it stands."""
+    """Return the name of a function and the place of its definition."""
     while isinstance(function, functools.partial):
         function = function.func
     code = getattr(function, "__code__", None)
@@ -239,7 +239,7 @@ def _program_name(function: Any) -> str:
 
 
 def _rebound(function: Any) -> str:
-    """Return a hint where the function gives its last parameter's name to another object."""
+    """Return a hint if the function gives its last parameter's name to another object."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or code.co_argcount < 3:
         return ""
@@ -265,8 +265,8 @@ class Reader:
 
         The function is called twice without elements, and again while a call runs code that no call before it has run. All
         calls have to amount to the same, and those after the first have to leave the values outside of the function as they
-        are. It is then called with elements, for which the program has to give the same bits. The output of all calls but the
-        first one is thrown away.
+        are. The function is then called with elements, for which the program has to give the same bits. The output of
+        all calls but the first one is thrown away.
 
         Raises:
             InvalidArgumentError: servers cannot run the function; the message names the line.
@@ -330,7 +330,7 @@ class Reader:
         return values
 
     def _check_outside(self, where_: str, watch: Watch, before: Look, is_known: bool) -> None:
-        """Raise if a call has changed a value outside of the function, or made one where all its code had run before."""
+        """Raise if a call has changed a value outside of the function, or made one without running new code."""
         changed = difference(before, watch.look(), is_known)
         if changed is not None:
             line = watch.line_of(changed)

@@ -1,4 +1,4 @@
-"""What stores hold of an optimizer that they run without Python, and how its later changes reach them."""
+"""Optimizers that stores run without Python, and the way in which later changes of an optimizer reach the stores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Owner(Protocol):
     """Whom a table belongs to."""
 
     def _is_watched(self) -> bool:
-        """Return whether somebody has to hear of changes."""
+        """Return whether a store has to learn of changes."""
         ...
 
     def _changed(self, name: str) -> None:
@@ -30,7 +30,7 @@ class Owner(Protocol):
 
 
 def _told(change: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of dict that tells the table's owner, and takes the change back where the owner refuses."""
+    """Return a method of dict that tells the table's owner, and takes the change back if the owner refuses."""
 
     @functools.wraps(change)
     def method(self: Table, *args: Any, **kwargs: Any) -> Any:
@@ -64,7 +64,7 @@ class Table(dict[Any, Any]):
         self._name = name
 
     def __reduce__(self) -> tuple[type[dict[Any, Any]], tuple[dict[Any, Any]]]:
-        """Pickle and copy as a plain dict, which nobody is told about."""
+        """Pickle and copy as a plain dict, whose changes are not reported."""
         return dict, (dict(self),)
 
 
@@ -73,7 +73,7 @@ for _method in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popite
 
 
 def number(name: str, value: object) -> float:
-    """Return a hyperparameter as a float; only what cannot change in place is one."""
+    """Return a hyperparameter as a float; raise unless it is a number, because other values could change in place."""
     if isinstance(value, numbers.Number):
         try:
             return float(value)  # type: ignore[arg-type]  # a complex number raises
@@ -91,7 +91,7 @@ def whole(name: str, value: object, least: int) -> int:
 
 
 class Plan(NamedTuple):
-    """What an optimizer asks of those who run it, at one time."""
+    """The settings of an optimizer at one time, as a store needs them to run it."""
 
     program: str  # name of the built-in
     text: str  # the program, with what computes its learning rate and its count
@@ -100,10 +100,10 @@ class Plan(NamedTuple):
     params: dict[str, float]
     multipliers: dict[tuple[str, Any], float]  # by hyperparameter and key
     factors: dict[Any, tuple[Any, Any]]  # lr_mult and wd_mult of the objects of param_dict, by key
-    schedule: tuple[Any, ...]  # what the schedule of the learning rate is now; empty without one
+    schedule: tuple[Any, ...]  # the current learning-rate schedule; empty without one
 
 
-# Programs that do what another one does, where the momentum is 0.
+# Pairs of programs with the same effect if the momentum is 0.
 _GOES_ON = {("momentum", "sgd"), ("nag", "sgd")}
 
 
@@ -117,12 +117,13 @@ def _rounds_of(store: KVStore) -> dict[Any, int]:
 
 
 class Running:
-    """One optimizer in one store, which holds this object as long as it runs the optimizer."""
+    """An optimizer that runs in a store. The store holds this object as long as it runs the optimizer."""
 
     def __init__(self, optimizer: Optimizer, store: KVStore, key: Any = None) -> None:
-        """Make the core's optimizer, or go on with that which the store runs now and which asks for the same.
+        """Make the core's optimizer, or keep the one that the store runs now if it asks for the same.
 
-        With a key it is that of the new key alone. A store `asks` a schedule that is Python code before each push; one that is data it computes itself.
+        With a key the optimizer is for that new key alone. A store calls (`asks`) a schedule that is Python code before
+        each push; a schedule that is data is computed by the store itself.
         """
         self.optimizer = optimizer
         self.asks = asks = optimizer._schedule_is_code()
@@ -155,7 +156,7 @@ class Running:
         self.take(plan)
 
     def check(self, plan: Plan, name: str) -> None:
-        """Raise where the store cannot go on with a plan after a change of an attribute: the states that it keeps do not fit."""
+        """Raise if the store's states do not fit a plan after a change of an attribute."""
         is_wanting = any(param not in self.params and value != 0 for param, value in plan.params.items())
         is_other = plan.program != self.program and (self.program, plan.program) not in _GOES_ON
         if is_wanting or is_other:
@@ -175,7 +176,7 @@ class Running:
 
     @staticmethod
     def _check_keys(plan: Plan) -> None:
-        """Raise where a factor is for what no store has as a key."""
+        """Raise if a factor is for a value that cannot be a key."""
         trial = _core.Optimizer(_core.Program(plan.text))
         for param, key in plan.multipliers:
             trial.set_multiplier(param, key, 1.0)
@@ -226,9 +227,10 @@ class Running:
 
     @contextlib.contextmanager
     def turn(self, keys: Any) -> Iterator[None]:
-        """Begin a push inside: look before it what is another one than at the last push, and ask for its learning rate.
+        """Return a block for a push; before it, take changes since the last push, and ask the schedule for the learning
+        rate.
 
-        The schedule, and the objects of param_dict for these keys, tell nobody that they change.
+        The schedule and the objects of param_dict for these keys do not report their changes, so they are compared.
         """
         if not self.asks:
             self.look(keys)

@@ -1,4 +1,4 @@
-"""States of an updater as bytes: a length, a JSON text, the arrays one behind the other. No pickle, so that reading runs nothing."""
+"""States of an updater as bytes: a length, a JSON text, the arrays. No pickle, so that reading runs no code."""
 
 from __future__ import annotations
 

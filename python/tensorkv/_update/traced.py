@@ -339,7 +339,7 @@ class Traced(Array):
         return other
 
     def astype(self, dtype: Any, copy: bool = True) -> Traced:
-        """Return a copy, or the array itself, where the dtype is that of the key."""
+        """Return a copy, or the array itself, if the dtype is that of the key."""
         if dtype_name(dtype) != dtype_name(self.dtype):
             refuse(f"astype({dtype!r}); a program computes in the dtype of its key, or in float32 for 16-bit floats")
         return self.copy() if copy else self
@@ -491,7 +491,7 @@ _LOGIC = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
 def _operators() -> None:
-    """Give the arrays the operators that the arrays have for which they stand."""
+    """Give the traced arrays the operators of the arrays that they stand for."""
 
     def forward(op: str, self: Array, other: Any) -> Array:
         return self._binary(op, other)
@@ -626,8 +626,8 @@ _MASK_RECORDS: dict[str, Callable[..., str]] = {
 def record(reading: Reading, ufunc: Any, inputs: tuple[Any, ...]) -> tuple[str, np.dtype[Any]]:
     """Append one of NumPy's functions of elements; return its name, and the dtype that NumPy gives the result.
 
-    The function is called with arrays of one element, which raises what it raises on arrays of these dtypes. A program
-    computes in the dtype of the key, so NumPy has to do that, too.
+    The function is called with arrays of one element, so that it raises the same errors as on arrays of these dtypes. A
+    program computes in the dtype of the key, so NumPy has to do that, too.
     """
     name = ufunc.__name__
     if name not in _RECORDS and name not in _MASK_RECORDS:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _restore(state: Any) -> Callable[[], None]:
-    """Return what gives a state, and what it holds in lists, tuples and dicts, the content that it has now."""
+    """Return a function that restores the present content of a state, also of its lists, tuples and dicts."""
     if isinstance(state, (nd.NDArray, np.ndarray)):
         content = state.copy()
         return lambda: state.__setitem__(..., content)
@@ -42,7 +42,7 @@ def _restore(state: Any) -> Callable[[], None]:
 
 
 class Updater:
-    """What `get_updater` returns: call it as ``updater(index, grad, weight)``.
+    """An updater, as `get_updater` returns it: call it as ``updater(index, grad, weight)``.
 
     Attributes:
         optimizer: the optimizer.
@@ -82,7 +82,7 @@ class Updater:
         return running is not None and running() is not None
 
     def _changed(self, name: str) -> None:
-        """Raise where a store runs the optimizer without this object."""
+        """Raise if a store runs the optimizer without this object."""
         if self._is_watched():
             raise FailedPreconditionError(
                 f"{name}: a store runs the optimizer of this updater without Python, and keeps the states itself; "
@@ -103,7 +103,7 @@ class Updater:
             self.__dict__[name] = Table(self, "states", value) if name == "_held" else value
 
     def _undo_of(self, index: Any) -> Callable[[], None]:
-        """Return what gives the counts and the state of a key the values and the content that they have now."""
+        """Return a function that restores the present counts and state of a key."""
         optimizer = self.optimizer
         count = optimizer._count_of(index) if isinstance(optimizer, Optimizer) else None
         is_new = index not in self.states
@@ -190,7 +190,7 @@ class Updater:
         """Return the states as bytes, which `set_states` takes; of MXNet they are a pickle, and here they are data.
 
         Args:
-            dump_optimizer: MXNet pickles the optimizer too where it is True; an error here.
+            dump_optimizer: MXNet pickles the optimizer too if it is True; an error here.
 
         Raises:
             UnimplementedError: a state that is no array, number, text, None, or list, tuple or dict of them.

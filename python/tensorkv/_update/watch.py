@@ -1,7 +1,7 @@
 """Finding changes that a function of ``set_updater`` makes outside of itself, such as to a counter.
 
-A program cannot hold such a change. While the first call runs, `Watch` collects the names that the running code uses. It
-notes the values of these names after the first call, and again after later calls; a difference is a change.
+A program cannot hold such a change. While the first call runs, `Watch` collects the names that the running code uses.
+`Watch` notes the values of these names after the first call, and again after later calls; a difference is a change.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _CLOCKS = (
     *("gmtime", "localtime", "ctime", "asctime", "strftime"),
 )
 _DATES = ("datetime.now", "datetime.utcnow", "datetime.today", "date.today")
-_VALUES = (  # compared by what they are worth; other objects without attributes by identity
+_VALUES = (  # compared by value; other objects without attributes by identity
     *(int, float, complex, str, bytes, type(None), np.generic, range, slice),
     *(decimal.Decimal, fractions.Fraction, datetime.date, datetime.time, datetime.timedelta),
 )
@@ -101,7 +101,10 @@ class _Same:
 
 
 def _digest(values: np.ndarray[Any, Any], is_kept: bool = False) -> tuple[Any, ...]:
-    """Return what tells the elements of two arrays apart: of a large one a sample, and its address if the memory is kept."""
+    """Return a fingerprint of an array's elements.
+
+    For a large array it is that of a sample, with the array's address if its memory is kept.
+    """
     about: tuple[Any, ...] = (str(values.dtype), values.shape)
     if values.nbytes > _BYTES_MAX:
         at = np.linspace(0, values.size - 1, min(_SAMPLES, values.size)).astype(np.int64)
@@ -116,19 +119,19 @@ def _hash(content: Any) -> str:
 
 
 def _bytes_of(value: Any) -> tuple[Any, ...]:
-    """Return what tells two buffers apart: of a large one a sample."""
+    """Return a fingerprint of a buffer: for a large buffer that of a sample."""
     view = memoryview(value)
     content = bytes(view) if view.nbytes <= _BYTES_MAX else view[:: max(1, len(view) // _SAMPLES)].tobytes()
     return type(value), view.nbytes, _hash(content)
 
 
 def _worth(value: Any) -> tuple[Any, ...]:
-    """Return what tells two of `_VALUES` apart."""
+    """Return a fingerprint of a value of `_VALUES`."""
     return type(value), value if type(value) in (int, str, bytes) else repr(value)
 
 
 def _first(value: Any) -> list[tuple[str, str, Any]]:
-    """Return the first elements of a container, each behind a step that no other one has and its part of the path."""
+    """Return the first elements of a container, each with a unique step and its part of the path."""
     if _is(value, dict):
         times: Counter[str] = Counter()  # other keys may look the same
         found = []
@@ -141,7 +144,7 @@ def _first(value: Any) -> list[tuple[str, str, Any]]:
 
 
 def _is_iterator(value: Any) -> bool:
-    """Return whether a value has a place that moves and that nobody sees: a file that is read, or an iterator written in C."""
+    """Return whether a value has a hidden position that moves: a file that is read, or an iterator written in C."""
     if _is(value, io.IOBase):
         try:
             return bool(value.readable())
@@ -167,7 +170,7 @@ def line_that_stores(code: CodeType, name: str) -> int | None:
 
 
 class Look:
-    """The values of a `Watch` at one time: by the steps that lead to each, the path to be printed and what it is worth."""
+    """The values of a `Watch` at one time: by the steps that lead to each, the path to be printed and a fingerprint."""
 
     def __init__(self) -> None:
         """Have seen nothing yet."""
@@ -176,7 +179,7 @@ class Look:
         self.is_cut = False  # there are more values
 
     def iterator(self) -> str | None:
-        """Return the name of an iterator, whose place nobody sees."""
+        """Return the path of an iterator with a hidden position, or None."""
         return next((path for path, worth in self.values.values() if worth is _ITERATOR), None)
 
 
@@ -267,9 +270,9 @@ class Watch:
         return len(self._codes)
 
     def look(self) -> Look:
-        """Return what the names stand for now, to be compared with another look."""
+        """Return the present values of the names, to be compared with another look."""
         look = Look()
-        waiting: deque[tuple[str, str, Any]] = deque()  # what fewer steps lead to is noted first
+        waiting: deque[tuple[str, str, Any]] = deque()  # values that fewer steps lead to are noted first
         for (scope_id, name), scope in self._roots.items():
             if name in scope:
                 waiting.append((f"{scope_id}:{name}", name, scope[name]))
@@ -277,7 +280,7 @@ class Watch:
             waiting.append((f"{i}:{name}", name, value))
         waiting.append(("the function", "the function", self._function))
         seen: set[int] = set()
-        long: deque[tuple[str, str, Any]] = deque()  # containers, whose elements are noted behind all others
+        long: deque[tuple[str, str, Any]] = deque()  # containers, whose elements are noted after all other values
         while waiting or long:
             if len(look.values) >= _VALUES_MAX:
                 look.is_cut = True
@@ -320,7 +323,7 @@ class Watch:
             self._note_random(look, value)
 
     def _note_random(self, look: Look, module: ModuleType) -> None:
-        """Note the state of NumPy's generator where the code names its functions; a profile does not see these."""
+        """Note the state of NumPy's generator if the code names its functions; a profile does not see these."""
         name = module.__name__
         if name.startswith("numpy.random") or (name.partition(".")[0] == "numpy" and self._names_random):
             look.values[_OF_NUMPY] = (_OF_NUMPY, _DRAWS[_OF_NUMPY]())
@@ -343,7 +346,7 @@ class Watch:
         look.values[f"{steps}|elements"] = (path, total.hexdigest())
 
     def _fingerprint(self, value: Any) -> Any:
-        """Return what tells two contents of an object apart, without the values that it holds."""
+        """Return a fingerprint of an object's own content, without the values that it holds."""
         if _is(value, random.SystemRandom):
             return _ITERATOR
         if _is(value, random.Random):
@@ -374,7 +377,7 @@ class Watch:
         return type(value) if is_kept or _is(value, MethodType) else _Same(value)
 
     def _held(self, path: str, value: Any) -> Iterator[tuple[str, str, Any]]:
-        """Give the values that the code can reach by a name, each behind a step that is its own, and its path."""
+        """Yield the values that the code can reach by a name, each with a step of its own and its path."""
         if _is(value, BuiltinMethodType):
             yield "self", path, value.__self__
         elif _is(value, MethodType):
@@ -464,7 +467,7 @@ def _is_unsteady(called: Any) -> bool:
 def difference(before: Look, after: Look, is_known: bool) -> str | None:
     """Return the first name whose value is another one in two looks.
 
-    A name that one of them has alone counts where no new code has run between them, and both are complete.
+    A name that one of them has alone counts if no new code has run between them, and both are complete.
     """
     for steps, (path, worth) in before.values.items():
         if steps in after.values and after.values[steps][1] != worth:

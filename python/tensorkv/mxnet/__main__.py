@@ -1,6 +1,6 @@
 """``python -m tensorkv.mxnet SCRIPT ARGS…`` runs a script that imports mxnet, unchanged.
 
-Where ``DMLC_ROLE`` makes the process a server or the scheduler it serves instead, as MXNet does when it is imported.
+If ``DMLC_ROLE`` makes the process a server or the scheduler, it serves instead, as MXNet does when it is imported.
 """
 
 import os

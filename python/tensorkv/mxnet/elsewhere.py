@@ -1,4 +1,4 @@
-"""What MXNet has and this package has not, and what to use in its place."""
+"""Errors for names of MXNet that this package does not have; each says what to use instead."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ _INSTEAD: dict[str, dict[str, str]] = {
 
 
 def instead(owner: str, name: str) -> str | None:
-    """Return what to use in the place of a name that MXNet has in `owner`; None where MXNet has no such name."""
+    """Return the error text for a name that MXNet has in `owner`, with a replacement; None for other names."""
     why = _INSTEAD.get(owner, {}).get(name)
     if owner == "mx.np" and not name.startswith("_") and hasattr(np, name):
         why = f"numpy.{name} has it, of asnumpy()"

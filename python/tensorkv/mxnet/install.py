@@ -66,7 +66,7 @@ class _Finder:
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return where the module is; None where Python has to look elsewhere, or this package has no such module."""
+        """Return where the module is; None if Python has to look elsewhere, or this package has no such module."""
         import tensorkv
 
         top, _, below = name.partition(".")

@@ -53,10 +53,10 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool = False) -> tuple[Any, Any]:
-    """Raise where labels and predictions do not match: in their number, or with `shape` in their shapes.
+    """Raise if labels and predictions do not match: in their number, or with `shape` in their shapes.
 
     Args:
-        wrap: return a list where one array was given.
+        wrap: return a list if one array was given.
 
     Example:
         >>> mx.metric.check_label_shapes([1, 2], [3])
@@ -79,7 +79,7 @@ class EvalMetric:
     """Base class. A subclass defines ``_measure(label, pred)``, which returns a sum and a count, or ``update(labels, preds)``.
 
     Args:
-        name: what `get` calls the measure.
+        name: the name of the measure in `get`.
         output_names, label_names: those that `update_dict` takes; None for all.
 
     Attributes:
@@ -137,7 +137,7 @@ class EvalMetric:
         raise UnimplementedError(f"{type(self).__name__}: the class defines neither _measure(label, pred) nor update")
 
     def _add_all(self, found: Iterable[tuple[Any, Any]]) -> None:
-        """Add sums and counts, of which each may raise, when all are there."""
+        """Add sums and counts once all of them are computed, because each computation may raise."""
         for total, count in [(float(total), 0 + count) for total, count in found]:
             self._add(total, count)
 
@@ -148,7 +148,7 @@ class EvalMetric:
         self.global_num_inst += count
 
     def _state(self) -> Any:
-        """Return what an update may change: attributes, whose values it replaces."""
+        """Return a copy of the attributes; an update only replaces their values."""
         return dict(vars(self))
 
     def _set_state(self, state: Any) -> None:
@@ -161,7 +161,7 @@ class EvalMetric:
         self.reset_local()
 
     def reset_local(self) -> None:
-        """Begin anew, but for what `get_global` gives."""
+        """Reset the result of `get`; that of `get_global` stays."""
         self.num_inst, self.sum_metric = 0, 0.0
 
     def get(self) -> tuple[Any, Any]:
@@ -286,12 +286,12 @@ class CompositeEvalMetric(EvalMetric):
         output_names: list[str] | None = None,
         label_names: list[str] | None = None,
     ) -> None:
-        """Make the measures, each of what `create` takes."""
+        """Make the measures, each from an argument of `create`."""
         self.metrics: list[EvalMetric] = [create(one) for one in metrics or ()]
         super().__init__(name, output_names, label_names)
 
     def add(self, metric: Any) -> None:
-        """Add a measure: what `create` takes."""
+        """Add a measure, given as an argument of `create`."""
         self.metrics.append(create(metric))
 
     def get_metric(self, index: int) -> EvalMetric:
@@ -309,7 +309,7 @@ class CompositeEvalMetric(EvalMetric):
         self._have_all(lambda metric: metric.update_dict(label, pred))
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Have each measure take labels and predictions; where one raises, none has."""
+        """Have each measure take labels and predictions; if one raises, none has."""
         self._have_all(lambda metric: metric.update(labels, preds))
 
     def _have_all(self, update: Callable[[EvalMetric], None]) -> None:
@@ -334,7 +334,7 @@ class CompositeEvalMetric(EvalMetric):
             metric.reset()
 
     def reset_local(self) -> None:
-        """Begin anew, but for what `get_global` gives."""
+        """Reset the result of `get`; that of `get_global` stays."""
         for metric in self.metrics:
             metric.reset_local()
 
@@ -428,7 +428,7 @@ class TopKAccuracy(EvalMetric):
 
 
 class _Binary(EvalMetric):
-    """A measure of the table of what two classes are and are taken for."""
+    """A measure of the confusion matrix of two classes."""
 
     sum_metric: float
     num_inst: float
@@ -484,7 +484,7 @@ class _Binary(EvalMetric):
         super().reset()
 
     def reset_local(self) -> None:
-        """Begin anew, but for what `get_global` gives."""
+        """Reset the result of `get`; that of `get_global` stays."""
         self._table = _zeros()
         super().reset_local()
 
@@ -841,7 +841,7 @@ class PCC(EvalMetric):
         super().reset()
 
     def reset_local(self) -> None:
-        """Begin anew, but for what `get_global` gives."""
+        """Reset the result of `get`; that of `get_global` stays."""
         self._table: _Host = _np.zeros((2, 2))
         super().reset_local()
 
@@ -930,7 +930,7 @@ class Caffe(Loss):
 
 @register
 class CustomMetric(EvalMetric):
-    """What a function of labels and predictions, arrays of NumPy, returns: a number, or a sum and a count.
+    """A metric from a function of labels and predictions (NumPy arrays) that returns a number, or a sum and a count.
 
     Args:
         feval: the function.

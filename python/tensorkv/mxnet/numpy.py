@@ -225,7 +225,7 @@ class ndarray(NDArray):
         return self._take(self @ other)
 
     def _joined(self, join: Any, other: Any) -> Self:
-        """Return what NumPy makes of two arrays of bools; other dtypes have no logic."""
+        """Return NumPy's result for two arrays of bools; other dtypes have no logic."""
         theirs = other._host() if isinstance(other, NDArray) else other
         if self.dtype_name != "bool" or not isinstance(theirs, (bool, _np.bool_, _np.ndarray)):
             return NotImplemented  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
-"""When pushes, pulls and updates begin and how long they take, on workers and servers: ``mx.profiler``.
+"""Traces of pushes, pulls and updates on workers and servers, with their times: ``mx.profiler``.
 
-`KVStore.trace` is the short way. The functions here have MXNet's names, and are about the store that was made last. One
-trace has this worker and all servers: ``profile_process`` says only which file `dump` writes.
+`KVStore.trace` is the short way. The functions here have MXNet's names and act on the store that was made last. A trace
+covers this worker and all servers; ``profile_process`` only says which file `dump` writes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 _DEFAULTS = {"worker": "profile.json", "server": "server_profile.json"}
-_files: dict[str, str] = {}  # as `set_config` has been given them, or where the process was when the trace began
+_files: dict[str, str] = {}  # as `set_config` has been given them, or if the process was when the trace began
 _traced: dict[str, Trace] = {}  # of the processes that are in state run, or have been
 
 
@@ -84,7 +84,7 @@ def set_config(**options: Any) -> None:
 
 
 def set_state(state: str = "stop", profile_process: ProfiledProcess = "worker") -> None:
-    """Begin to note (``'run'``), or pause (``'stop'``); `dump`, or else the end of the process, writes what was noted.
+    """Begin to note spans (``'run'``), or pause (``'stop'``); `dump`, or else the end of the process, writes them.
 
     Raises:
         FailedPreconditionError: there is no store.
@@ -165,7 +165,7 @@ def dump(finished: bool = True, profile_process: ProfiledProcess = "worker") -> 
     """Write the file and end the trace.
 
     Args:
-        finished: True; MXNet's way to write a file and go on is not here.
+        finished: True. MXNet's False, which writes a file and continues the trace, is refused.
         profile_process: the file is that of `set_config`.
 
     Raises:
@@ -204,7 +204,7 @@ def dump(finished: bool = True, profile_process: ProfiledProcess = "worker") -> 
 
 
 def _dump_all() -> None:
-    """Write what no `dump` has written."""
+    """Write a trace that no `dump` has written."""
     process: ProfiledProcess
     for process in ("worker", "server"):
         if process in _traced:
@@ -226,7 +226,7 @@ def dumps(reset: bool = False, format: str = "table", sort_by: str = "total", as
 
 
 def set_kvstore_handle(handle: KVStore) -> None:
-    """Say which store is profiled, where it is not the one that was made last.
+    """Say which store is profiled, if it is not the one that was made last.
 
     Args:
         handle: the store itself.
@@ -248,7 +248,7 @@ def set_kvstore_handle(handle: KVStore) -> None:
 
 
 def profiler_set_config(mode: str = "symbolic", filename: str = "profile.json") -> None:
-    """As `set_config`; `mode` says what MXNet notes, and nothing here.
+    """As `set_config`; `mode`, which selects MXNet's events, has no effect here.
 
     Example:
         >>> import os, tempfile

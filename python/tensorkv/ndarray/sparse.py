@@ -1,7 +1,7 @@
 """Row-sparse arrays: ``mx.nd.sparse``.
 
-A RowSparseNDArray holds some rows of an array, each with its index; the other rows are zero. It is what the gradient of
-an embedding is, and what `kv.row_sparse_pull` fills.
+A RowSparseNDArray holds some rows of an array, each with its index; the other rows are zero. Gradients of embeddings
+have this form, and `kv.row_sparse_pull` fills such arrays.
 """
 
 from __future__ import annotations
@@ -215,10 +215,10 @@ def _dense(value: Any) -> Any:
 class RowSparseNDArray:
     """Some rows of an array of at least one axis, whose other rows are zero. Make one with `row_sparse_array` or `zeros`.
 
-    `indices` are sorted, and none stands twice; row i of `data` is row ``indices[i]``. As in MXNet a sum, a difference or a
-    product of two is row-sparse, as are products with and quotients by a number, and what a function makes of it that gives 0
-    for 0; anything else is dense. ``x[:] = values`` and ``+=`` and its kin change the array itself, which takes the rows
-    that the result has.
+    `indices` are sorted and unique; row i of `data` is row ``indices[i]``. As in MXNet, a sum, a difference or a
+    product of two row-sparse arrays is row-sparse. So is a product with or a quotient by a number, and the result of a
+    function that gives 0 for 0. Any other result is dense. ``x[:] = values`` and ``+=`` and its kin change the array
+    itself, which takes the rows that the result has.
 
     Example:
         >>> a = mx.nd.sparse.row_sparse_array(([[1, 2], [3, 4]], [0, 2]), shape=(4, 2))
@@ -236,7 +236,7 @@ class RowSparseNDArray:
     _ids: np.ndarray[Any, np.dtype[np.int64]]  # (n,), sorted, without repetitions; never changed in place
     _shape: tuple[int, ...]
     _is_row_sparse: ClassVar[bool] = True
-    __array_priority__: float = 1001.0  # so that numpy_array * RowSparseNDArray comes here
+    __array_priority__: float = 1001.0  # so that numpy_array * RowSparseNDArray calls this class
     __hash__: ClassVar[None]  # type: ignore[assignment]  # == compares element by element
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -257,7 +257,7 @@ class RowSparseNDArray:
         return type(self)._of(data, self._ids, self._shape)
 
     def _take(self, other: Any) -> None:
-        """Become what another array of the same shape is, in the dtype and the context of this one."""
+        """Take the rows of another array of the same shape, in the dtype and the context of this one."""
         rows = other if isinstance(other, RowSparseNDArray) else _from_dense(other)
         data = rows._data if rows.dtype_name == self.dtype_name else rows._data.astype(self.dtype_name)
         if data.context != self.context:
@@ -269,7 +269,7 @@ class RowSparseNDArray:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say what dense arrays have."""
+            """Raise AttributeError, which says how to use a member that only dense arrays have."""
             if not name.startswith("_") and hasattr(_nd.NDArray, name):
                 raise AttributeError(
                     f"RowSparseNDArray.{name} is not here: tostype('default').{name} of a dense array",
@@ -304,7 +304,7 @@ class RowSparseNDArray:
 
     @property
     def size(self) -> int:
-        """Number of elements, with those that are zero because their row is not there."""
+        """Number of elements, including the zeros of missing rows."""
         size = 1
         for extent in self._shape:
             size *= extent
@@ -359,7 +359,7 @@ class RowSparseNDArray:
         return _spread(self._data, self._ids, self._shape[0])
 
     def _check_dense(self, who: str) -> None:
-        """Raise where the array has more elements than one of its shape may have, as that of a table without an end has."""
+        """Raise if the array's shape is too large for a dense array, as that of a table without an end is."""
         if self.size >= 2**62:
             raise InvalidArgumentError(
                 f"{who}: shape {self._shape} is too large to be dense; data has the rows that are there, indices their ids"
@@ -606,7 +606,7 @@ class RowSparseNDArray:
         return self._binary(GE, other)
 
     def _called(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Return what a function of `mx.nd` makes of arguments of which this array is one."""
+        """Return the result of a function of `mx.nd` with this array among its arguments."""
         out = options.pop("out", None)
         result = self._computed(name, args, options)
         return result if out is None else result.copyto(out)
@@ -710,7 +710,7 @@ def _zero(data: NDArray) -> NDArray:
 
 
 def _stays_zero(op: Operation, scalar: Any, swapped: bool) -> bool:
-    """Return whether an operation with a number gives 0 for 0; times and by a number rows stay away whatever it is."""
+    """Return whether an operation with a number gives 0 for 0; always true for ``x * number`` and ``x / number``."""
     if op in (ADD, SUB):
         return number(scalar) == 0 and not (swapped and op == SUB)
     if op in COMPARISONS:
@@ -773,7 +773,7 @@ def row_sparse_array(arg1: Any, shape: Shape | None = None, ctx: Where = None, d
             RowSparseNDArray. Or a shape, for an array without rows.
         shape: the shape of the array; by default as many rows as the largest index asks for.
         ctx: the Context, default ``cpu(0)``, or that of an NDArray.
-        dtype: by default that of the data where it is an array, float32 where it is a list.
+        dtype: by default that of the data if it is an array, float32 if it is a list.
 
     Raises:
         InvalidArgumentError: an index that stands twice or is no whole number, another number of indices than of rows, rows
@@ -824,7 +824,7 @@ def _check_given(who: str, found: tuple[int, ...], shape: Shape | None) -> None:
 
 
 def _data(values: Any, ctx: Where, dtype: DType) -> NDArray:
-    """Return a new array of values, in their dtype where they have one."""
+    """Return a new array of values, in their dtype if they have one."""
     if dtype is None and not isinstance(values, (list, tuple)):
         own = getattr(values, "dtype_name", getattr(values, "dtype", None))
         dtype = None if own is None else dtype_name(own)
