@@ -45,7 +45,7 @@ struct Failure {
   std::string message;
 };
 
-// What `action` throws; no code where it does not throw.
+// Returns the code of the error that `action` throws, or none if it throws nothing.
 inline Failure FailureOf(const std::function<void()>& action) {
   try {
     action();

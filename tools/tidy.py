@@ -1,5 +1,8 @@
-"""Rules of the tree that no compiler checks: include edges and calls that `src/` must not make, as tools/layers.txt has them; imports
-of the Python package, as tools/wings.txt has them; tests that are not built or do not call what they should, mutants that cannot be made."""
+"""Checks rules of the tree that no compiler checks.
+
+tools/layers.txt says which module may include which, and which calls only some files may make. tools/wings.txt says what modules of the
+Python package may import. Every test and fuzzer is built, every C function has a test, and every mutant can be made.
+"""
 
 import functools
 import pathlib

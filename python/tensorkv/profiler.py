@@ -1,7 +1,7 @@
 """When pushes, pulls and updates begin and how long they take, on workers and servers: ``mx.profiler``.
 
-`KVStore.trace` is the short way. The functions here have MXNet's names, and are about the store that was made last. One
-trace has this worker and all servers: ``profile_process`` says only which file `dump` writes.
+`KVStore.trace` is the short way. The functions here have MXNet's names, and are about the store that was made last. A
+trace contains this worker and all servers; ``profile_process`` only chooses the file that `dump` writes.
 """
 
 from typing import TYPE_CHECKING, NoReturn

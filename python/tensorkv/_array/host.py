@@ -136,7 +136,7 @@ def _example(call: str, element: str) -> tuple[str, str]:
 def _elementwise(
     name: str, compute: Callable[..., Any], text: str, shown: str, floats: bool = True
 ) -> Callable[..., Any]:
-    """Return a function of one array, element by element; of `floats` alone, or of every dtype. It gives `shown` for 1."""
+    """Return a function of one array, element by element; of `floats` alone, or of every dtype. For 1 the function returns `shown`."""
 
     def function(data: Any) -> Any:
         if floats and data.dtype.kind != "f":
@@ -151,7 +151,7 @@ def _elementwise(
 def _binary(
     name: str, compute: Callable[..., Any], text: str, shown: str, is_truth: bool = False
 ) -> Callable[..., Any]:
-    """Return a function of two arrays, or an array and a number, that broadcasts. It gives `shown` for 3 and 2."""
+    """Return a function of two arrays, or an array and a number, that broadcasts. For 3 and 2 the function returns `shown`."""
 
     def function(lhs: Any, rhs: Any) -> Any:
         arrays = [x for x in (lhs, rhs) if isinstance(x, np.ndarray)]
@@ -196,7 +196,7 @@ def _axis_in(data: Any, axis: int) -> bool:
 
 
 def _reduction(name: str, compute: Callable[..., Any], text: str, shown: str, floats: bool) -> Callable[..., Any]:
-    """Return a function that makes one element of many. It gives `shown` for 2 and 4."""
+    """Return a function that makes one element of many. For 2 and 4 the function returns `shown`."""
 
     def function(
         data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, dtype: object = None

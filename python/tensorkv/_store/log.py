@@ -1,4 +1,4 @@
-"""What stores tell while they work: the logger ``tensorkv``. Loaded when there is something to tell."""
+"""The logger ``tensorkv``, which reports events of stores. Imported when the first event is reported."""
 
 from __future__ import annotations
 

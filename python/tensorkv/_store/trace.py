@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """What a store knows of its trace, so that it can end one whose `Trace` nobody holds."""
+    """The path of a store's trace and its state, so that the store can end a trace whose `Trace` object was dropped."""
 
     __slots__ = ("is_over", "path", "pid")
 
@@ -27,16 +27,16 @@ class Session:
         self.is_over: bool = False
 
     def end(self, store: KVStore) -> tuple[int, int]:
-        """Write the file; where that fails the trace is still under way."""
+        """Write the file. If that fails, the trace goes on."""
         written = store._trace_write(self.path)
         self.is_over = True
         return written
 
 
 class Trace:
-    """A trace under way, which `KVStore.trace` begins; a context manager that ends it.
+    """A running trace of a store, made by `KVStore.trace`. As a context manager it ends with the block.
 
-    Where nobody has ended it, its store does when it is closed.
+    A store that is closed ends its trace.
 
     Example:
         >>> import json, os, tempfile
