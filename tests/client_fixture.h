@@ -60,7 +60,8 @@ class ClientTest : public ::testing::Test {
     client_.Settle(now_, &effects_);
     return id;
   }
-  // Returns the messages that the client has sent since the last call.  Makes the connections that it asks for.
+  // Returns the messages that the client has sent since the last call.  Makes the connections that
+  // it asks for.
   std::vector<Message> Sent() {
     std::vector<Message> messages;
     while (!effects_.dials.empty() || !effects_.sends.empty()) {
