@@ -508,3 +508,21 @@ def test_what_fails_in_closing_is_raised_unless_it_would_hide_a_failure(how, mon
     else:
         assert caught.value is ends[how]
         assert "close: lost" in [*getattr(caught.value, "__notes__", []), *caplog.messages]
+
+
+def test_errors_of_a_call_carry_no_others():
+    """A call is not tried in one way and then in another: an updater's TypeError, and a row-sparse value of another shape."""
+
+    def raising(key, grad, weight):
+        raise TypeError("mine")
+
+    kv = mx.kv.create()
+    kv.init("w", np.zeros((4, 2), np.float32))
+    rows = mx.nd.sparse.row_sparse_array((np.ones((1, 3), np.float32), [0]), shape=(4, 3))
+    with pytest.raises(mx.errors.InvalidArgumentError, match="shape") as caught:
+        kv.push("w", rows)
+    assert caught.value.__context__ is None
+    kv.set_updater(raising)
+    with pytest.raises(TypeError, match="mine") as caught:
+        kv.push("w", np.ones((4, 2), np.float32))
+    assert caught.value.__context__ is None

@@ -145,9 +145,11 @@ def _pairs(verb: str, key: Any, value: Any) -> tuple[list[Any], list[list[Any]]]
 
 
 def has_rows(key: Any, *values: Any) -> bool:
-    """Return whether one of the values, or of the outputs, of a call is row-sparse."""
-    listed = [one for value in values for one in (value if isinstance(key, (list, tuple)) else [value])]
-    return any(is_rows(one) for given in listed for one in _listed(given))
+    """Return true if a value or an output of a call is row-sparse; an output may be None."""
+    given = [
+        one for value in values if value is not None for one in (value if isinstance(key, (list, tuple)) else [value])
+    ]
+    return any(is_rows(one) for arrays in given for one in _listed(arrays))
 
 
 def _by_key(keys: list[Any], values: list[list[Any]]) -> dict[Any, list[Any]]:
