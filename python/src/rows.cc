@@ -1,4 +1,4 @@
-// Verbs of tensorkv._core.Store for row keys. tensorkv/_row_verbs.py calls them with lists.
+// Verbs of tensorkv._core.Store for row keys. tensorkv/_store/row_verbs.py calls them with lists.
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>

@@ -284,7 +284,7 @@ void EndSteps(size_t count, bool kept) noexcept {
   }
 }
 
-// Sets the updater. `steps` makes a step for each key of a push; see tensorkv/_functions.py.
+// Sets the updater. `steps` makes a step for each key of a push; see tensorkv/_update/functions.py.
 void SetFunction(Store& self, nb::object steps) {
   UpdateFunction update;
   UpdateEnd end;
