@@ -1,5 +1,5 @@
-// When a process that has lost a connection dials again: after 50 ms, each time twice as late, at most
-// a second.
+// Exponential backoff for a process that has lost a connection: the process waits 50 ms before it
+// dials again, then twice as long each time, at most one second.
 
 #pragma once
 
@@ -9,17 +9,18 @@
 
 namespace tkv {
 
+// The delay before the next attempt to connect to one peer.
 class Backoff {
  public:
-  // How long to wait now; the next wait is longer.
+  // Returns the time to wait now, and doubles the next one.
   Time Next() {
     const Time now = wait_;
     wait_ = std::min(wait_ * 2, kLongest);
     return now;
   }
   void Reset() { wait_ = kFirst; }
-  // A connection has ended that was open for so long.  One that ends at once is as good as none: the
-  // next one would end the same way.
+  // Notes the end of a connection.  Only a connection that was open for a second resets the delay:
+  // a peer that closes at once would close the next connection at once, too.
   void Ended(Time open_for) {
     if (open_for >= kLongest) Reset();
   }

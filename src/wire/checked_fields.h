@@ -1,4 +1,4 @@
-// Fields that several messages have, read from a peer's bytes and checked.
+// Readers of fields that several messages have.  They check the bytes of a peer.
 //
 //   throws  kInvalidArgument  the number has no meaning in its field
 
@@ -9,7 +9,7 @@
 
 namespace tkv {
 
-// One of the numbers 0 to `last`; `what` names the field in the error.
+// Reads an enumerator from 0 to `last`.  `what` names the field in the error.
 template <typename T>
 T ReadEnum(ByteReader* reader, T last, const char* what) {
   const auto value = reader->Number<uint8_t>();

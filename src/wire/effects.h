@@ -1,4 +1,4 @@
-// What the pure state machines see and want: time and links as numbers, effects as data.
+// Inputs and outputs of the pure state machines: time and links are numbers, effects are data.
 
 #pragma once
 
@@ -16,10 +16,10 @@ inline constexpr Time kNever = std::numeric_limits<Time>::max();
 inline constexpr Time kMillisecond = 1'000'000;
 inline constexpr Time kSecond = 1'000'000'000;
 
-using LinkId = uint64_t;  // one connection; never used twice
+using LinkId = uint64_t;  // one connection; a number is never reused
 inline constexpr LinkId kNoLink = 0;
 
-// Whom a link leads to, seen from who dials it.
+// The process at the other end of a link, as the dialing side names it.
 struct Peer {
   enum class Kind : uint8_t { kHead, kServer };
   Kind kind = Kind::kHead;
@@ -30,12 +30,13 @@ std::string ToString(const Peer& peer);
 
 enum class Level : uint8_t { kDebug, kInfo, kWarning, kError };
 
+// The messages, closes and log lines that a state machine asks its process to carry out.
 struct Effects {
   struct Sending {
     LinkId link;
     Message message;
   };
-  struct Closing {  // after everything that is sent; the peer is told why
+  struct Closing {  // after all sends; the peer receives the reason
     LinkId link;
     Code code;
     std::string reason;

@@ -1,4 +1,4 @@
-// EPOCH: who takes part, and which server holds which slot.
+// EPOCH: the members of the job, and the server of each slot.
 
 #include <algorithm>
 
@@ -77,7 +77,7 @@ std::string Encode(const Epoch& value) {
 
 namespace {
 
-// Others look a server up without asking again whether it is there.
+// Reads a placement and checks every server in it, because ServerOf does not check again.
 Placement ReadPlacement(ByteReader* reader, size_t servers) {
   Placement placement;
   placement.number = reader->Number<uint64_t>();

@@ -8,10 +8,10 @@
 namespace tkv {
 namespace {
 
-// What a message of a type may carry.
+// The limits of one message type.
 struct Rule {
   bool known = false;
-  uint8_t flags = 0;       // that may be set
+  uint8_t flags = 0;       // permitted bits
   uint32_t extra_max = 0;  // bytes
   bool may_have_body = false;
   bool may_be_encoded = false;
@@ -112,7 +112,7 @@ void DecodeEntry(const FrameEntry& entry, Message* decoded) {
   if (entry.dtype > static_cast<uint8_t>(kLastDType)) {
     throw Fail(Code::kInvalidArgument, "{} with dtype {}", name, entry.dtype);
   }
-  // Which encodings there are is judged with the operation, so that a new one costs no session.
+  // An unknown encoding is no error here: the operation refuses it, so that the session stays open.
   if (!rule.may_be_encoded && (entry.encoding != 0 || entry.param != 0)) {
     throw Fail(Code::kInvalidArgument, "{} with encoding {}, {}", name, entry.encoding,
                entry.param);
@@ -189,7 +189,7 @@ Frame FrameBuilder::Finish(uint64_t epoch, uint64_t low) {
   if (extras_.capacity() < kCoalesceBelowBytes) {
     extras_.clear();
   } else {
-    extras_ = std::string();  // a head has a builder for each process, and an EPOCH is large
+    extras_ = std::string();  // the head has a builder per process, and an EPOCH is large
   }
   bodies_.clear();
   count_ = body_bytes_ = 0;

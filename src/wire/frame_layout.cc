@@ -48,7 +48,7 @@ FrameHeader DecodeHeader(std::span<const std::byte> bytes, const FrameLimits& li
     throw Fail(Code::kInvalidArgument, "frame: {} + {} bytes, at most {} + {} are allowed",
                header.meta_bytes, header.body_bytes, limits.meta_bytes_max, limits.body_bytes_max);
   }
-  // Small operations share a frame, a large one travels alone.
+  // Only small operations share a frame; a large one travels alone.
   if (header.entry_count > 1 && header.meta_bytes + header.body_bytes > kFrameBytesMax) {
     throw Fail(Code::kInvalidArgument, "frame: {} operations in {} + {} bytes, at most {} together",
                header.entry_count, header.meta_bytes, header.body_bytes, kFrameBytesMax);

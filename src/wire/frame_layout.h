@@ -1,5 +1,5 @@
-// The layout of frames: all that a transport has to know of them.  What the operations in a frame
-// say is frame.h's and message.h's.
+// The layout of frames: all that a transport has to know about them.  frame.h and message.h define
+// the operations in a frame.
 
 #pragma once
 
@@ -14,8 +14,8 @@
 namespace tkv {
 
 inline constexpr uint32_t kFrameMagic = 0x31564B54;  // "TKV1"
-// Of this layout.  What operations mean is the protocol's version (version.h); a peer of another one
-// can still read that it is refused.
+// The version of this layout.  The meaning of operations has its own version (version.h), so that a
+// peer with another protocol version can still read the refusal.
 inline constexpr uint8_t kFrameVersion = 1;
 
 enum FrameFlag : uint8_t {
@@ -27,8 +27,8 @@ struct FrameHeader {  // wire layout
   uint8_t version = kFrameVersion;
   uint8_t flags = 0;  // FrameFlag
   uint16_t reserved0 = 0;
-  uint64_t epoch = 0;  // of the sender
-  uint64_t low = 0;    // every mutating operation below it has been answered to this client
+  uint64_t epoch = 0;  // the sender's
+  uint64_t low = 0;    // this client has the replies of all mutating operations below
   uint64_t body_bytes = 0;
   uint32_t meta_bytes = 0;  // entries and extras
   uint32_t entry_count = 0;
@@ -56,29 +56,29 @@ static_assert(sizeof(FrameEntry) == 64);
 
 // Operations smaller than this share frames; larger ones travel alone.
 inline constexpr size_t kCoalesceBelowBytes = size_t{64} << 10;
-inline constexpr size_t kFrameBytesMax = size_t{1} << 20;  // of a frame of several operations
+inline constexpr size_t kFrameBytesMax = size_t{1} << 20;  // if a frame has several operations
 
-// What a decoder accepts from a peer.
+// The sizes that a decoder accepts from a peer.
 struct FrameLimits {
   size_t meta_bytes_max = size_t{17} << 20;  // the largest message is an EPOCH of 16 MiB
-  size_t body_bytes_max = size_t{1} << 40;   // each body is bounded again by who takes it
+  size_t body_bytes_max = size_t{1} << 40;   // the receiver of a body bounds it again
 
-  // Before the peer has proved who it is.
+  // Returns the limits for a peer that has not yet proved its identity.
   static FrameLimits Unproved() { return {4096 - sizeof(FrameHeader), 0}; }
 };
 
-// A frame on its way out.  Bodies are references to the memory of their owners.
+// An outgoing frame.  Its bodies refer to the memory of their owners.
 struct Frame {
   std::string head;
   std::vector<Bytes> bodies;
   size_t body_bytes = 0;
 };
 
-// The check of a head: low half of XXH3-64 over it with the check's own field zero.
+// Returns the check of a head: the low half of XXH3-64, computed with the check's own field zero.
 uint32_t CheckOfHead(std::span<const std::byte> head);
-// Writes the check of a head; Finish has done it already.
+// Writes the check into a head.  FrameBuilder::Finish calls it already.
 void Seal(std::string* head);
-// Says in the head of a frame that is made that a check follows its bodies.
+// Marks in a finished frame's head that a check follows the bodies, and seals the head again.
 void AnnounceBodyCheck(Frame* frame);
 
 //   throws  kInvalidArgument  not a frame, another version, or above the limits

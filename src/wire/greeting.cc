@@ -16,8 +16,9 @@ void Write(const Protocol& value, ByteWriter* writer) {
   writer->Text(value.package);
 }
 
-// Ends a HELLO or WELCOME.  One of version 1 has none, and what later versions write behind theirs
-// is theirs: such a peer is refused by its version, which the sender of neither has to guess.
+// Reads the protocol at the end of a HELLO or WELCOME.  A message of version 1 has no protocol.
+// Bytes that a later version appends are ignored, so that the error which refuses the peer names
+// the versions.
 Protocol ReadProtocol(ByteReader* reader) {
   Protocol protocol;
   if (reader->left() == 0) {
@@ -59,7 +60,7 @@ Hello DecodeHello(std::string_view bytes) {
   hello.known = reader.Number<uint64_t>();
   hello.address = reader.Text(kAddressBytesMax);
   hello.protocol = ReadProtocol(&reader);
-  // A later version may have further roles: such a peer is refused by its version.
+  // A later version may have more roles.  Such a peer is refused because of its version.
   if (hello.role > Role::kServer && hello.protocol.version == kProtocolVersion) {
     throw Fail(Code::kInvalidArgument, "there is no role {}", static_cast<int>(hello.role));
   }

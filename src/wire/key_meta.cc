@@ -1,4 +1,4 @@
-// What messages say of a key and of one of its chunks.
+// The payloads that describe a key (KeyMeta) and a chunk (ChunkStatus).
 
 #include <algorithm>
 #include <cmath>
@@ -38,7 +38,7 @@ const char* Name(Layout layout) noexcept {
 
 namespace {
 
-//   throws  kInvalidArgument  rows, buckets or an initializer that cannot be
+//   throws  kInvalidArgument  impossible rows, buckets or initializer
 void CheckRows(const KeyMeta& meta) {
   if (meta.elements() == 0 || meta.elements() * ItemSize(meta.dtype) > kRowBytesMax) {
     throw Fail(Code::kInvalidArgument, "rows of shape {} {}: one row has 1 to {} bytes",
@@ -57,7 +57,7 @@ void CheckRows(const KeyMeta& meta) {
   }
 }
 
-// A name that not every worker can hold would break the files and tools of all.
+// Refuses a name that some language or tool cannot represent, because files and tools share names.
 void CheckText(const KeyView& key) {
   const char* const why = key.is_string ? WhyNoKey(key.text) : nullptr;
   if (why != nullptr) throw Fail(Code::kInvalidArgument, "the key {} {}", key.ToString(), why);
@@ -65,9 +65,9 @@ void CheckText(const KeyView& key) {
 
 }  // namespace
 
-// name, birth, dtype, rank, dims, chunk elements, mode, staleness, deterministic, layout, rows,
-// buckets, initializer: kind, a, b, seed; policy: admission, age, rows, score, notes, memory;
-// its own optimizer, or no bytes
+// Layout: name, birth, dtype, rank, dims, chunk elements, mode, staleness, deterministic, layout,
+// rows, buckets, initializer (kind, a, b, seed), policy (admission, age, rows, score, notes,
+// memory), own optimizer (or no bytes).
 std::string Encode(const KeyMeta& value) {
   ByteWriter writer;
   writer.Text(value.name);
@@ -140,7 +140,7 @@ KeyMeta DecodeKeyMeta(std::string_view bytes) {
   const std::string_view own = reader.Text(2 * kProgramBytesMax);
   if (!own.empty()) meta.own = DecodeUpdateSpec(own);
   const bool has_rows = meta.row_count != 0 || meta.buckets != 0 ||
-                        !(meta.initializer == RowInitializer{}) ||  // also where a number is none
+                        !(meta.initializer == RowInitializer{}) ||  // also true for NaN
                         meta.policy != RowPolicy{};
   if (has_rows && meta.layout != Layout::kRows) {
     throw Fail(Code::kInvalidArgument, "rows of a key whose layout is {}", Name(meta.layout));
@@ -157,7 +157,7 @@ std::string Encode(const ChunkStatus& value) {
   writer.Number(static_cast<uint32_t>(value.missing.size()));
   for (const Rank rank : value.missing) writer.Number(rank);
   writer.Number(value.base);
-  if (value.table) {  // others are as before there were rows
+  if (value.table) {  // without a table, the layout of older versions
     writer.Number(value.table->rows);
     writer.Number(value.table->candidates);
     writer.Number(value.table->evicted);

@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kItemBytesMin = 60;
 constexpr size_t kPushedBytes = sizeof(Rank) + 3 * sizeof(uint64_t);
 
-// Of a worker, which has one.
+// Reads a worker's rank.  Unlike ReadRank, refuses kNoRank.
 Rank ReadWorker(ByteReader* reader) {
   const Rank rank = reader->Number<Rank>();
   if (rank < 0 || rank >= kWorkersMax) throw Fail(Code::kInvalidArgument, "rank {}", rank);

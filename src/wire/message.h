@@ -27,10 +27,10 @@ inline constexpr Rank kNoRank = -1;
 inline constexpr Rank kWorkersMax = 4096;
 inline constexpr uint32_t kServersMax = 4096;
 inline constexpr size_t kAddressBytesMax = 1024;
-inline constexpr size_t kFailureBytesMax = 1024;            // of the text of a failure
-inline constexpr size_t kTracedBytesMax = size_t{1} << 20;  // of the spans of one TRACED
-inline constexpr size_t kListedBytesMax = size_t{1} << 20;  // of the keys of one LISTED
-inline constexpr size_t kProgramBytesMax = 64 << 10;        // of the text of an update program
+inline constexpr size_t kFailureBytesMax = 1024;            // text of one failure
+inline constexpr size_t kTracedBytesMax = size_t{1} << 20;  // spans of one TRACED
+inline constexpr size_t kListedBytesMax = size_t{1} << 20;  // keys of one LISTED
+inline constexpr size_t kProgramBytesMax = 64 << 10;        // text of one update program
 
 // wire value: never renumber
 enum class Type : uint8_t {
@@ -76,59 +76,65 @@ enum class Type : uint8_t {
   kRows = 69,
 };
 
-// "2bit"; of a number that has no name yet, "9".
+// Returns the name of an encoding, such as "2bit", or its number if it has no name.
 std::string NameOf(Encoding encoding);
-// Of one part of a contribution, as a server takes it.
+// The largest part of a contribution that a server accepts.
 inline constexpr size_t kPartBytesMax = size_t{256} << 20;
 
 const char* Name(Type type) noexcept;
 bool IsReply(Type type) noexcept;
-// Whether a shard must do it once and only once.
+// Returns true if a shard must execute an operation of this type exactly once.
 bool IsMutating(Type type) noexcept;
 
-// Bits of Message::flags; each has a meaning for the types that its comment names.
+// Bits of Message::flags.  A bit has a meaning only for the types that its comment names.
 enum Flag : uint8_t {  // wire value: never renumber
-  kNoBody = 1,         // PULL: wait only
-  kOverwrite = 1,      // INIT: replaces what an earlier grant wrote
-  kNoWait = 1,         // DESCRIBE: NotFound instead of parking
-  kWithRule = 2,       // DESCRIBE: META has how the key is updated now, as its `own`
-  kMayMake = 4,        // DESCRIBE: its worker has a value, and creates the key where OK answers it
-  kBarrierKey = 1,     // PUSH: an internal key of zero bytes that the first push makes
-  kOnlyListed = 1,     // CONTROL: of the synchronous keys that are there only those listed
+  kNoBody = 1,         // PULL: waits for the version; the VALUE has no body
+  kOverwrite = 1,      // INIT: replaces the initial value of an earlier grant
+  kNoWait = 1,         // DESCRIBE: a missing key gives NotFound at once
+  kWithRule = 2,       // DESCRIBE: `own` in the META is the update rule that the key has now
+  kMayMake = 4,        // DESCRIBE: the worker has a value and creates the key if the reply is OK
+  kBarrierKey = 1,     // PUSH: to an internal key of zero bytes, created by its first push
+  kOnlyListed = 1,     // CONTROL: applies to no existing synchronous key that is not listed
   kHasScalars = 2,     // PUSH: `extra` holds hyperparameters
-  kOfBirth = 4,        // PUSH, PULL, ABSTAIN, DELETE: `need` holds the birth of the key meant
-  kCut = 8,          // PULL with kNoBody: the version that answers it is kept, to be read in parts
-  kOfCut = 16,       // PULL: a part of what a kCut of this session has kept
-  kRecord = 1,       // TRACE: this session wants spans to be kept from now on; else no longer
-  kForget = 2,       // TRACE: it will not ask for those that are kept
-  kFails = 8,        // PUSH with kBarrierKey: the round ends with the error in `extra`
-  kUnlessDone = 64,  // PUSH with kFails: only where no push of the round has kDone
-  kDone = 32,        // PUSH with kBarrierKey: its worker has done what the barrier is for
-  kInStep = 128,     // PUSH: `extra` begins with its step; STATUS: STATUS_REPLY may end with one
-  kAnyway = 32,      // PULL with kNoBody: also of a round whose update has failed
-  kMore = 1,         // RESTORE of a key by rows: adds to the rows that one before it has put back
-  kOnlyRows = 2,     // RESTORE of a key by rows: these rows alone begin anew, with the values here
-  kOnlyValue = 4,    // RESTORE of a dense key: the value alone; states, counts and rounds stay
+  kOfBirth = 4,        // PUSH, PULL, ABSTAIN, DELETE: `need` is the birth of the intended key
+  kCut = 8,            // PULL with kNoBody: keeps the answered version, to be read in parts
+  kOfCut = 16,         // PULL: reads a part of the version that a kCut of this session kept
+  kRecord = 1,         // TRACE: starts recording for this session; without it, recording stops
+  kForget = 2,         // TRACE: this session needs the recorded spans no more
+  kFails = 8,          // PUSH with kBarrierKey: the round ends with the error in `extra`
+  kUnlessDone = 64,    // PUSH with kFails: only if no push of the round has kDone
+  kDone = 32,          // PUSH with kBarrierKey: this worker has completed the barrier's task
+  kInStep = 128,       // PUSH: `extra` begins with its step; STATUS: asks for the last push's step
+  kAnyway = 32,        // PULL with kNoBody: a failed update of the round is no error
+  kMore = 1,           // RESTORE of a key by rows: adds to the rows that an earlier one restored
+  kOnlyRows = 2,       // RESTORE of a key by rows: resets only the rows in the body
+  kOnlyValue = 4,      // RESTORE of a dense key: only the value; states, counts and rounds stay
 };
 
-// One operation or reply.  What a field means depends on the type:
-//   number   PUSH, RESTORE round; PULL, VALUE, ACCEPTED version; PULL with kOfCut a part (ChunkState);
-//            INIT the number of its grant, 0 of rank 0 that needs none; OK of a DESCRIBE that number;
-//            ABSTAIN last round; CANCEL seq; CONTROL, COMMIT, WITHDRAW generation; EPOCH epoch;
-//            GOODBYE 1 of a worker that has failed, else 0; ERROR code; TRACE the first span that is
-//            asked for; TRACED the next one after those here; LISTED 1 where there are more keys
-//   key      LIST: the last one that is known already; {}: none
-//   chunk    of the key; CONTROL, CLOSE, RELEASE, DESCRIBE with kMayMake: the number of the store whose
-//            keys it is for
-//   seq      of the operation in its session; a reply has that of its operation
-//   encoding, param   PUSH: how the body is written down, and a number of that encoding's own
-//   body     INIT, PUSH, RESTORE; VALUE; CONTROL; PULL of a key by rows: the ids, of 64 bits each, that
-//            are asked for, ascending by Mix; the VALUE has the rows in this order
-//   need     PULL, PUSH: an operation of the session that must be done first, or 0; with kOfBirth,
-//            which PUSH, PULL, ABSTAIN and DELETE may have, the birth of the key that is meant; with
-//            kOfCut the version that was kept; TRACED the server's clock in ns; PUSH with kBarrierKey
-//            the number of the barrier's store
-//   extra    the payload below that belongs to the type
+// A message is one operation or one reply.  The type decides the meaning of the fields:
+//   number   PUSH, RESTORE: round
+//            PULL, VALUE, ACCEPTED: version;  PULL with kOfCut: number of a part (ChunkState)
+//            INIT: number of its grant, or 0 from rank 0, which needs none;  OK of a DESCRIBE: the
+//            number of the grant
+//            ABSTAIN: last round;  CANCEL: seq of the operation to cancel
+//            CONTROL, COMMIT, WITHDRAW: generation;  EPOCH: epoch
+//            GOODBYE: 1 from a worker that has failed, else 0;  ERROR: code
+//            TRACE: the first span to return;  TRACED: the span after the returned ones
+//            LISTED: 1 if there are more keys
+//   key      LIST: the last key that the asker already has; {}: none
+//   chunk    index within the key
+//            CONTROL, CLOSE, RELEASE, DESCRIBE with kMayMake: number of the store
+//   seq      number of the operation in its session; a reply repeats the seq of its operation
+//   encoding, param   PUSH: encoding of the body, and a number that this encoding defines
+//   body     INIT, PUSH, RESTORE, VALUE, CONTROL
+//            PULL of a key by rows: the wanted ids, of 64 bits each, ascending by Mix; the VALUE
+//            has the rows in this order
+//   need     PULL, PUSH: an operation of the session that must be done first, or 0
+//            PUSH, PULL, ABSTAIN, DELETE with kOfBirth: birth of the intended key
+//            PULL with kOfCut: the version that was kept
+//            TRACED: the server's clock in ns
+//            PUSH with kBarrierKey: number of the barrier's store
+//   extra    the payload of the type (below)
 struct Message {
   Type type{};
   uint8_t flags = 0;
@@ -148,7 +154,7 @@ struct Message {
 
 Message Reply(const Message& request, Type type, uint64_t number = 0);
 Message ErrorReply(uint64_t seq, Code code, std::string text);
-// The error that an ERROR message carries.
+// Returns the error that an ERROR message carries.
 Error ErrorOf(const Message& message);
 
 // ---- payloads: `extra` of the type in the comment -----------------------------------------------
@@ -158,12 +164,13 @@ enum class Role : uint8_t { kWorker = 0, kObserver = 1, kServer = 2 };  // wire 
 struct Hello {  // HELLO
   std::string job;
   Role role = Role::kWorker;
-  Rank rank = kNoRank;       // of a worker; index of a server; to the head kNoRank: any free one
-  uint64_t incarnation = 0;  // 0 to the head: a new life
+  Rank rank = kNoRank;       // of a worker, or index of a server; kNoRank to the head: any free one
+  uint64_t incarnation = 0;  // 0 to the head: a new incarnation
   uint64_t known = 0;   // to a shard: its incarnation as the client knows it, or 0; to the head: a
-                        // number of the process's own, so that a repeated HELLO is no second life
-  std::string address;  // of a server, to the head: where clients find it; may be empty
-  Protocol protocol;    // of the sender; a HELLO of version 1 ends before it
+                        // number of this process, so that a repeated HELLO starts no second
+                        // incarnation
+  std::string address;  // from a server to the head: where clients connect; may be empty
+  Protocol protocol;    // the sender's; absent in a HELLO of version 1
 };
 
 struct Welcome {  // WELCOME
@@ -172,90 +179,92 @@ struct Welcome {  // WELCOME
   uint64_t credit_bytes = 0;
   Rank rank = kNoRank;       // from the head
   uint64_t incarnation = 0;  // from the head
-  bool rejoined = false;     // from the head: the rank has lived before
-  Protocol protocol;         // of the sender
+  bool rejoined = false;     // from the head: the rank had an earlier incarnation
+  Protocol protocol;         // the sender's
 };
 
-// How servers keep the values of a key.
+// The way in which servers store the values of a key.
 enum class Layout : uint8_t {  // wire value: never renumber
-  kDense = 0,                  // chunks of equal length, dealt to all servers
-  kWhole = 1,                  // one chunk, for updates that need all of a value
-  kRows = 2,                   // rows that are made when they are first written, in buckets
+  kDense = 0,                  // chunks of equal length, spread over all servers
+  kWhole = 1,                  // one chunk, for updates that need the whole value
+  kRows = 2,                   // rows, created on their first write, in buckets
 };
 const char* Name(Layout layout) noexcept;
 
-// Optimizer and hyperparameters; no program means assignment.
+// The optimizer of a store or key, with its hyperparameters.  No program means assignment.
 struct UpdateSpec {     // CONTROL, and in a KeyMeta
   std::string program;  // text form
   bool multi_precision = false;
   std::vector<double> params;
-  bool fresh = false;  // begins without the state of an earlier one, even of the same program
-  bool lazy = true;    // of rows, only those that a push brings
+  bool fresh = false;  // drops the state of the earlier rule, even if the program is the same
+  bool lazy = true;    // updates only the elements or rows that the pushes name
   bool operator==(const UpdateSpec&) const = default;
 };
 
-// What a key is; fixed at INIT.
+// The description of a key.  INIT fixes it.
 struct KeyMeta {  // INIT, EXISTS, META
   static constexpr uint32_t kChunkElementsDefault = 262'144;
   static constexpr uint32_t kStalenessMax = 1024;
-  static constexpr uint64_t kChunksMax = uint64_t{1} << 22;  // a place is kept for each
+  static constexpr uint64_t kChunksMax = uint64_t{1} << 22;  // each takes an entry of a table
   static constexpr uint32_t kBucketsMax = 1024 * 16;
   enum class Mode : uint8_t { kSync = 0, kAsync = 1 };  // wire value
 
   std::string name;    // canonical
-  uint64_t birth = 0;  // differs each time that a key of this name is made
+  uint64_t birth = 0;  // differs each time a key of this name is created
   DType dtype{};
   Shape shape;
   uint32_t chunk_elements = kChunkElementsDefault;  // a multiple of 1024
   Mode mode = Mode::kSync;
-  uint32_t staleness = 0;      // k: rounds that may be open beyond one
-  bool deterministic = false;  // sums in the order of ranks
+  uint32_t staleness = 0;      // k: open rounds allowed beyond the first
+  bool deterministic = false;  // sums pushes in the order of ranks
   Layout layout = Layout::kDense;
-  uint64_t row_count = 0;      // kRows, of which `shape` is one row's
-  uint32_t buckets = 0;        // kRows: its chunks
+  uint64_t row_count = 0;      // kRows: `shape` is the shape of one row
+  uint32_t buckets = 0;        // kRows: number of chunks
   RowInitializer initializer;  // kRows
   RowPolicy policy;            // kRows
-  // Of this key alone, whatever its store has; no CONTROL changes it.
+  // The key's own optimizer, which replaces the store's.  No CONTROL changes it.
   std::optional<UpdateSpec> own;
 
   bool by_rows() const { return layout == Layout::kRows; }
-  // Of the whole value; by rows of one row, of which `shape` is the shape.
+  // Returns the elements of the whole value, or of one row if the key is kept by rows.
   uint64_t elements() const { return static_cast<uint64_t>(shape.size()); }
   size_t row_bytes() const { return elements() * ItemSize(dtype); }  // by rows
   uint32_t chunk_count() const;
-  // Not by rows.
+  // Returns the elements of a chunk; 0 if the key is kept by rows.
   uint64_t elements_of(uint32_t chunk) const;
   size_t bytes_of(uint32_t chunk) const { return elements_of(chunk) * ItemSize(dtype); }
   bool exact_reads() const { return mode == Mode::kSync && staleness == 0; }
   bool operator==(const KeyMeta&) const = default;
 };
 
-// Where a chunk stands, and who is awaited there.
+// The progress of a chunk: its version, and the members whose pushes its next round lacks.
 struct ChunkStatus {  // STATUS_REPLY, and OK of a CANCEL
   uint64_t version = 0;
-  uint64_t last_arrived = 0;  // last open round that the asking rank has arrived in, or `version`
-  std::vector<Rank> missing;  // members that have not arrived in round version + 1
-  std::optional<TableStats> table;  // of a bucket
-  uint64_t base = 0;  // what users count rounds from: the round of what was put back; modulo 2^64
-  // The step of the asking rank's last push answers a STATUS with kInStep; a bucket has none.
+  uint64_t last_arrived = 0;  // last open round that has a push of the asking rank, or `version`
+  std::vector<Rank> missing;  // members whose push of round version + 1 is missing
+  std::optional<TableStats> table;  // only a bucket's chunk has one
+  uint64_t base = 0;  // added to `version` to get the user's round, after a RESTORE; modulo 2^64
+  // The step of the asking rank's last push, in the reply to a STATUS with kInStep.  A bucket has
+  // none.
   std::optional<PushStep> step = {};
 };
 
-// The membership, whole.
+// The complete membership of a job at one membership epoch.
 struct Epoch {                                                          // EPOCH
   enum class Policy : uint8_t { kFail = 0, kWait = 1, kContinue = 2 };  // wire value
-  // Wire values.  A dead member may have a next life; a lost one is dead and has none.
+  // Wire values.  A dead member may get a next incarnation; a lost one is dead and gets none.
   enum class State : uint8_t { kAwaited = 0, kAlive = 1, kDead = 2, kLeft = 3, kLost = 4 };
-  // What the head knows of a worker or server: of its newest life, which may be over or not begun.
+  // The newest incarnation of one worker or server.  This incarnation may have
+  // ended, or not yet begun.
   struct Seat {
     uint64_t incarnation = 0;  // 0: never joined
     State state = State::kAwaited;
-    std::string address;  // of a server: where it listens
+    std::string address;  // a server's listening address
     bool IsDead() const { return state == State::kDead || state == State::kLost; }
     bool IsOver() const { return IsDead() || state == State::kLeft; }
     bool operator==(const Seat&) const = default;
   };
-  // The last CONTROL that a life of a rank has committed.
+  // The last CONTROL that one incarnation of a rank has committed.
   struct Commit {
     Rank rank = kNoRank;
     uint64_t incarnation = 0;
@@ -270,40 +279,45 @@ struct Epoch {                                                          // EPOCH
   std::vector<Commit> commits;
   Placement placement;
 
-  // Whether rounds need this rank: under `fail` and `wait` always, under `continue` while it lives.
+  // Returns true if rounds need this rank: under `fail` and `wait` always, under `continue` while
+  // the rank is alive or awaited.
   bool IsMember(Rank rank) const;
-  // Of a worker; one that the job does not have has never joined.
+  // Returns the state of a worker.  A rank outside of the job counts as awaited (never joined).
   State StateOf(Rank rank) const;
-  // Returns true if rounds do not wait for this rank any more, so that waiting for it is an error.
+  // Returns true if waiting for this rank is an error: it is last, or dead without `wait`.
   bool IsGone(Rank rank) const;
-  // Returns true if this rank has left, or is dead and has no next life.
+  // Returns true if this rank has left, or is dead and gets no next incarnation.
   bool IsLast(Rank rank) const;
+  // Returns the last committed generation of an incarnation, or 0.
   uint64_t CommittedBy(Rank rank, uint64_t incarnation) const;
   bool operator==(const Epoch&) const = default;
 };
 
 const char* Name(Epoch::State state) noexcept;
 
-// Some of the rows that a cut bucket has, or of its candidates, ascending by the mix of their ids.
-struct RowRange {  // PULL with kOfCut of a key by rows, but for its scalars
+// A range of the rows, or of the candidates, of a cut bucket, ascending by the mix of their ids.
+struct RowRange {  // PULL with kOfCut of a key by rows, except for scalars
   uint64_t first = 0;
   uint64_t count = 0;
 };
 
-// What a chunk keeps beside its value.  Its parts have numbers: the value, the master (a copy of a
-// 16-bit value in its compute type), the state arrays of the program (in the compute type), and its
-// state scalars (one f64 each).  Of a bucket, which has rows, the ids come before the others, and what is
-// noted of each row (two u64: version, count); behind them the ids that are candidates for rows, and
-// what is noted of these.
-struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is its parts one behind the other
+// The description of a chunk's value and optimizer state, which consist of numbered parts:
+//   - the value
+//   - the master, a copy of a 16-bit value in its compute type
+//   - the state arrays of the program, in the compute type
+//   - the state scalars, one f64 each
+//
+// A bucket has four more parts.  In a body, the ids of its rows and their notes (two u64: version,
+// count) precede the parts above.  The ids of candidates for rows and their notes follow them.
+struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is the parts in this order
   static constexpr uint64_t kValue = 0, kMaster = 1, kStates = 2;  // numbers of parts
   static constexpr uint64_t kIds = UINT64_MAX, kNotes = UINT64_MAX - 1;
   static constexpr uint64_t kCandidates = UINT64_MAX - 2, kCandidateNotes = UINT64_MAX - 3;
   static constexpr uint8_t kStatesMax = 32;
-  static constexpr uint64_t kRowsMax = uint64_t{1} << 36;  // of a bucket
+  static constexpr uint64_t kRowsMax = uint64_t{1} << 36;  // in one bucket
 
   uint64_t version = 0;
-  uint64_t updates = 0;  // by this program
+  uint64_t updates = 0;  // number of updates by this program
   bool has_value = true;
   bool has_master = false;
   uint8_t arrays = 0;
@@ -311,32 +325,32 @@ struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is its parts one be
   UpdateSpec spec;
   bool by_rows = false;
   uint64_t rows = 0;         // by rows
-  uint64_t row_version = 0;  // that notes are counted by
+  uint64_t row_version = 0;  // the table's version, to which the versions in notes refer
   bool has_notes = false;
   uint64_t candidates = 0;
 
   bool HasPart(uint64_t part) const;
   bool IsScalar(uint64_t part) const;
-  // Bytes of a part of a chunk; 0 where there is no such part.
-  //   elements  of the chunk; by rows of one row
+  // Returns the bytes of a part, or 0 if there is no such part.
+  //   elements  number of elements of the chunk, or of one row if the key is kept by rows
   size_t PartBytes(uint64_t part, DType dtype, size_t elements) const;
-  // Of a part by rows: how many rows, or candidates, it is of, and the bytes of one.
+  // Return the number of rows or candidates in a part of a bucket, and the bytes of one of them.
   uint64_t RowsOf(uint64_t part) const;
   static size_t RowBytes(uint64_t part, DType dtype, size_t elements);
-  size_t Bytes(DType dtype, size_t elements) const;  // of all parts
+  size_t Bytes(DType dtype, size_t elements) const;  // sum over all parts
   bool operator==(const ChunkState&) const = default;
 };
 
-// CONTROL says per key from which round on it counts:
+// A CONTROL takes effect at a round that depends on the key:
 //
-//   a key of the store that is         without kOnlyListed    with kOnlyListed
-//   listed, synchronous                from_round             from_round
-//   there, not listed, synchronous     round 1                not at all
-//   there, asynchronous                at once                at once
-//   made later                         its beginning          its beginning
+//   key of the store                    without kOnlyListed    with kOnlyListed
+//   listed, synchronous                 from_round             from_round
+//   existing, not listed, synchronous   round 1                never
+//   existing, asynchronous              at once                at once
+//   created later                       its first round        its first round
 //
-// A later life sends kOnlyListed: it lists the keys whose rounds it has joined, and announces the
-// same again for one that it joins later, before its first push of that key.
+// A later incarnation sends kOnlyListed and lists the keys whose rounds it has joined.  If it joins
+// a key later, it sends the same rule again for this key, before its first push of the key.
 struct ControlRounds {  // body of CONTROL
   struct Item {
     KeyId key;
@@ -355,9 +369,9 @@ std::string Encode(const RowRange& value);
 std::string Encode(const Epoch& value);
 std::string EncodeScalars(const std::vector<double>& scalars);
 std::string Encode(const PushStep& value);
-std::string EncodeFailure(const Error& failure);  // PUSH with kFails; the text may be cut
+std::string EncodeFailure(const Error& failure);  // PUSH with kFails; a long text is cut
 
-//   throws  kInvalidArgument  the bytes are not such a payload, whole and within its bounds
+//   throws  kInvalidArgument  the bytes are not one complete payload within its bounds
 Hello DecodeHello(std::string_view bytes);
 Welcome DecodeWelcome(std::string_view bytes);
 KeyMeta DecodeKeyMeta(std::string_view bytes);
@@ -367,7 +381,7 @@ ChunkState DecodeChunkState(std::string_view bytes);
 RowRange DecodeRowRange(std::string_view bytes);
 Epoch DecodeEpoch(uint64_t number, std::string_view bytes);
 std::vector<double> DecodeScalars(std::string_view bytes);
-// The step at the beginning of the `extra` of a PUSH with kInStep; `bytes` become those behind it.
+// Removes the step from the beginning of `bytes` (`extra` of a PUSH with kInStep) and returns it.
 PushStep TakeStep(std::string_view* bytes);
 Error DecodeFailure(std::string_view bytes);
 

@@ -1,4 +1,4 @@
-// Where the chunks of keys live.
+// The assignment of chunks to servers.
 
 #pragma once
 
@@ -9,11 +9,12 @@
 
 namespace tkv {
 
-// A chunk belongs to a slot for good; the head says which server has a slot.  Slots are dealt
-// round-robin, so that a key of many chunks loads all servers alike.
+// A map of slots to servers.  A chunk always belongs to the same slot; the coordinator (`head`)
+// decides which server has a slot.  Neighbouring chunks have neighbouring slots, so that a key of
+// many chunks loads all servers alike.
 struct Placement {              // in EPOCH
   uint64_t number = 0;          // grows with each change
-  uint32_t servers = 0;         // 0: not known yet
+  uint32_t servers = 0;         // 0: unknown yet
   std::vector<uint32_t> slots;  // the server of each slot; empty: slot modulo `servers`
   bool operator==(const Placement&) const = default;
 };
@@ -23,7 +24,7 @@ inline uint32_t SlotOf(const KeyId& id, uint32_t chunk) noexcept {
   return static_cast<uint32_t>((id.low + chunk) % kSlots);
 }
 
-// The server that has a chunk; only for a placement that is known.
+// Returns the server that has a chunk.  The placement must be known (`servers` > 0).
 inline uint32_t ServerOf(const Placement& placement, const KeyId& id, uint32_t chunk) noexcept {
   const uint32_t slot = SlotOf(id, chunk);
   return placement.slots.empty() ? slot % placement.servers : placement.slots[slot];

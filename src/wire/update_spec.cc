@@ -1,4 +1,4 @@
-// The updater that a CONTROL sets, the scalars of its program, and what it keeps of a chunk.
+// The payloads of optimizers: the rule of a CONTROL, hyperparameters, steps and chunk states.
 
 #include "base/byte_io.h"
 #include "wire/checked_fields.h"
@@ -131,7 +131,7 @@ std::string Encode(const ChunkState& value) {
   writer.Number(value.arrays);
   writer.Number(value.scalars);
   Write(value.spec, &writer);
-  if (!value.by_rows) return writer.Take();  // as before there were rows
+  if (!value.by_rows) return writer.Take();  // the layout of older versions
   writer.Number(value.rows);
   writer.Number(value.row_version);
   writer.Number(static_cast<uint8_t>(value.has_notes));

@@ -1,4 +1,4 @@
-// The check of values that leave a host: XXH3-64 over bytes as they pass.
+// The checksum of values that travel between hosts: XXH3-64 over the bytes as they pass.
 
 #pragma once
 
@@ -8,10 +8,12 @@
 
 namespace tkv {
 
+// A running checksum.
 class ValueCheck {
  public:
   static constexpr size_t kBytes = sizeof(uint64_t);  // on the wire
-  // What is best added at once: it is still in a cache when it is sent or used next, and costs few calls.
+  // The best piece to add at once: small enough to be in a cache when it is sent or used next, and
+  // large enough for few calls.
   static constexpr size_t kPieceBytes = size_t{1024} << 10;
 
   ValueCheck();
@@ -20,7 +22,7 @@ class ValueCheck {
   ValueCheck& operator=(ValueCheck&&) noexcept;
   void Restart();
   void Add(const void* data, size_t bytes);
-  uint64_t value() const;  // of what has been added
+  uint64_t value() const;  // the checksum of all bytes since Restart
 
  private:
   struct State;

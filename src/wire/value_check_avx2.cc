@@ -1,5 +1,5 @@
-// The same loop for processors with AVX2: half the time.  Nothing else may be included here, because
-// what is compiled here runs on no other processor.
+// The loop of ValueCheck::Add, compiled for processors with AVX2, where it takes half the time.
+// Include nothing else here: inline code compiled in this file would fail on other processors.
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -41,9 +41,9 @@ Epoch SomeEpoch() {
   return epoch;
 }
 
-constexpr size_t kProtocolBytes = 4 + 8 + 8 + 4;  // of a Protocol without a package
+constexpr size_t kProtocolBytes = 4 + 8 + 8 + 4;  // a Protocol without a package
 
-// One message of each type with the payload that belongs to it.
+// Returns one message of each type, with its payload.
 std::vector<Message> EveryMessage() {
   const std::string name = CanonicalKey(1, "w3");
   std::vector<Message> messages;
@@ -160,7 +160,7 @@ TEST(Frame, AnyFlippedBitIsFoundByTheCheck) {
   }
 }
 
-// A hostile peer computes the check for what it has changed.
+// A hostile peer computes a valid check for its changed bytes.
 TEST(Frame, FlippedBitsUnderARightCheckAreDecodedOrRefused) {
   size_t decoded = 0;
   for (const Message& message : EveryMessage()) {
@@ -186,7 +186,7 @@ TEST(Frame, CutPayloadsAreErrors) {
     for (size_t size = 0; size < message.extra.size(); ++size) {
       Message cut = message;
       cut.extra.resize(size);
-      if (has_protocol && size + kProtocolBytes == message.extra.size()) continue;  // of version 1
+      if (has_protocol && size + kProtocolBytes == message.extra.size()) continue;  // version 1
       EXPECT_THROW(ReadPayload(cut), Error) << Name(message.type) << " at " << size;
     }
   }
@@ -386,7 +386,7 @@ TEST(Protocol, FeaturesAreIgnoredUnlessOneSideRequiresThem) {
   EXPECT_NE(WhyNot(Speaks(2), Speaks(2, 8, 8)).find("where worker 2 runs"), std::string::npos);
 }
 
-// The bytes of a frame as the last build that spoke version 1 wrote it: HELLO of worker 1 of 'job'.
+// A frame of the last build with protocol version 1: HELLO of worker 1 of 'job'.
 TEST(Protocol, AHelloOfVersion1IsUnderstoodAsSuch) {
   Hello hello{"job", Role::kWorker, 1, 5, 6, "tcp:10.0.0.1:7"};
   hello.protocol = {};
