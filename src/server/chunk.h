@@ -1,8 +1,8 @@
-// One chunk of one key on its shard: the stored value, its state, the rounds that are open, and who
-// waits for it.  Knows nothing of sessions or links.
+// A chunk of a key on its shard: the stored value, the optimizer state, the open rounds and the
+// waiting pulls.  This file knows nothing of sessions or links.
 //
-// A value type: copies share their blocks, and whoever changes a block that is shared takes a new
-// one (so a VALUE on its way out keeps the old version, and a whole cluster can be copied).
+// A chunk is a value type: copies share their blocks, and a change to a shared block goes to a new
+// block.  So an outgoing VALUE keeps the old version, and a test can copy a whole cluster.
 
 #pragma once
 
@@ -23,36 +23,36 @@
 
 namespace tkv {
 
-// Asks for memory that will be read soon.
+// Prefetches memory that will be read soon.
 void Prefetch(const void* at, size_t bytes);
 
-// Who sent something: one life of a worker, or an observer (rank kNoRank).
+// The identity of a sender: one incarnation of a worker, or an observer (rank kNoRank).
 struct SessionId {
   Rank rank = kNoRank;
   uint64_t incarnation = 0;
   auto operator<=>(const SessionId&) const = default;
 };
 
-// A pull that waits for its version.
+// A pull that waits until the chunk has its version.
 struct ParkedPull {
   SessionId session;
   uint64_t seq = 0;
   uint64_t min_version = 0;
   uint64_t need = 0;
   bool no_body = false;
-  bool anyway = false;  // also of a round whose update has failed
+  bool anyway = false;  // kAnyway: a failed update of the round is no error
   bool cuts = false;
-  std::vector<uint64_t> mixes = {};  // by rows, of those that are asked for
+  std::vector<uint64_t> mixes = {};  // by rows: mixes of the wanted ids
 };
 
-// The elements of a chunk in the layout of its key: one block, or a table of rows.  Only ChunkWorker
-// looks inside; everybody else reads elements as the body of a VALUE.
+// The elements of a chunk in the layout of its key: one block, or a table of rows.  Only
+// ChunkWorker changes them; other code reads elements as the body of a VALUE.
 class ChunkData {
  public:
   ChunkData() = default;
   bool by_rows() const { return rows_.has_value(); }
-  Bytes Read() const { return dense_.bytes(); }    // not by rows
-  const RowTable& rows() const { return *rows_; }  // by rows
+  Bytes Read() const { return dense_.bytes(); }    // dense only
+  const RowTable& rows() const { return *rows_; }  // by rows only
   size_t memory_bytes() const { return by_rows() ? rows_->memory_bytes() : dense_.size; }
   void Prefetch() const;
 
@@ -64,30 +64,30 @@ class ChunkData {
   std::optional<RowTable> rows_;
 };
 
-// The hyperparameters that come with a push: nothing where its worker has set no optimizer of its
-// own, or has said so before.  Those of a program may be none.
+// The hyperparameters of a push.  nullopt: the worker has set no optimizer, or the server knows its
+// hyperparameters already.  An empty list: the worker's program has no hyperparameters.
 using Scalars = std::optional<std::vector<double>>;
 
-// What workers have pushed for one round.
+// The pushes of workers for one round.
 struct Round {
-  SmallVector<uint64_t, 1> arrived;  // bit r: rank r's push is in
-  uint32_t count = 0;                // of pushes that are in
-  Time since = 0;                    // when the first one came
-  ChunkData sum;                     // of the compute type, in order of arrival
-  SparseSum rows;                    // the same, by rows
-  // What pushes in runs have brought, while there are no others.
+  SmallVector<uint64_t, 1> arrived;  // bit r: rank r's push has arrived
+  uint32_t count = 0;                // number of pushes that have arrived
+  Time since = 0;                    // arrival of the first push
+  ChunkData sum;                     // in the compute type, added in order of arrival
+  SparseSum rows;                    // the sum of a key by rows
+  // The runs of all pushes.  Valid while `is_in_runs`: every push so far is encoded in runs.
   std::vector<codec::Run> runs;
   bool is_in_runs = true;
-  std::vector<std::pair<Rank, codec::Part>> held;  // deterministic: each push by itself
-  // Hyperparameters, each with the lowest rank that sent them: those of the lowest of all decide.
-  // Nothing means those of the rule.
+  std::vector<std::pair<Rank, codec::Part>> held;  // deterministic: each push, not yet summed
+  // A set of hyperparameters, with the lowest rank that sent this set.  The set of the round's
+  // lowest rank applies.  No values: those of the rule.
   struct Hyperparameters {
     Rank rank = kNoRank;
     Scalars values;
   };
   SmallVector<Hyperparameters, 1> hyperparameters;
-  // That a worker has brought to a barrier: the round ends with it, or with `undone` where nobody
-  // who has come had done what the barrier is for.
+  // Errors that workers brought to a barrier.  The round ends with `failure`, or, if no worker has
+  // done the barrier's task, with `undone`.
   std::optional<Error> failure, undone;
   bool is_done = false;
 
@@ -95,51 +95,53 @@ struct Round {
   void Set(Rank rank);
 };
 
-// What was in force in an asynchronous chunk before a rule whose sender may still take it back.
+// The rule and state that an asynchronous chunk had before it tried a new rule.  They return if the
+// sender of the new rule withdraws it.
 struct FormerRule {
-  RulePtr tried;  // that took its place
-  RulePtr rule;
-  bool has_state = false;  // the tried rule does not go on with it, so it is kept here
+  RulePtr tried;           // the new rule
+  RulePtr rule;            // the former rule
+  bool has_state = false;  // the new rule does not continue the state, so this struct keeps it
   std::vector<Block> states;
   Block master;
   uint64_t updates = 0;
-  std::optional<RowTable> rows;  // by rows, where updates kept something in them
-  uint64_t version = 0;          // that the rule was tried at
+  std::optional<RowTable> rows;  // by rows, if the rows have states or masters
+  uint64_t version = 0;          // version of the chunk when the new rule began
 };
 
+// The complete state of one chunk on its shard.
 struct Chunk {
-  size_t elements = 0;  // by rows of one row
+  size_t elements = 0;  // by rows: elements of one row
   DType dtype{};
   ChunkData value;
   uint64_t version = 0;
-  uint64_t base = 0;     // as of a ChunkStatus
-  uint64_t author = 0;   // number of the grant that the initial value was written with
-  uint64_t stream = 0;   // of the key, for draws
-  uint64_t begin = 0;    // of the first element in the value
+  uint64_t base = 0;     // as in ChunkStatus
+  uint64_t author = 0;   // number of the grant that wrote the initial value
+  uint64_t stream = 0;   // the key's stream of random numbers
+  uint64_t begin = 0;    // index of the first element in the key's value
   codec::Bucket bucket;  // by rows
 
   RulePtr rule;               // null: assign
-  std::vector<Block> states;  // by rows the scalars alone
-  Block master;               // f32 copy of a 16-bit value, where the rule asks for one
-  uint64_t updates = 0;       // by this rule
-  uint64_t control = 0;       // number of the last CONTROL that was applied here
+  std::vector<Block> states;  // by rows: only the scalars
+  Block master;               // f32 copy of a 16-bit value, if the rule needs one
+  uint64_t updates = 0;       // number of updates by this rule
+  uint64_t control = 0;       // number of the last CONTROL applied to this chunk
   std::optional<FormerRule> former;
-  std::vector<double> params;  // hyperparameters of the last update, for those who ask
+  std::vector<double> params;  // hyperparameters of the last update, for DESCRIBE
 
   SmallVector<Round, 1> rounds;  // rounds[i] is round version + 1 + i
   std::vector<ParkedPull> parked;
-  std::optional<Error> failure;  // of the update that made this version
-  // The step of each rank's last push, by rank; empty while no push has belonged to a step.
+  std::optional<Error> failure;  // error of the update that made this version
+  // The step of each rank's last push, by rank.  Empty until a push belongs to a step.
   std::vector<PushStep> steps;
 
   size_t bytes() const { return elements * ItemSize(dtype); }
   bool HasArrived(uint64_t round, Rank rank) const;
-  uint64_t LastArrived(Rank rank) const;  // the last open round without a gap, or `version`
+  uint64_t LastArrived(Rank rank) const;  // the last of its open rounds without a gap, or `version`
 };
 
-// One version of a chunk, kept to be read in parts.
+// A version of a chunk that the shard keeps so that a worker can read it in parts.
 struct ChunkCut {
-  uint64_t seq = 0;  // of the PULL that has made it
+  uint64_t seq = 0;  // seq of the PULL that made the cut
   uint32_t store = 0;
   DType dtype{};
   ChunkState state;
@@ -148,79 +150,84 @@ struct ChunkCut {
   std::vector<Block> states;
   codec::Bucket bucket;  // by rows
 
-  // Nothing where there is no such part.  By rows scalars alone.
+  // Returns a part, or nullopt if there is no such part.  By rows, only scalars are available here.
   std::optional<Bytes> Part(uint64_t part) const;
 };
 
-// Changes to chunks.  Blocks come from the pool; bodies of at least `adopt_from_bytes` that nobody
-// else holds are taken over instead of copied.
+// The operations that change chunks.  Blocks come from the pool.  A body of at least
+// `adopt_from_bytes` without other owners becomes a block without a copy.
 class ChunkWorker {
  public:
   ChunkWorker(BufferPool* pool, size_t adopt_from_bytes, std::shared_ptr<RowDisk> disk = nullptr)
       : pool_(pool), adopt_from_bytes_(adopt_from_bytes), disk_(std::move(disk)) {}
 
-  // The initial value.
+  // Sets the initial value.
   void Start(Chunk* chunk, Bytes body);
-  // The same of a bucket, whose initial rows the body has.
+  // Creates the table of a bucket with the initial rows in the body.
   //   throws  as codec::MixesOf, kInvalidArgument (an initializer that the dtype does not have),
   //           kResourceExhausted
   void StartRows(Chunk* chunk, const KeyMeta& meta, const Bytes& body);
-  // The rows that a pull asks for, in its order.
+  // Returns the values of rows, in the order of `mixes`.
   //   throws  kResourceExhausted
   Bytes ReadRows(const Chunk& chunk, std::span<const uint64_t> mixes);
-  // Adds a push to an open round that lacks the rank.  codec::Judge has found nothing wrong with it.
+  // Adds a push to an open round that has no push of this rank.  codec::Judge has accepted the
+  // push.
   //   throws  kInvalidArgument (bool values cannot be summed; positions that are not the chunk's),
   //           kResourceExhausted; nothing changed
   void Contribute(Chunk* chunk, size_t round_index, Rank rank, codec::Part part, Scalars scalars,
                   bool deterministic);
-  // Contribute to the first round, then Complete it: one pass over memory, where the part is tiled.
+  // Does Contribute to the first round and then Complete, in one pass over memory if the part is
+  // tiled.
   void ContributeLast(Chunk* chunk, Rank rank, codec::Part part, Scalars scalars);
-  // Applies the first round and closes it; version grows by one.  An update that fails leaves the
-  // value and is remembered in `failure`.
+  // Updates the value with the first round, removes the round, and increments the version.  If the
+  // update fails, the value stays and `failure` keeps the error.
   void Complete(Chunk* chunk);
-  // Async: one push is one version.
-  //   throws  what the update throws, and as Contribute; nothing changed
+  // Updates the value of an asynchronous chunk with one push, and increments the version.
+  //   throws  as the update and as Contribute; nothing changed
   void Apply(Chunk* chunk, Rank rank, codec::Part part, const Scalars& scalars);
 
+  // Sets the rule of the chunk.  Deletes the state if the new rule does not continue it.
   void SetRule(Chunk* chunk, RulePtr rule);
-  // Sets a rule that TakeBack can undo, with the state that was there before.
+  // Sets a rule that TakeBack can undo.  Keeps the former rule and state until then.
   void TryRule(Chunk* chunk, const RulePtr& rule);
   static void TakeBack(Chunk* chunk);
 
+  // Returns the current version as a cut, which shares the blocks of the chunk.
   static ChunkCut Cut(const Chunk& chunk, uint32_t store);
-  // A part of rows of a cut by rows, all of which it has.
+  // Returns one part of a range of rows of a cut by rows.  The cut has all rows of the range.
   //   throws  kResourceExhausted
   Bytes ReadCut(const ChunkCut& cut, uint64_t part, const RowRange& rows);
-  // Values of rows of a cut by rows, as ReadRows.
+  // Does as ReadRows, from a cut.
   Bytes ReadCutRows(const ChunkCut& cut, std::span<const uint64_t> mixes);
-  // Value and state as the body has them, part by part; the version stays.
-  //   adds    of rows: those that are there stay
-  //   throws  kInvalidArgument (what the rule keeps is something else), kFailedPrecondition (it is
-  //           another rule's), kResourceExhausted; nothing changed
+  // Sets value and state from the parts in the body.  The version stays.
+  //   adds    by rows: keeps the existing rows
+  //   throws  kInvalidArgument (the parts do not fit the chunk or its rule), kFailedPrecondition
+  //           (the state belongs to another rule), kResourceExhausted; nothing changed
   void Restore(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds = false);
-  // Replaces the value of a dense chunk and keeps its states and counts.  A float32 master is made
-  // anew from the value by the next update.
-  //   throws  kInvalidArgument (a key by rows, another number of bytes), std::bad_alloc; nothing has
+  // Replaces the value of a dense chunk and keeps its states and counts.  The next update makes a
+  // new float32 master from the value, if the rule needs one.
+  //   throws  kInvalidArgument (a key by rows, another number of bytes), std::bad_alloc; nothing
   //           changed
   void Assign(Chunk* chunk, const Bytes& body);
-  // Rows begin anew with the values that the body has behind their ids.  All else stays.
+  // Resets the rows in the body: they get the values that follow their ids, and fresh state.  Other
+  // rows and the counts stay.
   //   throws  kInvalidArgument, as codec::MixesOf, kResourceExhausted; nothing changed
   void ReplaceRows(Chunk* chunk, const ChunkState& state, const Bytes& body);
 
-  // The body as one that stays: a body without an owner is lent for the moment, and is copied.
+  // Returns a body that remains valid.  Copies a body without an owner, because it is only lent.
   Bytes Keep(Bytes body);
 
  private:
   bool CanAdopt(const Bytes& body) const;
   Block Adopt(Bytes body) const;
   Block CopyOf(const Block& block);
-  struct Places {  // that a part names
+  struct Places {  // positions or runs that a part names
     std::vector<uint32_t> positions;
     std::vector<codec::Run> runs;
   };
   static Places PlacesOf(const Chunk& chunk, const codec::Part& part);
   static void AddAt(const Chunk& chunk, const codec::Part& part, const Places& places, Block* sum);
-  using Runs = std::optional<std::vector<codec::Run>>;  // nothing: all elements
+  using Runs = std::optional<std::vector<codec::Run>>;  // nullopt: all elements
   static Runs RunsOf(const Chunk& chunk, const codec::Part& part);
   static void NoteRuns(const Runs& runs, Round* round) noexcept;
   static Runs ChangedBy(const Chunk& chunk, const Round& round, std::span<const codec::Part> parts);

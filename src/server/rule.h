@@ -1,4 +1,4 @@
-// What a shard does with the sum of a round: the update rules that CONTROLs bring.
+// Update rules: how a shard updates a value with the sum of a round.
 
 #pragma once
 
@@ -12,7 +12,8 @@
 
 namespace tkv {
 
-// One CONTROL.  Immutable but for the cache of compiled code.
+// The update rule of one CONTROL, or of a key with its own optimizer.  Immutable, except for the
+// cache of compiled code.
 class Rule {
  public:
   //   throws  kInvalidArgument  not a program, or hyperparameters that are not its own
@@ -21,12 +22,12 @@ class Rule {
 
   const UpdateSpec& spec() const { return spec_; }
   bool assigns() const { return !program_; }
-  const Program& program() const { return *program_; }  // unless it assigns
+  const Program& program() const { return *program_; }  // only if not assigns()
   bool NeedsWholeValues() const { return program_ && NeedsWholeValue(*program_); }
   size_t param_count() const { return program_ ? program_->params().size() : 0; }
-  // Whether state made under the other rule goes on under this one.
+  // Returns true if this rule continues the state of the other one.
   bool KeepsStateOf(const Rule* other) const;
-  //   throws  kInvalidArgument  the dtype has not all operations of the program
+  //   throws  kInvalidArgument  an operation of the program does not exist for the dtype
   const CompiledUpdate& CompiledFor(DType dtype) const;
 
   bool SentBy(Rank rank, uint64_t incarnation) const {
@@ -35,7 +36,7 @@ class Rule {
   Rank sender() const { return sender_; }
   uint64_t incarnation() const { return incarnation_; }
   uint64_t generation() const { return generation_; }
-  uint32_t store() const { return store_; }  // whose keys it is for
+  uint32_t store() const { return store_; }  // the rule applies to this store's keys
 
  private:
   Rank sender_;
@@ -49,7 +50,7 @@ class Rule {
 
 using RulePtr = std::shared_ptr<const Rule>;
 
-// Why the rule cannot be that of this key: its value lies in several parts.
+// Returns an error if the rule needs whole values and the key's value is split into parts.
 std::optional<Error> WhyNotWhole(const KeyMeta& meta, const Rule& rule);
 
 }  // namespace tkv

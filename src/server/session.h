@@ -1,5 +1,5 @@
-// What a shard remembers of one life of a worker: which operations it has done, so that each is
-// done once however often it arrives.
+// The session of one incarnation of a worker on a shard.  A session remembers the
+// completed operations, so that each one is executed once, however often it arrives.
 
 #pragma once
 
@@ -13,11 +13,11 @@
 
 namespace tkv {
 
-// The stores that a life has closed: all below a number, and some of the others.
+// The set of stores that an incarnation has closed: all below a number, and some above it.
 class ClosedStores {
  public:
   static constexpr size_t kMax = size_t{1} << 16;  // closed ones above one that is open
-  // False where there are too many.
+  // Returns false if the set has no space for another store.
   bool Add(uint32_t store) {
     if (Has(store)) return true;
     if (above_.size() >= kMax) return false;
@@ -33,13 +33,14 @@ class ClosedStores {
   std::set<uint32_t> above_;
 };
 
+// The session of one sender: an incarnation of a worker, or an observer.
 struct Session {
   static constexpr uint64_t kWindow = 1024;
 
   struct Result {
     uint64_t seq = 0;
     bool done = false;
-    Type type{};  // of the reply, and what it said
+    Type type{};  // of the reply, like the fields below
     uint64_t number = 0;
     std::string extra;
   };
@@ -47,16 +48,16 @@ struct Session {
   SessionId id;
   Role role = Role::kWorker;
   LinkId link = kNoLink;
-  uint64_t low = 0;              // every mutating operation below it has been answered
-  std::vector<Result> window;    // mutating operations from `low` on, by seq
+  uint64_t low = 0;              // the client has the replies of all mutating operations below
+  std::vector<Result> window;    // mutating operations from `low` on, ascending by seq
   std::vector<Message> waiting;  // async pushes whose predecessor is not done
-  size_t parked = 0;             // pulls and DESCRIBEs
-  size_t parked_bytes = 0;       // of ids that pulls wait with
-  uint64_t newest_parked = 0;    // the largest number of a PULL that has waited
+  size_t parked = 0;             // number of waiting pulls and DESCRIBEs
+  size_t parked_bytes = 0;       // ids in waiting pulls
+  uint64_t newest_parked = 0;    // largest seq of a PULL that has waited
   ClosedStores closed;
-  uint64_t pushes = 0;  // that have come, and the bytes of their bodies
+  uint64_t pushes = 0;  // number of pushes, and the bytes of their bodies
   uint64_t pushed_bytes = 0;
-  Time listed_at = 0;  // when the last LIST came, and how many at that time
+  Time listed_at = 0;  // arrival of the last LIST, and number of LISTs at that time
   int listed = 0;
 
   Result* Find(uint64_t seq) {
@@ -65,7 +66,7 @@ struct Session {
     const auto at = LowerBound(seq);
     return at != window.end() && at->seq == seq ? &*at : nullptr;
   }
-  // Enters an operation that is not there.
+  // Adds an operation that is not in the window yet.
   void Begin(uint64_t seq) {
     const bool is_newest = window.empty() || seq > window.back().seq;
     window.insert(is_newest ? window.end() : LowerBound(seq), Result{.seq = seq});
@@ -78,11 +79,13 @@ struct Session {
       result->extra = reply.extra;
     }
   }
+  // Returns true if the operation is done.
   bool IsDone(uint64_t seq) const {
     if (seq < low) return true;
     const Result* const result = const_cast<Session*>(this)->Find(seq);
     return result != nullptr && result->done;
   }
+  // Removes the operations below `new_low` from the window.
   void Raise(uint64_t new_low) {
     if (new_low <= low) return;
     low = new_low;

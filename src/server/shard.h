@@ -1,8 +1,8 @@
 // A shard: the chunks of one server thread, the sessions of the workers that use them, and every
-// rule of docs/protocol.md that a server keeps.  A pure state machine.
+// rule of docs/protocol.md that a server enforces.  A pure state machine.
 //
-// Everything is judged when a message is whole; a message that breaks the protocol closes its
-// session with a reason and changes nothing else.
+// The shard judges a message once all its bytes have arrived.  A message that breaks the protocol
+// closes its session with a reason and changes nothing else.
 
 #pragma once
 
@@ -22,73 +22,77 @@ namespace tkv {
 
 struct ShardOptions {
   std::string job;
-  Protocol protocol;                             // that it speaks
-  uint32_t index = 0;                            // until the head has said which
-  size_t credit_budget_bytes = size_t{1} << 30;  // of pushes that are on their way in, all workers
-  size_t credit_min_bytes = size_t{8} << 20;     // each worker's part is at least that
+  Protocol protocol;                             // the protocol of this server
+  uint32_t index = 0;                            // provisional until Joined
+  size_t credit_budget_bytes = size_t{1} << 30;  // incoming pushes of all workers together
+  size_t credit_min_bytes = size_t{8} << 20;     // minimum share of each worker
   size_t chunk_bytes_max = size_t{4} << 30;
-  size_t hold_bytes_max = size_t{4} << 30;  // of pushes that `deterministic` keys hold
-  size_t parked_max = size_t{1} << 20;      // operations of one session that wait, 200 bytes each
-  size_t asked_bytes_max = size_t{256} << 20;  // of ids that pulls of one session wait with
-  size_t rules_max = size_t{1} << 10;          // CONTROLs that wait for their round of one key
-  size_t adopt_from_bytes = size_t{64} << 10;  // bodies that are taken over instead of copied
-  std::shared_ptr<RowDisk> disk;  // for rows of keys whose memory is bounded; null: there are none
+  size_t hold_bytes_max = size_t{4} << 30;     // pushes that `deterministic` keys hold
+  size_t parked_max = size_t{1} << 20;         // waiting operations of one session, 200 bytes each
+  size_t asked_bytes_max = size_t{256} << 20;  // ids in waiting pulls of one session
+  size_t rules_max = size_t{1} << 10;          // CONTROLs of one key that wait for their round
+  size_t adopt_from_bytes = size_t{64} << 10;  // larger bodies become blocks without a copy
+  std::shared_ptr<RowDisk> disk;               // for rows of keys with bounded memory; null: none
 };
 
-// The owner of a body for which there was no memory when it came: its message gets an error.
+// Returns the owner that marks a body for which there was no memory.  Its message gets an error.
 const std::shared_ptr<void>& NoMemory();
 
-// Told of each new version of a chunk, at once; for checks and traces.
+// An observer of new chunk versions, for checks and traces.
 class ShardListener {
  public:
   virtual ~ShardListener() = default;
   virtual void Completed(const class Shard& shard, const ChunkId& id, const Chunk& chunk) = 0;
 };
 
+// The state machine of one server thread.
 class Shard {
  public:
   Shard(ShardOptions options, BufferPool* pool);
 
-  // The head has welcomed this server.
+  // Sets the index and incarnation that the coordinator (`head`) gave to this server.
   void Joined(uint32_t index, uint64_t incarnation) {
     options_.index = index;
     incarnation_ = incarnation;
   }
-  // Whether a worker is connected.
+  // Returns true if a worker is connected.
   bool has_clients() const {
     return std::ranges::any_of(links_,
                                [](const auto& link) { return link.second.rank != kNoRank; });
   }
+  // Adopts a new membership.  An epoch that is not newer is ignored.
   void On(const Epoch& epoch, Effects* effects);
+  // Forgets a link that has closed.  The session of a worker stays, so that it can resume.
   void Closed(LinkId link);
-  // A frame's header: every mutating operation below `low` has been answered to the client.
+  // Handles a frame's header: the client has the replies of all mutating operations below `low`.
   void Header(LinkId link, uint64_t low);
-  // Whether a body may land; where it is false its bytes are thrown away as they come, and the
-  // message is judged without them.
+  // Returns true if the body of a message deserves memory.  Otherwise the transport discards the
+  // bytes, and the message is judged without them.
   bool Admit(LinkId link, const Message& message);
   void Received(LinkId link, Message&& message, Effects* effects);
-  // What time it is, for those who ask how long something waits.
+  // Sets the current time, from which LIST computes waiting times.
   void SetNow(Time now) { now_ = now; }
-  // What a disk has to read for a message, so that it can be read before: Received reads it where nobody has.
+  // Returns the places on the disk that a message needs, so that the caller can read them ahead.
+  // Received reads the others itself.
   std::vector<DiskPages::Where> OnDisk(LinkId link, const Message& message) const;
 
   // ---- for checks and figures; nothing may be changed through them
-  static constexpr uint32_t kNoStore = UINT32_MAX;  // of a barrier whose first push did not say it
+  static constexpr uint32_t kNoStore = UINT32_MAX;  // of a barrier whose first push named no store
   struct Key {
     KeyMeta meta;
-    RulePtr own;                                     // that no CONTROL changes
-    std::vector<std::pair<Rank, uint64_t>> abstain;  // rounds up to which a rank takes no part
+    RulePtr own;                                     // the key's own rule; no CONTROL changes it
+    std::vector<std::pair<Rank, uint64_t>> abstain;  // last round in which a rank takes no part
     struct Pending {
       uint64_t number = 0;  // in the order of arrival at this shard
       uint64_t from_round = 0;
       RulePtr rule;
     };
     std::vector<Pending> pending;
-    std::vector<uint32_t> chunks;  // that are here
+    std::vector<uint32_t> chunks;  // chunks on this shard
     bool is_barrier = false;
     uint32_t store = kNoStore;
-    // Births of the same key that a later init has overwritten before the first round: whoever has
-    // found one of those goes on with this one.
+    // Births that a later INIT of the same shape replaced before the first round.  Workers that
+    // know one of them may use this key.
     std::vector<uint64_t> former_births;
 
     uint64_t AbstainOf(Rank rank) const;
@@ -96,18 +100,18 @@ class Shard {
   using Memory = Listed::Memory;
   const Chunk* FindChunk(const ChunkId& id) const;
   const Key* FindKey(const KeyId& id) const;
-  // Returns true if the rank's life has closed a store that another worker has open.
+  // Returns true if the rank's newest incarnation has closed a store that another worker has open.
   bool HasClosed(Rank rank, uint32_t store) const;
   void AddListener(ShardListener* listener) { listeners_.push_back(listener); }
   void RemoveListener(ShardListener* listener) { std::erase(listeners_, listener); }
-  // Who has the session of a link; nothing: it has none.
+  // Returns the sender whose session uses this link, or nullopt if the link has no session.
   std::optional<SessionId> SessionIdOf(LinkId link) const;
   const Epoch& epoch() const { return epoch_; }
   uint64_t incarnation() const { return incarnation_; }
   Memory MemoryUse() const;
-  // Sessions whose `parked` is not the number of pulls and DESCRIBEs that wait for them.
+  // Returns the sessions whose `parked` differs from their waiting pulls and DESCRIBEs.
   std::vector<SessionId> Miscounted() const;
-  const char* StateFor(LinkId link, const Message& message) const;  // a row of the coverage table
+  const char* StateFor(LinkId link, const Message& message) const;  // row of the coverage table
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember
@@ -115,8 +119,8 @@ class Shard {
     Message message;
     Hello hello;
   };
-  using Waiter = std::pair<SessionId, uint64_t>;  // a session and the number of its operation
-  struct KeyGrant {                               // to create a key
+  using Waiter = std::pair<SessionId, uint64_t>;  // a session and the seq of its operation
+  struct KeyGrant {                               // the right to create a key
     SessionId maker;
     uint64_t number = 0;
     uint32_t store = 0;
@@ -213,29 +217,29 @@ class Shard {
   uint64_t incarnation_ = 0;
   Epoch epoch_;
   size_t member_count_ = 0;
-  size_t gone_count_ = 0;  // of the members
-  std::set<Rank> came_again_;
+  size_t gone_count_ = 0;      // members that rounds wait for in vain
+  std::set<Rank> came_again_;  // ranks with a second incarnation
   std::map<SessionId, Session> sessions_;
   std::map<LinkId, SessionId> links_;
   std::map<LinkId, WaitingHello> hellos_;
-  std::map<Waiter, Message> describes_;         // of keys that rank 0 has not created yet
-  std::set<std::pair<KeyId, Waiter>> awaited_;  // the same by key: an INIT looks at its own
-  std::map<KeyId, KeyGrant> grants_;  // of keys whose chunk 0 belongs here and is not there yet
+  std::map<Waiter, Message> describes_;         // waiting, for keys that do not exist yet
+  std::set<std::pair<KeyId, Waiter>> awaited_;  // the same by key, so that an INIT finds its own
+  std::map<KeyId, KeyGrant> grants_;  // for keys whose chunk 0 belongs here and does not exist yet
   uint64_t grant_count_ = 0;
-  // Nodes keep their place when others are inserted.
+  // unordered_map, not a flat map: references stay valid when other entries are inserted.
   boost::unordered_map<KeyId, Key> keys_;
   boost::unordered_map<ChunkId, Chunk> chunks_;
-  std::vector<RulePtr> all_;  // CONTROLs in the order of arrival, for keys made later
+  std::vector<RulePtr> all_;  // CONTROLs in the order of arrival, for keys created later
   uint64_t control_count_ = 0;
-  // What one life at a time has cut and not released: at most one version of each chunk.
+  // The one incarnation that has cuts now, and its cuts: at most one version of each chunk.
   std::optional<SessionId> cutter_;
   boost::unordered_map<ChunkId, ChunkCut> cuts_;
-  // Stores that some living worker has closed and another one has open, and those that all had closed.
+  // Stores that some worker has closed and another one has open, and stores that all have closed.
   std::set<uint32_t> half_closed_;
   ClosedStores dropped_;
   size_t held_bytes_ = 0;
   Time now_ = 0;
-  Time next_refusal_ = 0;  // from when on one is logged
+  Time next_refusal_ = 0;  // time from which the next refusal is logged
   std::vector<ShardListener*> listeners_;
 };
 
