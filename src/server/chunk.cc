@@ -18,13 +18,13 @@ using kernels::Write;
 constexpr int kOneThread = 1;  // a shard is one thread
 
 bool IsSame(const std::vector<double>& a, const std::vector<double>& b) {
-  const auto is_same = [](double x, double y) {  // also of NaN
+  const auto is_same = [](double x, double y) {  // a NaN equals itself
     return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y);
   };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), is_same);
 }
 
-// sum += body, where the sum may be wider than the body.
+// Adds the body to the sum, whose type may be wider.
 void AddDense(DType dtype, const std::byte* body, Block* sum, size_t count) {
   const DType compute = ComputeType(dtype);
   if (compute == dtype) {
@@ -42,7 +42,7 @@ void AddDense(DType dtype, const std::byte* body, Block* sum, size_t count) {
   }
 }
 
-// The sources of a job, and how each is written down where one is not dense.
+// The sources of a job, and their encodings if one of them is not dense.
 struct Sources {
   explicit Sources(std::span<const codec::Part> parts) {
     bool all_dense = true;
@@ -62,7 +62,7 @@ struct Sources {
   SmallVector<kernels::Coding, 8> codings;
 };
 
-// Runs an update, whose sum is its base, on some elements.
+// Runs an update on some elements only.  The job's base is the sum.
 void RunOn(std::span<const codec::Run> runs, const TileJob& whole) {
   const size_t arrays = whole.update->program.states().size();
   const size_t item = ItemSize(whole.dtype);
@@ -98,8 +98,8 @@ void Prefetch(const void* at, size_t bytes) {
 }
 
 void ChunkData::Prefetch() const {
-  if (by_rows()) return;           // which of them, its message says when it is whole
-  constexpr size_t kBegin = 1024;  // the hardware sees the rest coming
+  if (by_rows()) return;           // the rows are known once the body has arrived
+  constexpr size_t kBegin = 1024;  // the hardware prefetches the rest
   tkv::Prefetch(dense_.data, std::min(dense_.size, kBegin));
   tkv::Prefetch(dense_.owner.get(), 1);
 }
@@ -144,7 +144,7 @@ void ChunkWorker::Start(Chunk* chunk, Bytes body) {
   chunk->value.dense_ = CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr});
 }
 
-// Whether updates keep anything with the rows.
+// Returns true if the rows have states or masters.
 static bool KeepsBesideRows(const RowTable& table) {
   return table.state_count() > 0 || table.has_master();
 }
@@ -216,19 +216,20 @@ void ChunkWorker::AddAt(const Chunk& chunk, const codec::Part& part, const Place
   }
 }
 
-// The elements that a part brings.
+// Returns the elements that a part changes, or nullopt if the part is not encoded in runs.
 ChunkWorker::Runs ChunkWorker::RunsOf(const Chunk& chunk, const codec::Part& part) {
   if (part.encoding != Encoding::kRuns) return std::nullopt;
   return codec::RunsOf(part, chunk.dtype, chunk.elements);
 }
 
-// Remembers which elements a round changes, while nothing but runs is in it.
+// Adds runs to those of a round, as long as all its pushes are encoded in runs.
 void ChunkWorker::NoteRuns(const Runs& runs, Round* round) noexcept {
   round->is_in_runs = round->is_in_runs && runs.has_value();
   if (round->is_in_runs) round->runs.insert(round->runs.end(), runs->begin(), runs->end());
 }
 
-// The elements that the round changes: under a lazy rule those alone that its pushes bring.
+// Returns the elements that the round's update changes: under a lazy rule those in its pushes, if
+// all are encoded in runs.  A result of nullopt means all elements.
 ChunkWorker::Runs ChunkWorker::ChangedBy(const Chunk& chunk, const Round& round,
                                          std::span<const codec::Part> parts) {
   const bool is_lazy =
@@ -254,7 +255,7 @@ ChunkWorker::Runs ChunkWorker::ChangedBy(const Chunk& chunk, const Round& round,
   return changed;
 }
 
-// A part as the first of a sum, in the compute type.
+// Returns a part as the first term of a sum, in the compute type.
 //   throws  as PlacesOf
 Block ChunkWorker::SumOf(const Chunk& chunk, codec::Part part) {
   const DType compute = ComputeType(chunk.dtype);
@@ -278,6 +279,7 @@ Block ChunkWorker::SumOf(const Chunk& chunk, codec::Part part) {
   return sum;
 }
 
+// Adds a part to a sum.
 //   throws  as PlacesOf; nothing is added
 void ChunkWorker::AddOnto(const Chunk& chunk, const codec::Part& part, Block* sum) {
   const Places places = PlacesOf(chunk, part);
@@ -337,7 +339,7 @@ Round::Hyperparameters* ChunkWorker::Known(Round* round, const Scalars& scalars)
   return nullptr;
 }
 
-// All memory that Note and NoteRuns take, before the round changes.
+// Reserves all memory that Note and NoteRuns need, before the round changes.
 void ChunkWorker::MakeRoom(Round* round, Rank rank, const Scalars& scalars, const Runs& runs) {
   const size_t words = static_cast<size_t>(rank) / 64 + 1;
   if (round->arrived.size() < words) round->arrived.resize(words);
@@ -351,7 +353,7 @@ void ChunkWorker::MakeRoom(Round* round, Rank rank, const Scalars& scalars, cons
   }
 }
 
-// After MakeRoom.
+// Notes the arrival of a push.  MakeRoom has reserved the memory.
 void ChunkWorker::Note(Round* round, Rank rank, Scalars scalars) noexcept {
   round->Set(rank);
   if (Round::Hyperparameters* const known = Known(round, scalars)) {
@@ -361,7 +363,7 @@ void ChunkWorker::Note(Round* round, Rank rank, Scalars scalars) noexcept {
   round->hyperparameters.push_back({rank, std::move(scalars)});
 }
 
-//   throws  kInvalidArgument  they are of another program
+//   throws  kInvalidArgument  the number of hyperparameters is not that of the rule's program
 void ChunkWorker::CheckFits(const Rule& rule, Rank rank, const Scalars& scalars) {
   if (!scalars || scalars->size() == rule.param_count()) return;
   throw Fail(Code::kInvalidArgument,
@@ -370,8 +372,9 @@ void ChunkWorker::CheckFits(const Rule& rule, Rank rank, const Scalars& scalars)
              rank, scalars->size(), rule.sender(), rule.param_count());
 }
 
-// Those of the lowest rank.  Another one may have the same, those that the rule came with, or none.
-//   throws  kInvalidArgument  another one has sent others, or those of another program
+// Returns the hyperparameters of the lowest rank.  Each other rank has sent the same ones, those of
+// the rule, or none.
+//   throws  kInvalidArgument  another rank has sent others, or those of another program
 const std::vector<double>& ChunkWorker::DecideHyperparameters(const Rule& rule,
                                                               const Round& round) {
   const Round::Hyperparameters* lowest = &round.hyperparameters[0];
@@ -395,8 +398,9 @@ const std::vector<double>& ChunkWorker::DecideHyperparameters(const Rule& rule,
   return decided;
 }
 
-// A worker that sends hyperparameters, be it none, means to update by them.
-//   throws  kInvalidArgument  and there is no rule
+// Refuses hyperparameters, even an empty list, in a chunk without a rule: their sender expects an
+// update.
+//   throws  kInvalidArgument  there are hyperparameters
 void ChunkWorker::CheckNobodyUpdates(Rank rank, const Scalars& scalars) {
   if (!scalars) return;
   throw Fail(
@@ -465,7 +469,7 @@ void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const codec::Part
 void ChunkWorker::FinishDense(Chunk* chunk, const Round& round, Block sum,
                               std::span<const codec::Part> parts) {
   const Runs changed = ChangedBy(*chunk, round, parts);
-  if (!AllTiled(parts)) {  // those that name positions are added one after the other
+  if (!AllTiled(parts)) {  // parts that name positions are added one by one
     for (const codec::Part& part : parts) {
       if (sum) {
         AddOnto(*chunk, part, &sum);
@@ -537,7 +541,7 @@ void ChunkWorker::Assign(Chunk* chunk, Block sum, std::span<const codec::Part> p
   job.count = chunk->elements;
   job.base = sum ? sum.data : nullptr;
   sources.GiveTo(&job);
-  // The sum's own block becomes the value where it fits; else the value's if nobody reads it.
+  // The result reuses the sum's block if its type fits, else the value's block if nobody reads it.
   const bool reuse_sum = sum && same_type && sum.unique();
   Block target = reuse_sum                      ? sum
                  : chunk->value.dense_.unique() ? chunk->value.dense_

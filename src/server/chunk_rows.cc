@@ -1,4 +1,4 @@
-// Chunks of keys by rows: buckets.
+// Chunks of keys by rows, which are called buckets.
 
 #include <algorithm>
 #include <cstring>
@@ -35,7 +35,7 @@ void ChunkWorker::CheckRows(const Chunk& chunk, const codec::Part& part) {
   codec::MixesOf(chunk.bucket, part.bytes.data, chunk.bucket.RowsIn(part.bytes.size, part.param));
 }
 
-// A part as a sum.
+// Returns a part as a sum.
 //   throws  as codec::MixesOf
 SparseSum ChunkWorker::RowsOf(const Chunk& chunk, const codec::Part& part,
                               SparseSum::Memory memory) {
@@ -46,7 +46,7 @@ SparseSum ChunkWorker::RowsOf(const Chunk& chunk, const codec::Part& part,
                              codec::ValueType(chunk.dtype, part.param), chunk.elements, memory);
 }
 
-// Without a rule the rows of the sum take the place of those that are there.
+// Replaces rows by those of the sum, because the chunk has no rule.
 void ChunkWorker::AssignRows(Chunk* chunk, const SparseSum& sum) {
   RowTable& table = *chunk->value.rows_;
   RowPlaces places;
@@ -95,12 +95,12 @@ void ChunkWorker::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vect
   ++chunk->updates;
 }
 
-// What the rows had beside their values before a rule was tried.  Values are as they are: others may have
-// pushed meanwhile; masters begin again as these.
+// Gives rows the states that they had before a rule was tried.  Values stay, because other workers
+// may have pushed meanwhile.  Masters begin anew from the values.
 void ChunkWorker::TakeBackRows(Chunk* chunk, FormerRule* former) {
   RowTable& table = *chunk->value.rows_;
   RowTable& old = *former->rows;
-  if (chunk->version == former->version) {  // nobody has
+  if (chunk->version == former->version) {  // no push since then
     table = std::move(old);
     return;
   }
@@ -115,7 +115,7 @@ void ChunkWorker::TakeBackRows(Chunk* chunk, FormerRule* former) {
       if (mixes.empty()) return;
       first = mixes.back();
       const bool is_last = first++ == UINT64_MAX;
-      // Those that have gone meanwhile stay away.
+      // Rows that were removed meanwhile stay removed.
       std::erase_if(mixes, [&](uint64_t mix) { return !table.Contains(mix); });
       table.Reserve(mixes, &places);
       for (size_t s = 0; s < old.state_count(); ++s) {
@@ -125,7 +125,7 @@ void ChunkWorker::TakeBackRows(Chunk* chunk, FormerRule* former) {
       if (is_last) return;
     }
   } catch (const std::exception& error) {
-    static_cast<void>(error);  // no memory: the other rows begin anew
+    static_cast<void>(error);  // no memory: the remaining rows get fresh states
   }
 }
 
@@ -213,7 +213,7 @@ void ChunkWorker::RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes
   for (Block& scalar : scalars) scalar = pool_->Allocate(sizeof(double));
   std::vector<RowNote> notes(state.has_notes ? state.rows : 0);
   table.Reserve(mixes, &places);
-  // From here on nothing fails.
+  // Nothing fails from here on.
   size_t at = state.PartBytes(ChunkState::kIds, dtype, chunk->elements);
   if (state.has_notes) {
     const size_t bytes = state.PartBytes(ChunkState::kNotes, dtype, chunk->elements);

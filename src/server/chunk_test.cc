@@ -1,4 +1,4 @@
-// A push that memory is lacking for has changed nothing of its round.
+// A push that fails for lack of memory leaves its round unchanged.
 
 #include "server/chunk.h"
 
@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kElements = 4;
 constexpr uint32_t kRows = 100;
 
-class ChunkTest : public ::testing::TestWithParam<bool> {  // by rows
+class ChunkTest : public ::testing::TestWithParam<bool> {  // parameter: by rows
  protected:
   Chunk NewChunk() {
     Chunk chunk;
@@ -39,7 +39,7 @@ class ChunkTest : public ::testing::TestWithParam<bool> {  // by rows
     auto owner = std::make_shared<std::vector<float>>(kElements, number);
     return {reinterpret_cast<const std::byte*>(owner->data()), kElements * sizeof(float), owner};
   }
-  // By rows one that no other rank brings.
+  // Returns a push of this rank.  By rows, the row belongs to this rank alone.
   codec::Part PartOf(Rank rank) const {
     const auto number = static_cast<float>(rank + 1);
     if (!GetParam()) return {Encoding::kDense, 0, Floats(number)};
@@ -63,7 +63,7 @@ class ChunkTest : public ::testing::TestWithParam<bool> {  // by rows
     return value;
   }
 
-  // What has come for the first round.
+  // The contents of the first round.
   struct Seen {
     uint64_t version = 0;
     uint32_t count = 0;
@@ -94,7 +94,7 @@ class ChunkTest : public ::testing::TestWithParam<bool> {  // by rows
   ChunkWorker worker_{&pool_, 1 << 20};
 };
 
-// Ranks from 64 on, and hyperparameters of a second kind, take memory of the round.
+// A rank of 64 or more, and a second set of hyperparameters, need memory in the round.
 TEST_P(ChunkTest, APushThatMemoryIsLackingForIsNotInItsRound) {
   constexpr Rank kRanks[] = {0, 70, 1};
   for (const bool deterministic : {false, true}) {
@@ -117,7 +117,7 @@ TEST_P(ChunkTest, APushThatMemoryIsLackingForIsNotInItsRound) {
           EXPECT_EQ(RoundOf(tried), RoundOf(chunk)) << rank << " " << allocations;
           push(&tried);
         }
-        // Memory may have been lacking for the update of the round, which the chunk remembers.
+        // The update of the round may have failed for lack of memory; the chunk keeps the error.
         if (!tried.failure) {
           EXPECT_EQ(ValueOf(tried), ValueOf(after));
         }

@@ -1,4 +1,4 @@
-// Which rule a round ends with: CONTROL, WITHDRAW, ABSTAIN.
+// The rules and the participants of rounds: CONTROL, WITHDRAW, ABSTAIN.
 
 #include <algorithm>
 #include <cstring>
@@ -38,8 +38,8 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
     std::memcpy(&item, message.body.data + i * item_bytes, item_bytes);
     from_rounds[item.key] = item.from_round;
   }
-  // A sender that sends its next one has committed its last one: what came before that matters no
-  // more to keys made later.
+  // A sender commits its last CONTROL before it sends the next one.  The store's CONTROLs before
+  // that last one no longer matter to keys created later.
   const auto last = std::find_if(all_.rbegin(), all_.rend(), [&](const RulePtr& old) {
     return old->SentBy(rule->sender(), rule->incarnation()) && old->store() == rule->store();
   });
@@ -67,7 +67,7 @@ void Shard::OnWithdraw(Session* session, const Message& message, Effects* effect
   Answer(session, message, Reply(message, Type::kOk), effects);
 }
 
-// Drops what a life has sent after `after_generation`.
+// Removes the rules that an incarnation sent after `after_generation`, and undoes those in trial.
 void Shard::DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation) {
   const auto is_dropped = [&](const RulePtr& rule) {
     return rule->SentBy(rank, incarnation) && rule->generation() > after_generation;
@@ -86,20 +86,21 @@ bool Shard::IsCommitted(const Rule& rule) const {
   return epoch_.CommittedBy(rule.sender(), rule.incarnation()) >= rule.generation();
 }
 
-// While its sender lives a committed rule can be taken back: a sender that has lost the head before
-// it heard of the commit withdraws.
+// Returns true if a rule can no longer be withdrawn.  A committed rule still can while its sender
+// lives: a sender that loses the head before it learns of the commit withdraws the rule.
 bool Shard::IsSettled(const Rule& rule) const {
   return IsCommitted(rule) && IsOver(Role::kWorker, {rule.sender(), rule.incarnation()});
 }
 
-// Those that are due at the next round of this chunk, in the order of arrival; a later one replaces
-// an earlier one that was to come into force after it.
+// Sets the rules that are due at the next round of this chunk, in the order of arrival.  A later
+// rule also replaces an earlier one that was to begin after it.
 void Shard::ApplyControls(Key* key, Chunk* chunk) {
   if (key->pending.empty()) return;
   for (const Key::Pending& pending : key->pending) {
     if (pending.number <= chunk->control) continue;
     if (pending.from_round > chunk->version + 1 && key->meta.mode == KeyMeta::Mode::kSync) continue;
-    // A synchronous round waits for its sender, who pushes only when the CONTROL is committed.
+    // The rule of a synchronous round is final: the round waits for the rule's sender, and the
+    // sender pushes only after the commit.
     if (key->meta.mode == KeyMeta::Mode::kSync || IsSettled(*pending.rule)) {
       worker_.SetRule(chunk, pending.rule);
       chunk->former.reset();
@@ -119,8 +120,8 @@ void Shard::ApplyControls(Key* key, Chunk* chunk) {
   }
 }
 
-// The chunk as its next round will find it: a CONTROL that counts from that round on may have ended the
-// states that are there.
+// Returns a copy of the chunk with the rule of its next round.  A CONTROL that begins with that
+// round may end the current states.
 Chunk Shard::WithDueRule(const Key& key, const Chunk& chunk) {
   Chunk next = chunk;
   for (const Key::Pending& pending : key.pending) {

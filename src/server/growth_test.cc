@@ -1,4 +1,4 @@
-// A message costs the same however many others wait.
+// The cost of a message does not depend on the number of waiting operations.
 
 #include "tests/growth.h"
 
@@ -16,20 +16,21 @@ using test::ShardTest;
 constexpr size_t kFew = 1000;
 constexpr size_t kMany = 32 * kFew;
 constexpr size_t kMeasured = 500;
-// Tables that fit no cache cost a few times more; work on all that waits costs 32 times as much.
+// Tables larger than the caches cost a few times more.  Work on every waiting operation would cost
+// 32 times as much.
 constexpr double kMost = 8;
 
-// A shard in which operations of worker 1 wait.
+// A shard with waiting operations of worker 1.
 class Crowd : public ShardTest {
  public:
   Crowd() : ShardTest(RoomyOptions()) { effects_.Clear(); }
 
-  // DESCRIBEs of keys that nobody has created.
+  // Sends DESCRIBEs of keys that do not exist.
   void WaitForKeys(size_t count) {
     for (size_t i = 0; i < count; ++i) Describe(i);
     effects_.Clear();
   }
-  // PULLs of one round that is not complete.
+  // Sends PULLs of one incomplete round.
   void WaitForRound(size_t count) {
     Send(kLink0, Push(2, 1, 1));
     for (size_t i = 0; i < count; ++i) Pull();
@@ -72,7 +73,7 @@ class Crowd : public ShardTest {
   uint64_t seq_ = 0;
 };
 
-// How many times longer `measured(crowd)` takes with many waiting operations than with few.
+// Returns how many times longer `measured(crowd)` takes with many waiting operations than with few.
 template <typename Prepare, typename Measured>
 double GrowthOf(const Prepare& prepare, const Measured& measured) {
   return test::Growth(

@@ -1,4 +1,4 @@
-// What exists: INIT, DESCRIBE, DELETE.
+// The existence of keys and stores: INIT, DESCRIBE, DELETE, CLOSE.
 
 #include <algorithm>
 #include <set>
@@ -15,19 +15,19 @@ namespace {
 
 constexpr size_t kFormerBirthsMax = 16;
 
-// The births that go on being valid where an init writes over a key that has had no round yet.
+// Returns the births that stay valid when an INIT replaces a key that has had no round yet.
 std::vector<uint64_t> BirthsReplacedBy(KeyMeta fresh, const Shard::Key& old) {
   std::vector<uint64_t> births;
   fresh.birth = old.meta.birth;
-  if (fresh != old.meta) return births;  // of another shape: who knows the old one does not fit
+  if (fresh != old.meta) return births;  // workers with the old shape cannot use the new key
   births = old.former_births;
   if (births.size() >= kFormerBirthsMax) births.erase(births.begin());
   births.push_back(old.meta.birth);
   return births;
 }
 
-// The optimizer that a key brings for itself; null: the store's.
-//   throws  kInvalidArgument, kFailedPrecondition  it is none for this key
+// Returns the key's own optimizer as a rule, or null if the key uses the store's.
+//   throws  kInvalidArgument, kFailedPrecondition  the optimizer does not fit the key
 RulePtr OwnRuleOf(const KeyMeta& meta, const SessionId& maker) {
   if (!meta.own) return nullptr;
   auto rule = std::make_shared<const Rule>(maker.rank, maker.incarnation, uint64_t{0},
@@ -44,7 +44,7 @@ std::string Shard::StoreIsOver(uint32_t store) {
   return Format("store {} is over: every worker had closed it, and its keys are gone", store);
 }
 
-// Whether an INIT is for a chunk of that key, in its size, and of this server.
+// Returns true if an INIT is for a chunk of this key and server, with the right size.
 bool Shard::Belongs(const KeyMeta& meta, const Message& init) const {
   return IdOf(meta.name) == init.key && init.chunk < meta.chunk_count() &&
          (meta.by_rows() || init.body.size == meta.bytes_of(init.chunk)) &&
@@ -136,7 +136,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   }
   std::vector<uint64_t> former_births;
   if (is_another) former_births = BirthsReplacedBy(meta, key->second);
-  // Who waits for a round of this chunk waits on where the key is of the same shape as before.
+  // If the key keeps its shape, pulls that wait for a round of this chunk continue to wait.
   if (chunk != chunks_.end() && (!is_another || !former_births.empty())) {
     fresh.parked = std::exchange(chunk->second.parked, {});
   }
@@ -150,7 +150,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
     key->second.store = StoreOf(key->second.meta.name);
     key->second.own = own;
     key->second.former_births = std::move(former_births);
-    // A key made after a CONTROL for all keys of its store takes it from its first round on.
+    // A key created after a CONTROL of its store has this rule from its first round on.
     for (const RulePtr& rule : all_) {
       if (own == nullptr && rule->store() == StoreOf(key->second.meta.name)) {
         key->second.pending.push_back({++control_count_, 0, rule});
@@ -168,8 +168,9 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   AnswerDescribesOf(message.key, effects);
 }
 
-// Returns true if the sender of an INIT may create the key: rank 0, or a worker with a grant.  The
-// server of chunk 0 has issued the grant and judges it; a key appears with that chunk.
+// Returns true if the sender of an INIT may create the key: rank 0, or a worker with a grant.  A
+// grant is checked only for chunk 0, because the server of chunk 0 has issued the grant, and the
+// key exists once its chunk 0 does.
 bool Shard::MayMake(const SessionId& sender, const Message& init) const {
   if (init.number == 0 || init.chunk != 0) return sender.rank == 0 || init.number != 0;
   const auto grant = grants_.find(init.key);
@@ -177,8 +178,8 @@ bool Shard::MayMake(const SessionId& sender, const Message& init) const {
          grant->second.number == init.number;
 }
 
-// The rank that creates the keys of a store: rank 0, or under `continue` the lowest one that lives
-// and has the store open.  kNoRank: there is none, and none will come.
+// Returns the rank that creates the keys of a store: rank 0, or under `continue` the lowest rank
+// that is alive or awaited and has the store open.  Returns kNoRank if there is no such rank.
 Rank Shard::MakerOf(uint32_t store) const {
   const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
@@ -189,8 +190,8 @@ Rank Shard::MakerOf(uint32_t store) const {
   return kNoRank;
 }
 
-// Lets a worker create a key that is not there, unless another one is doing so.  Of several grants
-// for a key the one with the largest number counts.
+// Lets a worker create a missing key, unless another worker is creating it.  Returns the number of
+// the grant.  If several grants exist for a key, the largest number wins.
 std::optional<uint64_t> Shard::Grant(const SessionId& asker, const Message& describe) {
   if (asker.rank == kNoRank || MakerOf(describe.chunk) != asker.rank) return std::nullopt;
   KeyGrant& grant = grants_[describe.key];
@@ -204,7 +205,7 @@ std::optional<uint64_t> Shard::Grant(const SessionId& asker, const Message& desc
 }
 
 void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
-  ForgetDescribe(session, message.seq);  // the same one, sent again
+  ForgetDescribe(session, message.seq);  // it may be a repetition
   const bool asks_to_make = (message.flags & kMayMake) != 0 && !keys_.contains(message.key);
   if (asks_to_make && grants_.size() >= options_.parked_max && !grants_.contains(message.key)) {
     return AnswerError(session, message, Code::kResourceExhausted,
@@ -220,7 +221,7 @@ void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
   describes_.emplace(waiter, std::move(message));
 }
 
-// Removes a DESCRIBE that waits; does nothing if there is none of that number.
+// Removes a waiting DESCRIBE.  Does nothing if none with this seq waits.
 void Shard::ForgetDescribe(Session* session, uint64_t seq) {
   const auto found = describes_.find({session->id, seq});
   if (found == describes_.end()) return;
@@ -229,7 +230,8 @@ void Shard::ForgetDescribe(Session* session, uint64_t seq) {
   Drop(&session->parked);
 }
 
-// How a chunk is updated now; by no program where it is assigned.
+// Returns the rule of a chunk with the hyperparameters of its last update.  No program means
+// assignment.
 UpdateSpec Shard::RunningRule(const Chunk& chunk) {
   if (chunk.rule == nullptr) return {};
   UpdateSpec spec = chunk.rule->spec();
@@ -275,7 +277,7 @@ void Shard::AnswerDescribesOf(const KeyId& key, Effects* effects) {
   }
 }
 
-// Answers those that wait in vain as the membership is now.
+// Answers the DESCRIBEs that need not wait any more after a change of members or stores.
 void Shard::RecheckDescribes(Effects* effects) {
   for (auto at = describes_.begin(); at != describes_.end();) {
     const auto& [waiter, request] = *at++;
@@ -291,7 +293,8 @@ std::string Shard::WhyNoMaker(uint32_t store) const {
 }
 
 void Shard::OnDelete(Session* session, const Message& message, Effects* effects) {
-  // Under `continue` the lowest rank that lives does it, and this server may not know yet which.
+  // Under `continue` the lowest living rank deletes keys.  This server may not know yet which rank
+  // that is, and accepts any.
   if (session->id.rank != 0 && epoch_.policy != Epoch::Policy::kContinue) {
     return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 deletes keys", effects);
   }
@@ -301,7 +304,7 @@ void Shard::OnDelete(Session* session, const Message& message, Effects* effects)
   Answer(session, message, Reply(message, Type::kOk), effects);
 }
 
-// Whoever waits for the key gets NotFound.
+// Removes a key and its chunks.  Pulls that wait for them get NotFound.
 void Shard::EraseKey(const KeyId& id, const char* why, Effects* effects) {
   const auto key = keys_.find(id);
   if (key == keys_.end()) return;
@@ -323,8 +326,8 @@ void Shard::EraseKey(const KeyId& id, const char* why, Effects* effects) {
 
 // ---- stores that are closed ---------------------------------------------------------------------
 
-// Returns true if the newest life of the rank has closed the store.  The CLOSEs of a life are
-// forgotten with its session, so that a next life finds the store as open as it left it.
+// Returns true if the newest incarnation of the rank has closed the store.  CLOSEs are forgotten
+// with the session of their incarnation, so that the next one finds the store open.
 bool Shard::HasClosed(Rank rank, uint32_t store) const {
   if (!half_closed_.contains(store)) return false;
   const auto session =
@@ -346,8 +349,8 @@ void Shard::OnClose(Session* session, const Message& message, Effects* effects) 
   RecheckStore(store, effects);
 }
 
-// Returns true if every worker that may still use the store has closed it.  If no worker is left the
-// job ends, and observers may read the last values.
+// Returns true if every worker that may still use the store has closed it.  Returns false if no
+// such worker is left: the job ends then, and observers may read the last values.
 bool Shard::IsClosedByAll(uint32_t store) const {
   bool by_somebody = false;
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
@@ -358,7 +361,8 @@ bool Shard::IsClosedByAll(uint32_t store) const {
   return by_somebody;
 }
 
-// Looks again at what waits for a worker that has closed the store.
+// Completes the rounds and answers the operations that need not wait any more, because a worker has
+// closed the store.
 void Shard::RecheckStore(uint32_t store, Effects* effects) {
   RecheckDescribes(effects);
   for (auto& [id, chunk] : chunks_) {
@@ -384,7 +388,8 @@ void Shard::DropStore(uint32_t store, Effects* effects) {
   if (cutter_) DropCuts(*cutter_, store);
 }
 
-// A worker that has ended for good holds no store open, and a life that is over has closed none.
+// Updates the half-closed stores after a change of members.  A worker that has ended for good holds
+// no store open, and the CLOSEs of an ended incarnation do not count.
 void Shard::LookAtClosedStores(Effects* effects) {
   const std::set<uint32_t> stores = half_closed_;
   for (const uint32_t store : stores) {

@@ -1,4 +1,4 @@
-// What a shard says of itself to those who look: LIST.
+// LIST: the keys, workers and memory of a shard, for observers and tools.
 
 #include <algorithm>
 
@@ -8,9 +8,9 @@
 namespace tkv {
 namespace {
 
-constexpr size_t kKeysMax = 4096;  // of one LISTED: so many are sorted at once
-constexpr int kListsAtOnce = 8;    // of a session, in one event: each looks at all keys
-// The rest is for the workers.
+constexpr size_t kKeysMax = 4096;  // keys of one LISTED, which are sorted together
+constexpr int kListsAtOnce = 8;    // LISTs of a session in one event; each visits all keys
+// Bytes of the keys in one LISTED.  The rest is for the workers.
 constexpr size_t kItemBytesMax = kListedBytesMax * 3 / 4;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What is in a chunk: PUSH, PULL and the rounds between them.
+// The content of chunks: PUSH, PULL and the rounds between them.
 
 #include <algorithm>
 
@@ -12,13 +12,13 @@ namespace tkv {
 
 namespace {
 
-// What a user does so that no worker is left with a key that is not there any more.
+// The remedy in errors about a key that was deleted while another worker still used it.
 constexpr const char* kDeleteRight =
     "; every worker calls delete, between two barriers, before the key is inited again";
 
 }  // namespace
 
-// Whether a message is for a key of this name that has been deleted since.
+// Returns true if a message is meant for an earlier key of this name, deleted since.
 bool Shard::IsOfAnother(const Key& key, const Message& message) {
   if ((message.flags & kOfBirth) == 0 || message.need == key.meta.birth) return false;
   const auto& former = key.former_births;
@@ -47,8 +47,7 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
     barrier.is_barrier = true;
     const auto store = static_cast<uint32_t>(message.need);
     const std::string name = InternalKey(store, "barrier");
-    const bool is_told =
-        IdOf(name) == message.key;  // older workers do not say which store it is of
+    const bool is_told = IdOf(name) == message.key;  // older workers do not send the store
     if (is_told && dropped_.Has(store)) {
       return AnswerError(session, message, Code::kFailedPrecondition, StoreIsOver(store), effects);
     }
@@ -78,7 +77,7 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
                        Format("{}{}", error->what(), is_of_another_shape ? kDeleteRight : ""),
                        effects);
   }
-  if (message.body.size > 0 && !message.body) {  // when its head came it was worth no memory
+  if (message.body.size > 0 && !message.body) {  // Admit refused memory for the body
     return AnswerError(session, message, Code::kFailedPrecondition,
                        Format("{} bytes came before their key{}", message.body.size, kDeleteRight),
                        effects);
@@ -168,7 +167,8 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
   CompleteRounds(id, key, chunk, effects);
 }
 
-// Whether what a barrier is for has been done; of several failures the first one counts.
+// Notes in a barrier's round that a worker has done the task, or has failed.  The first failure
+// counts.
 void Shard::NoteTask(uint8_t flags, const std::optional<Error>& failure, Rank rank, size_t index,
                      Chunk* chunk) {
   if (chunk->rounds.size() <= index) chunk->rounds.resize(index + 1);
@@ -203,7 +203,7 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
   message.body = {};
   try {
     ApplyControls(key, chunk);
-    // The sender of a CONTROL pushes again only when it is committed.
+    // The sender of a CONTROL pushes again only after the commit, so its push makes the rule final.
     const bool is_senders =
         chunk->former && chunk->former->tried->SentBy(session->id.rank, session->id.incarnation);
     if (is_senders) chunk->former.reset();
@@ -218,14 +218,14 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
   AnswerParked(id, key, chunk, effects);
 }
 
-// Returns true if rounds of the key need the rank.  Under `continue` they do not need a worker that has
-// closed the key's store, as they do not need one that has left.
+// Returns true if rounds of the key need the rank.  Under `continue` they need no worker that has
+// left or has closed the key's store.
 bool Shard::IsAwaited(const Key& key, Rank rank) const {
   return epoch_.IsMember(rank) &&
          (epoch_.policy != Epoch::Policy::kContinue || !HasClosed(rank, key.store));
 }
 
-// Whether round version + 1 has all it needs; `arriving` counts as arrived.
+// Returns true if round version + 1 is complete.  The push of `arriving` counts as arrived.
 bool Shard::IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const {
   const uint64_t round = chunk.version + 1;
   const size_t count = (chunk.rounds.empty() ? 0 : chunk.rounds.front().count) +
@@ -291,7 +291,7 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
     cutter_ = session->id;
     const Key& key = keys_.at(id.key);
     ChunkCut& cut = cuts_[id];
-    if (cut.seq < pull.seq) {  // else it comes again: who has been told of that cut reads it
+    if (cut.seq < pull.seq) {  // a repeated PULL replaces no cut: its sender may be reading
       cut = ChunkWorker::Cut(WithDueRule(key, chunk), StoreOf(key.meta.name));
       cut.seq = pull.seq;
     }
@@ -337,14 +337,14 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
     return AnswerError(session, message, error->code(), error->what(), effects);
   }
   if (pull.seq <= session->newest_parked) {
-    std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // the same one, sent again
+    std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // a repetition
       const bool same = old.session == pull.session && old.seq == pull.seq;
       if (same) LetGo(session, old);
       return same;
     });
   }
   if (CanAnswer(chunk, pull, *session)) {
-    // An asynchronous chunk takes a new rule with its next push: what is due counts for a cut.
+    // An asynchronous chunk takes a new rule with its next push.  A cut has this rule already.
     if (cuts && key->second.meta.mode == KeyMeta::Mode::kAsync) ApplyControls(&key->second, &chunk);
     return SendValue(session, message.chunk_id(), chunk, pull, effects);
   }
@@ -365,13 +365,13 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   chunk.parked.push_back(std::move(pull));
 }
 
-// The pull of a session waits no longer.
+// Removes a pull from the counters of its session.
 void Shard::LetGo(Session* session, const ParkedPull& pull) {
   Drop(&session->parked);
   Drop(&session->parked_bytes, pull.mixes.size() * sizeof(uint64_t));
 }
 
-// What is wrong with the ids of a pull, which are copied.
+// Copies the ids of a message into the pull.  Returns an error if they are wrong.
 std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, ParkedPull* pull) {
   const size_t bytes = message.body.size;
   if (!chunk.value.by_rows()) {
@@ -380,7 +380,7 @@ std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, 
                 bytes, kDeleteRight);
   }
   if (pull->no_body) return std::nullopt;
-  if (bytes > 0 && !message.body) {  // when its head came it was worth no memory
+  if (bytes > 0 && !message.body) {  // Admit refused memory for the ids
     return Fail(Code::kResourceExhausted, "{} bytes of ids of this worker are too many", bytes);
   }
   const size_t count = bytes / sizeof(uint64_t);
@@ -398,14 +398,14 @@ std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, 
   return std::nullopt;
 }
 
-// Returns true if a worker waits for a rank, also for the next life of a dead one.  Under `fail` a
-// worker in its first life does not.  A worker that was started again does: if two died at once, each
-// would fail while the other one is dead, until no restart is left.
+// Returns true if a worker waits for a rank even while the rank is dead.  Under `fail` a worker in
+// its first incarnation does not wait.  A restarted worker does: if two workers died at once, each
+// would otherwise fail while the other one is dead, until no restart is left.
 bool Shard::WaitsForLife(const SessionId& waiting, Rank dead) const {
   return !epoch_.IsLast(dead) && (!epoch_.IsGone(dead) || came_again_.contains(waiting.rank));
 }
 
-// Why a pull waits for a round that cannot come; empty where it can.
+// Returns the reason why the round of a pull can never complete, or an empty text.
 std::string Shard::WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const {
   if (gone_count_ == 0 && half_closed_.empty()) return {};
   if (pull.min_version <= chunk.version || key.meta.mode == KeyMeta::Mode::kAsync) return {};
@@ -471,7 +471,7 @@ void Shard::OnStatus(Session* session, const Message& message, Effects* effects)
   const auto rank = static_cast<size_t>(session->id.rank);
   if ((message.flags & kInStep) != 0 && rank < steps.size()) {
     status.step = steps[rank];
-    // Rounds go on without a dead worker, so that its next life repeats none of them.
+    // Rounds complete without a dead worker, so that its next incarnation repeats no step.
     if (epoch_.policy == Epoch::Policy::kContinue) status.step->keys = 0;
   }
   Message reply = Reply(message, Type::kStatusReply, status.version);
@@ -479,7 +479,8 @@ void Shard::OnStatus(Session* session, const Message& message, Effects* effects)
   effects->Send(session->link, std::move(reply));
 }
 
-// The key and chunk are those of the pull, so that nothing has to be searched.
+// Cancels a waiting PULL or DESCRIBE.  The message has its key and chunk, so that no search is
+// needed.
 void Shard::OnCancel(Session* session, const Message& message, Effects* effects) {
   Message reply = Reply(message, Type::kOk);
   const auto is_it = [&](const SessionId& owner, uint64_t seq) {

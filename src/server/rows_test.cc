@@ -1,4 +1,4 @@
-// Keys by rows on a shard: what a bucket keeps, and what it refuses.
+// Keys by rows on a shard: the contents of a bucket, and the messages that it refuses.
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +30,7 @@ class RowsOfShardTest : public test::ShardTest {
 
   RowsOfShardTest() { MakeTable(2, {{7, 70}}); }
 
-  // A key of rows of two floats with one bucket, whose first rows are there.
+  // Creates a key by rows of two floats, with one bucket and some initial rows.
   void MakeTable(uint64_t seq, const RowMap& rows, const char* name = "rows",
                  const RowPolicy& policy = {}) {
     meta_.name = CanonicalKey(0, name);
@@ -75,7 +75,7 @@ class RowsOfShardTest : public test::ShardTest {
     push.body = std::move(body);
     return push;
   }
-  // An optimizer, which counts from the next round on.
+  // Sets an optimizer from the next round on.
   void SetMomentum(uint64_t seq, uint64_t generation, bool commits = true) {
     const auto momentum = Optimizer::Create("momentum", {{"learning_rate", 1}, {"momentum", 0.5}});
     UpdateSpec spec;
@@ -125,7 +125,7 @@ class RowsOfShardTest : public test::ShardTest {
     pull.body = IdsOf(ids);
     return pull;
   }
-  // All that a cut of the bucket has, part by part.
+  // Returns all parts of a cut of the bucket.
   std::string Everything(uint64_t* seq) {
     const uint64_t version = chunk().version;
     const Message cut = Send(kLink0, CutAt((*seq)++, version));
@@ -148,7 +148,7 @@ class RowsOfShardTest : public test::ShardTest {
     Send(kLink0, release);
     return all;
   }
-  // A RESTORE which may be right in all that it says, or wrong in something.
+  // Returns a random RESTORE, which may be valid or have some wrong field.
   Message AnyRestore(Random* random, uint64_t seq) {
     const auto any = [&](uint64_t right) {
       const std::vector<uint64_t> wrong = {0, 1, 3, 1ULL << 32, ChunkState::kRowsMax};
@@ -163,7 +163,7 @@ class RowsOfShardTest : public test::ShardTest {
       return ids;
     };
     const std::vector<uint64_t> ids = some_ids(), candidates = some_ids();
-    const bool is_plain = random->Chance(0.3);  // as an import is
+    const bool is_plain = random->Chance(0.3);  // like an import
     ChunkState state;
     state.by_rows = random->Chance(0.98);
     state.rows = ids.size();
@@ -195,7 +195,7 @@ class RowsOfShardTest : public test::ShardTest {
     restore.body = {owner->data(), owner->size(), owner};
     return restore;
   }
-  // What the rows read as, one number of each.
+  // Returns the first number of each row, as a PULL reads it.
   RowMap Read(uint64_t seq, const std::vector<uint64_t>& ids) {
     const std::vector<uint64_t> ordered = Ordered(ids);
     return RowsIn(Send(kLink1, PullOf(seq, 0, ordered)), ordered);
@@ -241,7 +241,7 @@ TEST_F(RowsOfShardTest, AParkedPullKeepsItsIdsAndGetsItsVersion) {
   auto lent = std::make_shared<std::vector<uint64_t>>(ids);
   pull.body = {reinterpret_cast<const std::byte*>(lent->data()), 16, lent};
   EXPECT_EQ(Send(kLink0, pull).type, Type{});
-  std::fill(lent->begin(), lent->end(), 99);  // its memory is the sender's again
+  std::fill(lent->begin(), lent->end(), 99);  // the sender may reuse its memory
   Send(kLink1, PushOf(2, 1, BodyOf({{1, 1}})));
   EXPECT_EQ(RowsIn(LastFor(kLink0), ids), (RowMap{{1, 11}, {7, 70}}));
   EXPECT_TRUE(shard_.Miscounted().empty());
@@ -275,7 +275,7 @@ TEST_F(RowsOfShardTest, ABodyThatIsNotWorthMemoryIsNotTaken) {
   EXPECT_FALSE(shard_.Admit(kLink0, pull));
   pull.body.size = size_t{1} << 40;
   EXPECT_FALSE(shard_.Admit(kLink0, pull));
-  pull.body = {nullptr, size_t{1} << 40, nullptr};  // as it comes where it was not admitted
+  pull.body = {nullptr, size_t{1} << 40, nullptr};  // the form of a body that Admit refused
   ExpectError(kLink0, pull, Code::kResourceExhausted);
   pull = PullOf(5, 0, {1});
   pull.key = IdOf(CanonicalKey(0, "w"));
@@ -366,7 +366,7 @@ TEST_F(RowsOfShardTest, RowsArePutBackInSeveralMessages) {
   EXPECT_EQ(chunk().value.rows().state_count(), 1U);
 }
 
-// Whatever a RESTORE says, it is done or nothing of it is.
+// A random RESTORE is executed completely or not at all.
 TEST_F(RowsOfShardTest, ARestoreIsDoneOrChangesNothing) {
   uint64_t seq = 3;
   for (const bool has_policy : {false, true}) {
@@ -384,7 +384,7 @@ TEST_F(RowsOfShardTest, ARestoreIsDoneOrChangesNothing) {
     std::string before = Everything(&seq);
     int done = 0;
     for (int trial = 0; trial < 20000; ++trial) {
-      shard_.Header(kLink0, seq);  // all before it has been answered
+      shard_.Header(kLink0, seq);  // the client has all earlier replies
       const Message restore = AnyRestore(&random, seq++);
       const Message reply = Send(kLink0, restore);
       const std::string after = Everything(&seq);
@@ -401,7 +401,7 @@ TEST_F(RowsOfShardTest, ARestoreIsDoneOrChangesNothing) {
   }
 }
 
-// Whatever a PULL asks of a cut, it gets what it asked for or an error.
+// A random PULL of a cut gets the wanted rows or an error.
 TEST_F(RowsOfShardTest, APartOfACutHasWhatWasAskedForOrIsAnError) {
   MakeTable(3, {{7, 70}, {8, 80}, {9, 90}}, "policy", {.admit_count = 2, .has_notes = true});
   SetMomentum(4, 1);
@@ -460,7 +460,7 @@ TEST_F(RowsOfShardTest, IdsThatWaitAreBoundedAndTheirBudgetComesBack) {
   uint64_t seq = 4;
   for (; seq < 8; ++seq) EXPECT_EQ(Send(kLink0, PullOf(seq, 1, ids)).type, Type{});
   EXPECT_FALSE(shard_.Admit(kLink0, PullOf(seq, 1, ids))) << "64 bytes wait";
-  ExpectError(kLink0, PullOf(seq++, 1, ids), Code::kResourceExhausted);  // in one frame with them
+  ExpectError(kLink0, PullOf(seq++, 1, ids), Code::kResourceExhausted);  // as if in the same frame
   Message cancel = Make(Type::kCancel, seq++, 4);
   EXPECT_EQ(Send(kLink0, cancel).type, Type::kOk);
   EXPECT_TRUE(shard_.Admit(kLink0, PullOf(seq, 1, ids)));

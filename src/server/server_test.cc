@@ -11,7 +11,7 @@ using test::kLink0;
 using test::kLink1;
 using test::ShardTest;
 
-// The same push, in an encoding that says its values exactly: of 127, or 1bit of 1.
+// Returns the same push in an encoding that is exact for its values: 127, or 1 for 1bit.
 Message Encoded(Message push, Encoding encoding) {
   if (encoding == Encoding::kDense) return push;
   const size_t count = push.body.size / sizeof(float);
@@ -136,7 +136,7 @@ TEST_F(ShardTest, APullThatWaitsForADeadWorkerFailsAndNamesIt) {
   EXPECT_EQ(error.extra, "worker 1 is dead; round 1 needs it");
 }
 
-// Two workers that die at once would else each fail in the other's absence.
+// Otherwise each of two workers that die at once would fail in the other's absence.
 TEST_F(ShardTest, AWorkerThatHasComeAgainWaitsForTheNextLivesOfOthers) {
   epoch_.number = 2;
   epoch_.workers[0].incarnation = 6;
@@ -188,9 +188,10 @@ TEST_F(ShardTest, AHelloWaitsForTheEpochThatListsIt) {
   EXPECT_EQ(LastFor(3).type, Type::kWelcome);
 }
 
-// What a worker sends that has missed a delete and an init of the key: it costs that operation.
+// Such pushes come from a worker that has missed a DELETE and an INIT of the key.  Only the
+// operation fails.
 TEST_F(ShardTest, APushThatDoesNotFitTheKeyIsAnErrorAndTheSessionGoesOn) {
-  ExpectError(kLink0, Push(2, 5, 1), Code::kFailedPrecondition);  // a round from the future
+  ExpectError(kLink0, Push(2, 5, 1), Code::kFailedPrecondition);  // a future round
   Message other_dtype = Push(3, 1, 1);
   other_dtype.dtype = DType::kF64;
   ExpectError(kLink0, other_dtype, Code::kFailedPrecondition);
@@ -247,7 +248,7 @@ TEST_F(ShardTest, EncodedPushesAreUpdatedWithAndHeldInTheOrderOfRanks) {
   EXPECT_EQ(shard_.MemoryUse().held, 0U);
 }
 
-// A key of float16 that begins at 0, and its value.
+// A shard with a float16 key whose value begins at 0.
 class NarrowKeyTest : public ShardTest {
  protected:
   void Make16Bit(const char* name, bool deterministic, KeyMeta::Mode mode = KeyMeta::Mode::kSync) {
@@ -293,7 +294,7 @@ class NarrowKeyTest : public ShardTest {
   uint64_t seq_ = 300;
 };
 
-// 2049 is no float16: what one worker has summed must not be rounded before the other's is added.
+// 2049 is no float16: the sum of one worker must not be rounded before the other one's is added.
 TEST_F(NarrowKeyTest, SumsThatWorkersHaveMadeInFloat32AreRoundedOnce) {
   for (const bool deterministic : {false, true}) {
     Make16Bit(deterministic ? "held" : "summed", deterministic);
@@ -369,8 +370,8 @@ TEST_F(ShardTest, ATopKPushWhosePositionsAreNotTheChunksChangesNothing) {
   EXPECT_EQ(Value(), 3.0F);
 }
 
-// The head of a frame is judged before its messages run, so a push may name a key that an INIT
-// before it makes: its body has landed nowhere.
+// The head of a frame is judged before its messages run.  A push may follow the INIT of its key in
+// the same frame: the key does not exist yet, and the body gets no memory.
 TEST_F(ShardTest, APushWhoseBodyWasNotAdmittedIsRefusedAndTheNextOneCounts) {
   Message push = Push(2, 1, 3);
   push.body = {nullptr, push.body.size, nullptr};
@@ -466,13 +467,12 @@ TEST_F(ShardTest, AnInitThatIsRepeatedBeforeTheFirstRoundIsTheSameKeyForOthers) 
   EXPECT_EQ(Send(kLink0, init).type, Type::kOk);
   Message push = Push(1, 1, 1);
   push.flags = kOfBirth;
-  push.need = 0;  // as the first init said
+  push.need = 0;  // the birth in the first INIT
   EXPECT_EQ(Send(kLink1, push).type, Type::kAccepted);
 }
 
-// Pushes that wait for one before them may make keys when their turn comes, which moves no other.
 TEST_F(ShardTest, WhoWaitsForAKeyWaitsOnWhereAnInitWritesOverIt) {
-  for (uint64_t i = 0; i < 2; ++i) {  // once more the same key, then a later birth of its shape
+  for (uint64_t i = 0; i < 2; ++i) {  // the same key, then a later birth of its shape
     meta_.birth = i;
     EXPECT_EQ(Send(kLink1, Make(Type::kPull, 1, 1)).type, Type{});
     Message again = Make(Type::kInit, 2 + i);
@@ -490,7 +490,7 @@ TEST_F(ShardTest, WhoWaitsForAKeyWaitsOnWhereAnInitWritesOverIt) {
 }
 
 TEST_F(ShardTest, WhoWaitsForAKeyThatIsMadeAnewInAnotherShapeIsToldAndCountedNoMore) {
-  for (uint64_t i = 0; i < 20; ++i) {  // more than a session may leave parked
+  for (uint64_t i = 0; i < 20; ++i) {  // more than the limit of waiting operations
     EXPECT_EQ(Send(kLink1, Make(Type::kPull, 1 + i, 1)).type, Type{}) << i;
     meta_.shape = Shape({4 + static_cast<int64_t>(i % 2)});
     meta_.dtype = i % 2 == 0 ? DType::kI32 : DType::kF32;
@@ -506,6 +506,7 @@ TEST_F(ShardTest, WhoWaitsForAKeyThatIsMadeAnewInAnotherShapeIsToldAndCountedNoM
   }
 }
 
+// Waiting pushes may create keys when their turn comes, and must not move other keys in memory.
 TEST_F(ShardTest, WaitingPushesThatMakeKeysTouchNothingOfTheOneTheyWaitFor) {
   meta_.mode = KeyMeta::Mode::kAsync;
   meta_.name = CanonicalKey(0, "async");
@@ -635,16 +636,16 @@ TEST_F(ShardTest, OnlyRankZeroCreatesKeys) {
   EXPECT_EQ(Send(kLink0, init).type, Type::kExists);
 }
 
-// ---- who creates keys -----------------------------------------------------------------------------
+// ---- creating keys ------------------------------------------------------------------------------
 
-// A key that is not there yet, for which workers have values.
+// A shard without the key `x`, for which workers have initial values.
 class MakingTest : public ShardTest {
  protected:
   MakingTest() {
     meta_.name = CanonicalKey(0, "x");
     key_ = IdOf(meta_.name);
   }
-  // The number of the grant that a worker gets; 0: it waits.
+  // Returns the number of the grant that a worker gets; 0: the worker waits.
   uint64_t Ask(LinkId link, uint64_t seq) {
     Message describe = Make(Type::kDescribe, seq);
     describe.flags = kMayMake;
@@ -716,7 +717,7 @@ TEST_F(MakingTest, AWorkerThatHasComeAgainWaitsForTheNextLifeOfRankZero) {
   EXPECT_EQ(LastFor(kLater).extra, "worker 0, which creates keys, is dead");
 }
 
-// Rank 0 comes back while its heir is creating the key, and the heir dies.
+// Rank 0 restarts while the next rank creates the key; then that rank dies.
 TEST_F(MakingTest, OneWorkerAtATimeCreatesAKey) {
   Kill(0, Epoch::Policy::kContinue);
   const uint64_t heirs = Ask(kLink1, 1);
@@ -754,7 +755,7 @@ TEST_F(MakingTest, GrantsHaveABoundAndEndWithTheirStore) {
   EXPECT_EQ(Send(kLink0, describe).type, Type::kOk);
 }
 
-// At a server without the key's first chunk, which does not know who may create it.
+// A server without the key's chunk 0 does not know which worker may create the key.
 TEST_F(MakingTest, ALaterGrantReplacesWhatAnEarlierOneHasWrittenAndNotTheOtherWayRound) {
   meta_.chunk_elements = 1024;
   meta_.shape = Shape({2048});
@@ -786,7 +787,7 @@ TEST_F(ShardTest, AControlChangesEveryRoundFromItsOwnOn) {
   EXPECT_EQ(Value(), 6.0F) << "round 2 adds";
 }
 
-// Two workers, and a rule whose hyperparameter both may send with a push.
+// A shard with two workers and a rule whose hyperparameter either worker may send with a push.
 class HyperparameterTest : public ShardTest {
  protected:
   HyperparameterTest() {
@@ -799,7 +800,7 @@ class HyperparameterTest : public ShardTest {
     push.extra = EncodeScalars(params);
     return push;
   }
-  // The answer to a pull of the round.
+  // Returns the reply to a pull of the round.
   Message Pulled(uint64_t round) { return Send(kLink0, Make(Type::kPull, 90 + round, round)); }
 };
 
@@ -873,8 +874,7 @@ TEST_F(ShardTest, AWorkerWithoutARuleAndWithoutHyperparametersHasSetAnOptimizerA
   EXPECT_EQ(Value(), 0.0F) << "nothing has been assigned";
 }
 
-// A shard with an asynchronous key whose value is 5, and a CONTROL that adds from then on.
-// A norm of one part of a value is not that of the value.
+// The norm of a part of a value differs from the norm of the value.
 TEST_F(ShardTest, AProgramWithAReductionIsRefusedWhereAKeyHasParts) {
   meta_.name = CanonicalKey(0, "parts");
   meta_.shape = {1028};
@@ -910,6 +910,7 @@ TEST_F(ShardTest, AProgramWithAReductionIsRefusedWhereAKeyHasParts) {
   EXPECT_EQ(shard_.FindKey(key_)->pending.size(), 1U);
 }
 
+// A shard with an asynchronous key of value 5, and a CONTROL that adds later pushes to it.
 class AsyncControlTest : public ShardTest {
  protected:
   AsyncControlTest() {
@@ -935,7 +936,8 @@ TEST_F(AsyncControlTest, AWithdrawUndoesItAlsoWhereAPushHasUsedIt) {
   EXPECT_EQ(Value(), 3.0F) << "the rule before assigns";
 }
 
-// A sender that loses the head between the commit and its notice ends its set_optimizer in an error.
+// A sender that loses the head between the commit and its notice fails in set_optimizer and
+// withdraws the rule.
 TEST_F(AsyncControlTest, AWithdrawUndoesItAlsoWhereItIsCommitted) {
   ++epoch_.number;
   epoch_.commits = {{0, 4, 1}};
@@ -998,7 +1000,7 @@ TEST_F(ShardTest, AWorkerThatWillComeBackHoldsAStoreOpen) {
   EXPECT_NE(shard_.FindKey(key_), nullptr);
 }
 
-// A launcher starts it again: then it is dead and not lost, under any policy.
+// The launcher will restart the worker, so the worker is dead and not lost, under any policy.
 TEST_F(ShardTest, AWorkerThatWillComeBackHoldsAStoreOpenUnderContinueToo) {
   epoch_.policy = Epoch::Policy::kContinue;
   Send(kLink0, Make(Type::kClose, 2));
@@ -1133,8 +1135,8 @@ TEST_F(ShardTest, AControlOfALaterLifeCountsInTheKeysThatItLists) {
   EXPECT_EQ(Value(), 5.0F) << "from its first own round on";
 }
 
-// Whether another server has heard of the sender's place, or a push of its earlier life has arrived
-// there only, changes nothing: a rule counts in a key when the CONTROL that lists it is committed.
+// With kOnlyListed, a rule applies to an existing key only if a CONTROL lists the key.  The state
+// of the sender on this server, and pushes of its earlier incarnation, change nothing.
 TEST_F(ShardTest, WhatALaterLifeHasNotListedDoesNotCountWhereRoundsGoOnWithoutIt) {
   Send(kLink0, Push(2, 1, 1));
   epoch_.number = 2;
@@ -1188,7 +1190,7 @@ TEST_F(ShardTest, ACancelledPullIsFreedAndTellsWhoIsMissing) {
   EXPECT_TRUE(chunk().parked.empty());
 }
 
-// A worker that has died within a step asks which keys it had pushed.
+// A worker that died within a step asks which keys its former incarnation pushed.
 TEST_F(ShardTest, AStatusHasTheStepOfTheAskingRanksLastPush) {
   const auto in_step = [&](Message push, const PushStep& step) {
     push.flags |= kInStep;

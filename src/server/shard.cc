@@ -9,7 +9,7 @@ namespace tkv {
 namespace {
 
 constexpr size_t kControlItemsMax = size_t{1} << 24;
-constexpr Time kRefusalsEvery = 10 * kSecond;  // in the log, for want of memory
+constexpr Time kRefusalsEvery = 10 * kSecond;  // interval between log lines about refusals
 
 }  // namespace
 
@@ -55,7 +55,7 @@ Shard::Memory Shard::MemoryUse() const {
   return memory;
 }
 
-// Of blocks that only cuts hold: the others are a chunk's as well.
+// Returns the bytes of the blocks that only cuts hold.  Chunks account for shared blocks.
 size_t Shard::CutBytes() const {
   size_t bytes = 0;
   for (const auto& [id, cut] : cuts_) {
@@ -141,7 +141,7 @@ void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {
         link, Code::kAborted,
         Format("HELLO: worker {} incarnation {} is over", id.rank, id.incarnation));
   }
-  if (incarnation_ == 0 || !Lists(hello)) {  // the EPOCH that lists it is on its way
+  if (incarnation_ == 0 || !Lists(hello)) {  // the EPOCH that lists the sender is not here yet
     hellos_[link] = {message, hello};
     return;
   }
@@ -176,7 +176,7 @@ void Shard::AdmitSession(LinkId link, const Hello& hello, Effects* effects) {
   effects->Send(link, std::move(reply));
 }
 
-// Forgets what the session waits for.
+// Removes the waiting pulls and DESCRIBEs of a session.
 void Shard::Unpark(const SessionId& id) {
   const auto found = sessions_.find(id);
   if (found == sessions_.end() || found->second.parked == 0) return;
@@ -289,8 +289,8 @@ bool Shard::Admit(LinkId link, const Message& message) {
                        message.body.size)) {
         return false;
       }
-      // When the whole frame has landed all of this is needed, and memory is slow: asked for now,
-      // the chunks of a frame are fetched side by side.
+      // The push needs all of this once its frame has arrived, and memory is slow.  Prefetching
+      // here loads the chunks of a frame in parallel.
       chunk->value.Prefetch();
       Prefetch(chunk, sizeof *chunk);
       Prefetch(&key->pending, 1);
@@ -313,14 +313,14 @@ bool Shard::Admit(LinkId link, const Message& message) {
   }
 }
 
-// Whether the ids of a PULL are worth memory.
+// Returns true if the ids of a PULL deserve memory.
 bool Shard::MayAsk(const Session& session, const Message& message) const {
   const Key* const key = FindKey(message.key);
   return key != nullptr && key->meta.by_rows() && message.body.size % sizeof(uint64_t) == 0 &&
          message.body.size + session.parked_bytes <= options_.asked_bytes_max;
 }
 
-// Whether the body of an INIT is worth memory: what its head says is right, and small enough.
+// Returns true if the body of an INIT deserves memory: its head is valid and its size permitted.
 bool Shard::MayCreate(const Session& session, const Message& message) const {
   if (!MayMake(session.id, message) || message.body.size > options_.chunk_bytes_max) return false;
   try {
@@ -369,7 +369,7 @@ std::vector<DiskPages::Where> Shard::OnDisk(LinkId link, const Message& message)
                                  : bucket.RowsIn(message.body.size, message.param);
     return found->second.value.rows().OnDisk(codec::MixesOf(bucket, message.body.data, count));
   } catch (const Error&) {
-    return {};  // what is wrong with it is said when it is judged
+    return {};  // Received reports the error
   }
 }
 
@@ -377,12 +377,12 @@ void Shard::Received(LinkId link, Message&& message, Effects* effects) {
   if (message.type == Type::kHello) {
     Session* const known = SessionOf(link);
     if (known == nullptr) return OnHello(link, message, effects);
-    return;  // a repetition on a link that has been welcomed
+    return;  // a repetition on a welcomed link
   }
   if (message.type == Type::kError) return;  // the client says why it closes the link
   Session* const session = SessionOf(link);
   if (session == nullptr) {
-    if (hellos_.contains(link)) return;  // it will be sent again after WELCOME
+    if (hellos_.contains(link)) return;  // the client repeats it after WELCOME
     return effects->Close(link, Code::kUnauthenticated,
                           Format("{}: HELLO comes first", Name(message.type)));
   }
@@ -472,11 +472,11 @@ void Shard::AnswerError(Session* session, const Message& request, Code code, std
   Answer(session, request, ErrorReply(request.seq, code, std::move(text)), effects);
 }
 
-// Asynchronous pushes whose predecessor is done now, one after another: none runs inside another
-// operation, which holds references to what the push may change.
+// Executes the asynchronous pushes whose predecessor is done now.  They do not run inside another
+// operation, because it holds references to objects that a push may change.
 void Shard::RunWaiting(LinkId link, Effects* effects) {
   for (;;) {
-    Session* const session = SessionOf(link);  // the last one may have closed it
+    Session* const session = SessionOf(link);  // the previous push may have closed it
     if (session == nullptr) return;
     const auto next =
         std::find_if(session->waiting.begin(), session->waiting.end(),

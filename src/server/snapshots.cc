@@ -1,4 +1,4 @@
-// Versions of chunks that are kept to be read, and values that are put back: PULL with kCut and
+// Cuts, which are versions of chunks kept for reading, and restored values: PULL with kCut and
 // kOfCut, RELEASE, RESTORE.
 
 #include <algorithm>
@@ -45,7 +45,7 @@ ChunkCut ChunkWorker::Cut(const Chunk& chunk, uint32_t store) {
   cut.state.updates = chunk.updates;
   cut.state.has_master = static_cast<bool>(chunk.master);
   cut.state.spec = chunk.rule->spec();
-  if (cut.state.by_rows) {  // states lie in the rows, but for scalars
+  if (cut.state.by_rows) {  // rows contain the states, except for scalars
     cut.state.has_master = chunk.value.rows().has_master();
     cut.state.arrays = static_cast<uint8_t>(chunk.value.rows().state_count());
     cut.state.scalars = static_cast<uint8_t>(chunk.states.size());
@@ -98,7 +98,7 @@ void ChunkWorker::Restore(Chunk* chunk, const ChunkState& state, const Bytes& bo
     at += block.size;
     return block;
   };
-  // All memory first: from here on nothing fails.
+  // All parts are copied before the chunk changes, so that a lack of memory changes nothing.
   Block value;
   if (state.has_value) value = take(ChunkState::kValue);
   Block master;
@@ -125,7 +125,7 @@ void ChunkWorker::Assign(Chunk* chunk, const Bytes& body) {
 
 // ---- messages -----------------------------------------------------------------------------------
 
-// Why this life may not cut now; empty where it may.
+// Returns the reason why this incarnation may not cut now, or an empty text.
 std::string Shard::WhyNoCut(const SessionId& id) const {
   if (!cutter_ || *cutter_ == id) return {};
   return Format("worker {} is saving", cutter_->rank);
@@ -196,14 +196,14 @@ void Shard::OnReadRows(Session* session, const Message& message, const ChunkCut&
   effects->Send(session->link, std::move(reply));
 }
 
-// Values of those rows whose ids it brings.
+// Sends the values of the rows whose ids the message has.
 void Shard::OnReadSomeRows(Session* session, const Message& message, const ChunkCut& cut,
                            Effects* effects) {
   if (message.number != ChunkState::kValue) {
     return AnswerError(session, message, Code::kInvalidArgument,
                        Format("part {} is not read by ids", message.number), effects);
   }
-  if (message.body.size > 0 && !message.body) {  // when its head came it was worth no memory
+  if (message.body.size > 0 && !message.body) {  // Admit refused memory for the ids
     return AnswerError(session, message, Code::kResourceExhausted,
                        Format("{} bytes of ids of this worker are too many", message.body.size),
                        effects);
@@ -232,7 +232,7 @@ void Shard::OnRelease(Session* session, const Message& message, Effects* effects
   effects->Send(session->link, Reply(message, Type::kOk));
 }
 
-// Whether it is the lowest rank that lives or is awaited.
+// Returns true if this is the lowest rank that is alive or awaited.
 bool Shard::IsLowestRank(Rank rank) const {
   const auto may_act = [](const Epoch::Seat& seat) {
     return seat.state == Epoch::State::kAlive || seat.state == Epoch::State::kAwaited;
@@ -241,7 +241,8 @@ bool Shard::IsLowestRank(Rank rank) const {
   return lowest - epoch_.workers.begin() == rank;
 }
 
-// Between two rounds: a round that is open has been made on the values that are to go.
+// Restores a chunk.  Fails while a round is open, because its pushes were computed from the values
+// that the RESTORE replaces.
 void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   const auto key = keys_.find(message.key);
   const auto found = chunks_.find(message.chunk_id());
@@ -258,15 +259,16 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   } catch (const Error& error) {
     return Violation(session, message, error.what(), effects);
   }
-  if (message.body.size > 0 && !message.body) {  // when its head came it was worth no memory
+  if (message.body.size > 0 && !message.body) {  // Admit refused memory for the body
     return AnswerError(session, message, Code::kFailedPrecondition,
                        Format("{} bytes came before their key", message.body.size), effects);
   }
   Chunk& chunk = found->second;
   const bool has_open_round = std::any_of(chunk.rounds.begin(), chunk.rounds.end(),
                                           [](const Round& round) { return round.count > 0; });
-  // The sender of a CONTROL puts values back only when it is committed, and others between two
-  // barriers that it has passed.
+  // The rule in trial is final if this worker sent it, because a worker restores only after its
+  // commit.  Other workers restore between two barriers that the rule's sender has passed, too.
+  // Their RESTORE needs a commit that this server knows.
   const bool is_certain =
       chunk.former && (chunk.former->tried->SentBy(session->id.rank, session->id.incarnation) ||
                        IsCommitted(*chunk.former->tried));
@@ -277,7 +279,7 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
         Format("round {} has begun; values are put back between two barriers", chunk.version + 1),
         effects);
   }
-  ApplyControls(&key->second, &chunk);  // what is due at the next round, which has not begun
+  ApplyControls(&key->second, &chunk);  // rules due at the next round, which has not begun
   const bool only_rows = (message.flags & kOnlyRows) != 0;
   const bool only_value = (message.flags & kOnlyValue) != 0;
   try {
@@ -292,7 +294,7 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   if (!only_rows && !only_value && state.has_value &&
       key->second.meta.mode == KeyMeta::Mode::kSync) {
     chunk.base = message.number - chunk.version;
-    chunk.steps.clear();  // workers count them anew, from the rounds that are back
+    chunk.steps.clear();  // workers number steps anew, from the restored round
   }
   Answer(session, message, Reply(message, Type::kOk, chunk.version), effects);
 }

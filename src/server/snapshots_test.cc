@@ -10,7 +10,7 @@ using test::kLink1;
 
 class SnapshotTest : public test::ShardTest {
  protected:
-  // One round of both workers.
+  // Completes a round with pushes of both workers.
   void Round(uint64_t round, float sum) {
     Send(kLink0, Push(100 + round, round, sum - 1));
     Send(kLink1, Push(100 + round, round, 1));
@@ -84,7 +84,7 @@ TEST_F(SnapshotTest, ACutHasTheStateOfItsVersion) {
   ExpectError(kLink0, Read(9, UINT64_MAX), Code::kInvalidArgument);
 }
 
-// A store that puts it back has the rule of the next round.
+// A store that restores the cut has the rule of the next round, which cannot use the former states.
 TEST_F(SnapshotTest, ACutLacksTheStatesThatARuleForTheNextRoundHasEnded) {
   Send(kLink0, Control(2, "adam"));
   Round(1, 5);
@@ -124,7 +124,7 @@ TEST_F(SnapshotTest, ALaterCutTakesThePlaceOfAnEarlierOneAndIsNotReadAsThat) {
   EXPECT_EQ(First(Send(kLink0, Read(6, 0, 2))), 6.0F);
 }
 
-// The network may bring a message twice: who reads has been told of the first cut.
+// The network may deliver a message twice.  The reader knows the version of the first cut.
 TEST_F(SnapshotTest, ACutThatComesAgainIsTheOneThatIsKept) {
   Round(1, 5);
   Send(kLink0, CutAt(3, 1));
