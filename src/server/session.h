@@ -28,7 +28,7 @@ class ClosedStores {
   bool Has(uint32_t store) const { return store < below_ || above_.contains(store); }
 
  private:
-  friend class StateWriter;  // for checks: compares what machines remember
+  friend class StateWriter;  // for checks: compares the states of machines
   uint32_t below_ = 0;
   std::set<uint32_t> above_;
 };

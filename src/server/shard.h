@@ -77,7 +77,7 @@ class Shard {
   std::vector<DiskPages::Where> OnDisk(LinkId link, const Message& message) const;
 
   // ---- for checks and figures; nothing may be changed through them
-  static constexpr uint32_t kNoStore = UINT32_MAX;  // of a barrier whose first push named no store
+  static constexpr uint32_t kNoStore = UINT32_MAX;  // a barrier whose first push named no store
   struct Key {
     KeyMeta meta;
     RulePtr own;                                     // the key's own rule; no CONTROL changes it
@@ -114,7 +114,7 @@ class Shard {
   const char* StateFor(LinkId link, const Message& message) const;  // row of the coverage table
 
  private:
-  friend class StateWriter;  // for checks: compares what machines remember
+  friend class StateWriter;  // for checks: compares the states of machines
   struct WaitingHello {
     Message message;
     Hello hello;

@@ -26,7 +26,7 @@ class Backoff {
   }
 
  private:
-  friend class StateWriter;  // for checks: compares what machines remember
+  friend class StateWriter;  // for checks: compares the states of machines
 
   static constexpr Time kFirst = 50 * kMillisecond;
   static constexpr Time kLongest = 1 * kSecond;

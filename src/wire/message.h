@@ -334,18 +334,19 @@ struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is the parts in thi
   // Returns the bytes of a part, or 0 if there is no such part.
   //   elements  number of elements of the chunk, or of one row if the key is kept by rows
   size_t PartBytes(uint64_t part, DType dtype, size_t elements) const;
-  // Return the number of rows or candidates in a part of a bucket, and the bytes of one of them.
+  // Returns the number of rows or candidates in a part of a bucket.
   uint64_t RowsOf(uint64_t part) const;
+  // Returns the bytes of one row or candidate in a part of a bucket.
   static size_t RowBytes(uint64_t part, DType dtype, size_t elements);
   size_t Bytes(DType dtype, size_t elements) const;  // sum over all parts
   bool operator==(const ChunkState&) const = default;
 };
 
-// A CONTROL takes effect at a round that depends on the key:
+// The round from which a CONTROL applies to a key depends on the key and on kOnlyListed:
 //
 //   key of the store                    without kOnlyListed    with kOnlyListed
 //   listed, synchronous                 from_round             from_round
-//   existing, not listed, synchronous   round 1                never
+//   existing, not listed, synchronous   its next round         never
 //   existing, asynchronous              at once                at once
 //   created later                       its first round        its first round
 //
