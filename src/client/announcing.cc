@@ -1,4 +1,4 @@
-// Changes of the updater, which all servers hear of and the head commits.
+// Changes of the updater: the client announces them to all servers, and the head commits them.
 
 #include <algorithm>
 
@@ -23,7 +23,7 @@ void Client::AdvanceControl(Effects* effects) {
     if (op->announcing == Announcing::kWaiting) {
       const OpId id = op->id;
       if (!MayLeave(*op)) {
-        if (controls_.front() != id) continue;  // one that has to come before it
+        if (controls_.front() != id) continue;  // MayLeave has put a repeated CONTROL before it
         return;
       }
       ListKeys(op);
@@ -61,9 +61,10 @@ bool Client::MayLeave(const Op& control) {
   });
 }
 
-// A CONTROL says from which round on it counts, so the place in every key has to be known, and keys
-// whose init was given before it have to be there.  A push of an asynchronous key has no round:
-// those that were given before the CONTROL are accepted before it leaves.
+// Returns true if the CONTROL can name the first round for which it is valid, in every key of its
+// store.  The current round of each key has to be known, and every earlier init has to be done.
+// Pushes of an asynchronous key have no round, so all earlier ones have to be accepted.  Starts the
+// work that is missing.
 bool Client::KnowsItsPlaces(const Op& control) {
   bool known = true;
   for (const KeyId& id : SortedKeys()) {
@@ -84,7 +85,7 @@ bool Client::KnowsItsPlaces(const Op& control) {
   return known;
 }
 
-// Whether an init, open or delete of the key is under way or waits that was given before the
+// Returns true if an init, open or delete of the key has not ended that the user gave before the
 // CONTROL.
 bool Client::IsInitedBefore(const KeyState& key, const Op& control) const {
   const auto is_one = [&](OpId id) {
@@ -96,7 +97,7 @@ bool Client::IsInitedBefore(const KeyState& key, const Op& control) const {
   return is_one(key.opening) || std::any_of(key.queue.begin(), key.queue.end(), is_one);
 }
 
-// Pushes that have no round yet and were given before this operation.
+// Counts the key's pushes that have no round yet and that the user gave before this operation.
 uint64_t Client::QueuedPushes(const KeyState& key, OpId before) const {
   uint64_t count = 0;
   for (const OpId id : key.queue) {
@@ -111,14 +112,15 @@ uint64_t Client::RoundAfter(const std::string& name, OpId op) const {
   return key == keys_.end() ? 1 : key->second.round + QueuedPushes(key->second, op) + 1;
 }
 
-// The keys whose rounds a CONTROL counts in.  What one says again concerns those that it lacked.
+// Fills in the keys of a CONTROL, each with the first round for which it is valid.  A repeated
+// CONTROL lists only keys that lack the rule.
 void Client::ListKeys(Op* control) const {
   for (const KeyId& id : SortedKeys()) {
     const KeyState& key = keys_.at(id);
     if (!key.is_ready || key.is_barrier || key.must_join) continue;
     if (StoreOf(key.meta.name) != control->what.store) continue;
     if (control->is_repeat && !LacksRule(key)) continue;
-    // The pushes that wait for a CONTROL that is said again were given after the first one.
+    // The pushes that wait for a repeated CONTROL came after the original one.
     const uint64_t before = control->is_repeat ? 0 : QueuedPushes(key, control->id);
     const uint64_t from_round = key.round + before + 1;
     if (from_round > 1 || welcome_.rejoined) control->listed.push_back({id, from_round});
@@ -143,7 +145,7 @@ void Client::QueueControl(Op* op, Type type) {
     control.message.number = op->generation;
     if (type == Type::kControl) {
       control.message.chunk = op->what.store;
-      // A later life may not have asked yet for keys in which rounds are under way.
+      // A later life may not know yet all keys in which rounds are under way.
       if (welcome_.rejoined) control.message.flags = kOnlyListed;
       control.message.extra = Encode(op->what.spec);
       const size_t bytes = rounds[server].size() * sizeof(ControlRounds::Item);
@@ -170,14 +172,14 @@ std::optional<uint64_t> Client::ControlCountsFrom(const std::string& name) const
   return 1;
 }
 
-// ---- a later life, whose CONTROL lists the keys that it has joined --------------------------------
+// ---- a later life, whose CONTROL lists the keys that it has joined ------------------------------
 
 bool Client::IsBeingMade(const KeyState& key) const {
   const Op* const op = ops_.Find(key.opening);
   return op != nullptr && op->creating != Creating::kNone;
 }
 
-// A user's change of the updater that was given before the operation.
+// Returns true if a user's change of the updater came before the operation and has not ended.
 bool Client::IsHeldByControl(OpId op) const {
   return std::any_of(controls_.begin(), controls_.end(), [&](OpId id) {
     const Op* const control = ops_.Find(id);
@@ -185,8 +187,9 @@ bool Client::IsHeldByControl(OpId op) const {
   });
 }
 
-// A later life makes a key wholly before a CONTROL or wholly after it: every server has the key,
-// which is listed, or none, and then all of them begin it with the CONTROL.
+// Returns false if the init has to wait for a CONTROL.  A later life creates a key wholly before a
+// CONTROL, which then lists the key, or wholly after it.  In the second case the key begins with
+// the CONTROL on all servers.
 bool Client::MayInit(const Op& init) const {
   if (!welcome_.rejoined) return true;
   return std::none_of(controls_.begin(), controls_.end(), [&](OpId id) {
@@ -196,15 +199,16 @@ bool Client::MayInit(const Op& init) const {
   });
 }
 
-// Whether this life has changed the updater before it joined the key's rounds.
+// Returns true if this later life has changed the updater and the key has not got that change,
+// because the life joined the key's rounds afterwards.
 bool Client::LacksRule(const KeyState& key) const {
   if (!welcome_.rejoined || key.is_barrier || key.meta.mode == KeyMeta::Mode::kAsync) return false;
   const auto announced = announced_.find(StoreOf(key.meta.name));
   return announced != announced_.end() && key.listed_in < announced->second.generation;
 }
 
-// Says the last CONTROL of the key's store again, for all keys that lack it; false where it is not
-// this worker's any more to say it.
+// Repeats the last CONTROL of the key's store, for all keys that lack it, unless a repetition is
+// queued.  Returns false if this worker no longer sends the CONTROLs.
 bool Client::Repeat(const KeyId& id, const KeyState& key, Time patience) {
   const uint32_t store = StoreOf(key.meta.name);
   if (!IsSender()) {

@@ -48,7 +48,7 @@ TEST_F(ClientTest, AChangeOfTheUpdaterLeavesAfterAnEarlierInit) {
   EXPECT_EQ(Of(Type::kControl, Sent()).size(), 1U);
 }
 
-// A client of a later life: the test answers what it asks for while it joins.
+// A client of a later life.  The test answers its requests while it joins.
 class LaterLifeTest : public ClientTest {
  protected:
   LaterLifeTest() {
@@ -61,8 +61,8 @@ class LaterLifeTest : public ClientTest {
     client_.Joined(Role::kWorker, welcome);
     client_.On(epoch_, now_, &effects_);
   }
-  // Answers until nothing is asked any more; the key is at `round`.  Gives back CONTROLs and PUSHes,
-  // unanswered.
+  // Answers until the client sends no more requests; the key is at `round`.  Returns CONTROLs and
+  // PUSHes unanswered.
   std::vector<Message> AnswerJoining(uint64_t round) {
     std::vector<Message> rest;
     for (std::vector<Message> asked = Sent(); !asked.empty(); asked = Sent()) {
@@ -174,7 +174,8 @@ TEST_F(LaterLifeTest, APushFailsWithWhatItsKeyCannotBeTold) {
   EXPECT_EQ(Of(Type::kControl, AnswerJoining(4)).size(), 1U) << "the next one tries again";
 }
 
-// Others may complete the rounds of one key only when this life has pushed another one.
+// Other workers may be able to complete the rounds of one key only when this life has pushed
+// another key.
 TEST_F(LaterLifeTest, JoinsWithoutAWaitForTheRoundsOfItsEarlierLife) {
   const OpId init = Begin(Kind::kInit, "init");
   Message reply = Reply(Sent()[0], Type::kMeta);

@@ -1,8 +1,11 @@
-// A client: the keys that one life of a worker (or an observer) uses, and every rule of
+// A client: the keys that one incarnation of a worker (or an observer) uses, and every rule of
 // docs/protocol.md that a client keeps.  A pure state machine.
 //
-// Operations on one key start in the order in which they were given.  Each ends exactly once, with
-// an Outcome; none waits longer than its patience.
+// Terms: a "life" is one incarnation of a worker.  The "head" is the coordinator.  A "patience" is
+// a timeout.  An EPOCH is the head's message with the membership.
+//
+// Operations on one key start in the order in which the user gave them.  Each operation ends
+// exactly once, with an Outcome.  No operation waits longer than its patience.
 
 #pragma once
 
@@ -27,44 +30,44 @@ struct ClientOptions {
   std::string job;
   Time patience = 600 * kSecond;        // for other workers
   Time server_patience = 30 * kSecond;  // for a server, and for the head
-  Time answer_grace = 1 * kSecond;      // for a server to say who is missing, after a deadline
+  Time answer_grace = 1 * kSecond;      // for a server to name missing workers, after a deadline
   Time ping_after = 5 * kSecond;        // of silence on a link that owes an answer
-  Protocol protocol;                    // that it speaks
-  Time first_notice = 5 * kSecond;      // "still waiting", then after twice the time, and so on
-  Time notice_step_max = 60 * kSecond;  // at least one in so long
+  Protocol protocol;                    // the version and features of this process
+  Time first_notice = 5 * kSecond;      // until the first "still waiting"; the time then doubles
+  Time notice_step_max = 60 * kSecond;  // the longest time between two notices
   size_t pull_bytes_max = size_t{256} << 20;  // of answers under way, per server
-  int observer_tries = 8;                     // for equal versions of all chunks
+  int observer_tries = 8;  // of an observer's pull, to get equal versions of all chunks
 };
 
-// What a server has noted.
+// The spans that a server has recorded (the outcome of a kTrace).
 struct Traced {
-  static constexpr uint64_t kNewest = UINT64_MAX;  // of `from`: none of those that are there
+  static constexpr uint64_t kNewest = UINT64_MAX;  // `from`: no span that exists already
   struct Request {
     uint32_t server = 0;
-    bool records = false;     // from now on; else no longer
-    bool forgets = false;     // what is kept is not asked for again
-    uint64_t from = kNewest;  // the number of the first span that is wanted
+    bool records = false;     // true: the server records from now on; false: it stops
+    bool forgets = false;     // this client will not ask again for spans that the server keeps
+    uint64_t from = kNewest;  // the number of the first wanted span
   };
   Request request;
   std::vector<Span> spans;
   uint64_t next = 0;  // the number of the span after these
-  Time clock = 0;     // of the server, between the two times below, which are of this process's
-  Time asked = 0;
-  Time answered = 0;
+  Time clock = 0;     // the server's time when it answered
+  Time asked = 0;     // this process's time before that
+  Time answered = 0;  // this process's time after it
 };
 
-// Keys of a server.
+// A page of the list of a server's keys (the outcome of a kList).
 struct Listing {
   struct Request {
     uint32_t server = 0;
-    KeyId after;  // the last key that is known already; {}: none
+    KeyId after;  // the last key of the page before; {}: none
   };
   Listed listed;
-  KeyId last;  // of those here
+  KeyId last;  // of this page
   bool has_more = false;
 };
 
-// What a user of the client asks for.
+// A request of the client's user.
 struct Operation {
   enum class Kind : uint8_t {
     kInit,      // creates (rank 0) or finds (others) the key; `meta`, `value`
@@ -76,69 +79,70 @@ struct Operation {
     kBarrier,
     kControl,  // `spec` for all keys of the store
     kDelete,
-    kClose,     // of `store`, whose keys nobody asks for any more: servers and client forget them
-    kLeave,     // a clean leave; nothing can follow
-    kCut,       // waits like kWait, and has the servers keep that version; the outcome has `states`
-    kRead,      // `part` of what a kCut has kept, to `out`; `meta`; waits for no other operation
-    kRelease,   // of `store`: what has been kept of it is no longer needed
-    kStats,     // of a key by rows; the outcome has `table`
-    kFindBase,  // of the key's rounds, as RoundOf counts them, after a kRestore of another rank
+    kClose,     // closes `store`: servers and client forget its keys
+    kLeave,     // leaves the job cleanly; no operation can follow
+    kCut,       // waits like kWait; the servers keep that version; the outcome has `states`
+    kRead,      // reads `part` of a cut version to `out`; `meta`; waits for no other operation
+    kRelease,   // has the servers free the cut versions of `store`
+    kStats,     // counts the rows of a key by rows; the outcome has `table`
+    kFindBase,  // asks for the base that RoundOf adds, after another rank's kRestore
     kRestore,   // puts `states` back, with `value` in parts; between two barriers
-    kTrace,     // `trace`, of one server; the outcome has `traced`
-    kList,      // `list`, of one server; the outcome has `listing`
-    kDescribe,  // of a key as it is now, whatever is known of it; the outcome has its meta
+    kTrace,     // sends `trace` to one server; the outcome has `traced`
+    kList,      // sends `list` to one server; the outcome has `listing`
+    kDescribe,  // asks a server for the current meta of any key; the outcome has the meta
   };
   Kind kind{};
-  std::string verb;                     // that begins the message of an error
+  std::string verb;                     // the first word of error messages
   std::string key;                      // canonical
   std::shared_ptr<const KeyMeta> meta;  // kInit
-  codec::Contribution value;  // of the key's dtype; kInit: dense; read until it is accepted
-  // kPull of a key by rows, and kRead of its values: the ids that are asked for, in parts as a
-  // contribution's.
+  // Has the key's dtype; a kInit's is dense.  The client reads it until the push is accepted.
+  codec::Contribution value;
+  // kPull of a key by rows, and kRead of its values: the wanted ids, in parts like `value`.
   codec::Contribution ids;
-  // Contiguous, of the key's dtype, by rows those of the ids in their order; undefined where the
-  // operation fails.
+  // Contiguous, in the key's dtype.  By rows: the rows of `ids`, in the order of `ids`.  Undefined
+  // if the operation fails.
   Block out;
   std::optional<std::vector<double>> scalars;
   UpdateSpec spec;
-  // kBarrier: what everybody who comes to it gets; kLeave: why the worker ends, as one that is dead
+  // kBarrier: the error that every worker at the barrier gets.  kLeave: the reason why the worker
+  // ends; the head then counts it as dead.
   std::optional<Error> failure;
-  // kBarrier: what was to be done before it.  That of another may never have been done, because a
-  // barrier completes without those who have died: then everybody gets `failure`.
+  // kBarrier: the task that one worker does before the barrier: this worker has done it (kDone), or
+  // another worker does it (kOfAnother).  A barrier completes without dead workers, so the task may
+  // never have been done.  In that case every worker gets `failure`.
   enum class Task : uint8_t { kNone, kDone, kOfAnother };
   Task task = Task::kNone;
-  uint32_t store = 0;  // kBarrier, kControl, kClose: its number, the order of create()
-  PushStep step = {};  // kPush, kPushPull: that it belongs to
-  int priority = 0;    // kPush, kPull, kPushPull: what waits to leave does so the larger first
-  uint64_t round = 0;  // kRestore: at which the value was cut
+  uint32_t store = 0;  // kBarrier, kControl, kClose, kRelease: its number, in the order of create()
+  PushStep step = {};  // kPush, kPushPull: the training step of the push
+  int priority = 0;    // kPush, kPull, kPushPull: among queued messages the larger leaves first
+  uint64_t round = 0;  // kRestore: the round at which the value was cut
   uint64_t part = 0;   // kRead: see ChunkState; chunks that lack the part are not read
-  std::shared_ptr<const std::vector<ChunkState>> states;  // kRead, kRestore: of each chunk
-  // kRead by rows, but for scalars and where there are ids: of those of all buckets, one behind the
-  // other.
+  std::shared_ptr<const std::vector<ChunkState>> states;  // kRead, kRestore: one for each chunk
+  // kRead by rows: a range in the concatenated rows of all buckets.  Unused for scalars, and where
+  // `ids` is set.
   RowRange rows;
-  // kRestore by rows; the latter two only of buckets with rows here.
+  // kRestore by rows.  kMore and kOnlyRows skip buckets without rows and candidates in `states`.
   enum class Restoring : uint8_t { kAll, kMore, kOnlyRows, kOnlyValue };
   Restoring restoring = Restoring::kAll;
   Traced::Request trace;
   Listing::Request list;
-  bool may_wait = true;  // kOpen: for a key that is not there yet
-  bool with_rule =
-      false;          // kDescribe: the meta of the outcome has how the key is updated, as its `own`
-  Time patience = 0;  // 0: the client's
+  bool may_wait = true;    // kOpen: waits for a key that does not exist yet
+  bool with_rule = false;  // kDescribe: the meta's `own` says how the key is updated
+  Time patience = 0;       // 0: the client's
 
   bool IsPush() const { return kind == Kind::kPush || kind == Kind::kPushPull; }
 };
 
 struct Outcome {
   enum class Event : uint8_t {
-    kAccepted,  // a push: all bytes are held and counted once, the value is free
+    kAccepted,  // a push: the servers have it, exactly once; the user may change the value
     kDone,
     kFailed,
   };
   OpId op = kNoOp;
   Event event{};
   std::optional<Error> error;
-  uint64_t round = 0;  // of a push; version of a pull; of a delete: that of the key's last push
+  uint64_t round = 0;  // push: its round; pull: the version; delete: the round of the last push
   std::shared_ptr<const KeyMeta> meta;                    // kInit, kOpen, kCut
   std::shared_ptr<const std::vector<ChunkState>> states;  // kCut: of each chunk
   std::shared_ptr<const Traced> traced;                   // kTrace
@@ -157,24 +161,24 @@ class Client final : private ChunkPlaces {
   void On(const Epoch& epoch, Time now, Effects* effects);
   void HeadOpened(Effects* effects);  // the head can be reached (again)
   void HeadClosed(Time now);
-  void HeadEnded(Time now);  // its process has: it does not come back
+  void HeadEnded(Time now);  // the head's process has ended
   void HeadAnswered(const Message& message, Time now, Effects* effects);
-  // This life is over, or the head does not want it.
+  // Fails all operations, because the head has ended or refused this life.
   void Refused(const Error& error, Effects* effects);
 
   // ---- the servers
   void Opened(uint32_t server, LinkId link, Time now, Effects* effects);
   void Closed(LinkId link, Time now);
-  void Failed(uint32_t server, Time now);  // a dial has come to nothing
-  // This machine lacks what a connection to the server takes: a descriptor, memory.
+  void Failed(uint32_t server, Time now);  // a dial has failed
+  // Handles a failed connection for which this machine lacked descriptors or memory.
   void Lacked(uint32_t server, const Error& error, Time now, Effects* effects);
-  // There is no use in dialing it again.
+  // Fails all operations of the server: dialing it again would fail too.
   void ServerRefused(uint32_t server, const Error& error, Effects* effects);
-  // Where the body of this message is to land; an empty block throws it away.
+  // Returns the memory for the body of this message, or an empty block to drop the body.
   Block Landing(LinkId link, const Message& message);
-  // After the last message of a frame comes Settle.
+  // Handles a message.  Call Settle after the last message of a frame.
   void Received(LinkId link, const Message& message, Time now, Effects* effects);
-  // Moves everything that can move now.
+  // Starts every operation and sends every message that no longer has to wait.
   void Settle(Time now, Effects* effects);
   uint64_t Low(LinkId link);
 
@@ -183,55 +187,57 @@ class Client final : private ChunkPlaces {
   Time deadline() const { return next_timer_; }
 
   // ---- operations
-  OpId next_op() const { return last_op_ + 1; }  // what Start will return
-  // After the last of several comes Settle.
+  OpId next_op() const { return last_op_ + 1; }  // the id that Start will return
+  // Queues an operation.  Call Settle after the last of several.
   OpId Start(Operation operation, Time now);
-  // Gives operations up: each fails with this error unless it has ended.
+  // Cancels operations: each fails with this error unless it has ended.
   //   ids  ascending
   void Cancel(std::span<const OpId> ids, const Error& error, Time now, Effects* effects);
-  // Copies what is left to read of the values of pushes, so that their memory may change from now on.
+  // Copies the unsent bytes of the operations' values, so that the user may change that memory.
   //   ids  ascending
   void Detach(std::span<const OpId> ids);
   std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
-  // The head has answered its GOODBYE, or there is no head.
+  // Returns true if the head has answered this client's GOODBYE, or cannot be reached any more.
   bool has_left() const { return has_left_; }
 
   Rank rank() const { return welcome_.rank; }
   uint64_t incarnation() const { return welcome_.incarnation; }
   bool rejoined() const { return welcome_.rejoined; }
   const Epoch& epoch() const { return epoch_; }
-  bool IsSender() const;  // of CONTROLs: the lowest rank that lives
-  // That rank and its life; kNoRank where there is none.
+  // Returns true if this worker sends the CONTROLs: its rank is the lowest one alive or awaited.
+  bool IsSender() const;
+  // Returns the rank that sends the CONTROLs and its incarnation, or kNoRank if no worker is left.
   std::pair<Rank, uint64_t> Sender() const;
-  // The number of the last push, counted on from what was put back.
+  // Returns the round of the last push that has left, counted on from the last restored round.
   uint64_t RoundOf(const std::string& key) const;
-  // The step of the last push that an earlier life of this worker has made.
+  // Returns the step of the last push by an earlier life of this worker.
   PushStep FormerStepOf(const std::string& key) const;
-  // The same once the pushes that wait to leave have left.
+  // Returns the value that RoundOf will have when all queued pushes of the key have left.
   uint64_t PushedOf(const std::string& key) const;
-  uint64_t BaseOf(const std::string& key) const;                // of RoundOf
-  std::optional<KeyMeta> MetaOf(const std::string& key) const;  // nothing: it does not know the key
-  // Whether it knows the key, which has not been found to be another one since.
+  uint64_t BaseOf(const std::string& key) const;  // RoundOf minus the servers' number of the round
+  std::optional<KeyMeta> MetaOf(const std::string& key) const;  // nullopt: an unknown key
+  // Returns true if this client has found the key and no server has since reported it deleted or
+  // created anew.
   bool Knows(const std::string& key) const;
-  // The operation that sends CONTROLs now, or kNoOp.
+  // Returns the first queued control, which sends CONTROLs or will do so next, or kNoOp.
   OpId control_under_way() const { return controls_.empty() ? kNoOp : controls_.front(); }
-  // The round of the first push of the key that was given after this operation.
+  // Returns the round of the first push of the key that the user gave after this operation.
   uint64_t RoundAfter(const std::string& key, OpId op) const;
-  // Of the control under way: from which round of the key on it counts; nothing: not for this key,
-  // whose rounds this later life has not joined.
+  // Returns the first round of the key for which the control under way is valid.  Returns nullopt
+  // if the control does not apply, because this later life has not joined the key's rounds.
   std::optional<uint64_t> ControlCountsFrom(const std::string& key) const;
   const std::optional<Error>& closed() const { return closed_; }
   size_t unaccepted_bytes() const;
-  // Adds what it has counted, and what waits now.
+  // Adds the client's counters, and the operations that wait now.
   void AddStats(Time now, StoreStats* stats) const;
-  // What this message is to the client, for the table of coverage.
+  // Returns the state of the link in which the message arrives, for the table of coverage.
   const char* StateFor(LinkId link, const Message& message) const;
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember
   enum class Creating : uint8_t { kNone, kRest, kFirst };  // which chunks of a key are being made
   enum class Announcing : uint8_t { kWaiting, kSending, kCommitting, kWithdrawing };
-  // The place of an operation among those of its verb: its number in stands_, and its neighbours.
+  // The place of an operation in the list of its verb: the index in stands_, and its neighbours.
   struct StandPlace {
     size_t verb = 0;
     OpId older = kNoOp;
@@ -250,21 +256,21 @@ class Client final : private ChunkPlaces {
     uint32_t unaccepted = 0;  // PUSHes (INITs, CONTROLs, DELETEs) without an answer
     uint32_t unpulled = 0;    // PULLs without an answer
     bool accepted_told = false;
-    bool expired = false;    // past its deadline; asks who is missing
-    bool cancelled = false;  // something of it has been given up
+    bool expired = false;    // past its deadline; asks which workers are missing
+    bool cancelled = false;  // at least one of its pulls has been cancelled
     Time grace = kNever;
     std::vector<Rank> missing;
     SmallVector<uint64_t, 2> versions;  // of the chunks, where an observer pulls
     std::vector<ChunkState> states;     // of the chunks, of a cut
     TableStats table;                   // of the chunks that have answered
-    bool owns_value = false;            // no memory of the user's is read any more
+    bool owns_value = false;            // no longer reads the user's memory
     int tries = 0;
     Creating creating = Creating::kNone;           // of an init
-    uint64_t grant = 0;                            // of an init: with which it creates; 0: none
+    uint64_t grant = 0;                            // of an init: permits creating; 0: none
     Announcing announcing = Announcing::kWaiting;  // of a control
     uint64_t generation = 0;                       // of a control
-    bool is_repeat = false;                        // a control that no user has given
-    std::vector<ControlRounds::Item> listed;       // of a control, when it has left
+    bool is_repeat = false;                        // a control that the client itself has added
+    std::vector<ControlRounds::Item> listed;       // of a control that has left
     std::optional<Error> error;
     CurrentWait wait;  // until it can start
     StandPlace stand;
@@ -273,17 +279,17 @@ class Client final : private ChunkPlaces {
     bool LendsValue() const { return !owns_value && what.value.bytes.size > 0; }
     Time NextTime() const { return expired ? grace : std::min(deadline, next_notice); }
   };
-  // A change of the updater by this later life, which its keys hear of when it has joined them.
+  // A change of the updater by this later life.  A key gets it when this life has joined the key.
   struct Announced {
     uint64_t generation = 0;
     std::string verb;
     UpdateSpec spec;
   };
-  // Finding the place in a key's rounds after a new life: STATUS of every chunk, and ABSTAIN.
+  // A search for the current round of a key, by a later life: STATUS of every chunk, then ABSTAIN.
   struct Joining {
     enum class Phase : uint8_t { kNone, kStatus, kAbstain };
     Phase phase = Phase::kNone;
-    uint32_t left = 0;  // answers, also of one that has failed
+    uint32_t left = 0;  // outstanding answers, also of a search that has failed
     uint64_t round = 0;
     PushStep step = {};
     bool is_over() const { return phase == Phase::kNone && left == 0; }
@@ -291,15 +297,15 @@ class Client final : private ChunkPlaces {
   struct KeyState {
     KeyMeta meta;
     bool is_ready = false;
-    bool is_stale = false;  // made anew since it was found
-    OpId opening = kNoOp;   // the init or open that is under way
+    bool is_stale = false;  // deleted or created anew since this client found it
+    OpId opening = kNoOp;   // the init, open, delete or restore that is under way
     bool is_barrier = false;
-    bool must_join = false;  // the place in the rounds is not known
+    bool must_join = false;  // its current round is unknown
     Joining joining;
     uint64_t round = 0;         // of the last push
     PushStep former_step = {};  // of the last push of an earlier life
     uint64_t base = 0;          // users count rounds from here, modulo 2^64
-    uint64_t listed_in = 0;     // generation of the last committed CONTROL of this life that has it
+    uint64_t listed_in = 0;     // generation of this life's last committed CONTROL with the key
     uint32_t pulls = 0;         // unanswered ones (C3)
     uint32_t pushes = 0;        // unanswered ones
     bool was_tried = false;     // an init of it has failed
@@ -326,7 +332,7 @@ class Client final : private ChunkPlaces {
   void FailFront(KeyState* key, const Error& error);
   void FailAll(const Error& error);
   Op* Find(OpId id) { return ops_.Find(id); }
-  std::string Head(const Op& op) const;  // verb and key, as messages begin
+  std::string Head(const Op& op) const;  // verb and key: the beginning of messages
   Error Prefixed(const Op& op, const Error& error) const;
   static Error StoreIsClosed() { return {Code::kCancelled, "the store is closed"}; }
 
@@ -440,7 +446,7 @@ class Client final : private ChunkPlaces {
   std::string Awaited(const Op& op) const;
   void Rearm(Time at) { next_timer_ = std::min(next_timer_, at); }
 
-  // queries.cc: for those who look
+  // queries.cc: statistics and notices
   void NoteWait(const KeyState& key, Op* op);
   void JoinStand(Op* op);
   void LeaveStand(Op* op);
@@ -459,23 +465,23 @@ class Client final : private ChunkPlaces {
 
   OpId last_op_ = kNoOp;
   PooledTable<Op> ops_;
-  std::deque<OpId> pushes_;   // in order; the first one is not accepted
+  std::deque<OpId> pushes_;   // in order; the first push is not accepted yet
   std::set<KeyId> barriers_;  // keys of barriers, which wait for pushes
   boost::unordered_map<KeyId, KeyState> keys_;
   std::vector<ServerLink> links_;
-  std::vector<uint32_t> pump_;  // servers whose queues have grown or moved
+  std::vector<uint32_t> pump_;  // servers whose queues have changed
 
-  std::deque<OpId> controls_;                // the first one is under way
+  std::deque<OpId> controls_;                // the first control is under way
   std::map<uint32_t, Announced> announced_;  // by store, in a later life
   uint64_t generation_ = 0;
   uint64_t birth_count_ = 0;
   std::set<OpId> leaving_;
   std::set<OpId> closing_;  // of stores
   std::vector<Outcome> outcomes_;
-  std::vector<KeyId> ready_;  // keys whose queues may move
+  std::vector<KeyId> ready_;  // keys whose first operation may be able to start
   Time next_timer_ = kNever;
   WaitCounts waits_;
-  // A heap, the earliest first: one entry for each operation, and some of operations that have ended.
+  // A heap, the earliest first: one entry for each operation, and some for ended operations.
   std::vector<std::pair<Time, OpId>> timers_;
   // The operations of one verb that are under way and not expired.
   struct Stand {

@@ -96,7 +96,7 @@ TEST_F(ClientTest, ARoundLeavesOnlyWhenTheOneBeforeItIsKnownToBeComplete) {
   EXPECT_EQ(second[0].number, 2u);
 }
 
-// Of these messages those of one type.
+// Returns the messages of one type.
 
 TEST_F(ClientTest, AKeyThatIsGoneIsFoundAgainByAnInit) {
   MakeKey();
@@ -135,7 +135,7 @@ TEST_F(ClientTest, ADeleteTellsTheRoundOfTheLastPushBeforeItThoughThatWaitedItse
   EXPECT_EQ(round, 2U);
 }
 
-// Rank 0 may be dead before another worker knows.
+// Rank 0 may be dead before another worker knows it.
 class DeleteTest : public ClientTest, public ::testing::WithParamInterface<Epoch::Policy> {
  protected:
   // A worker 1 that has found the key.

@@ -1,4 +1,4 @@
-// Keys that come and go: init, open, delete, and the end of a store.
+// Creation and removal of keys: init, open, delete, and the closing of a store.
 
 #include <algorithm>
 
@@ -18,7 +18,8 @@ std::string ModeText(const KeyMeta& meta) {
   return text;
 }
 
-// Whether keys have optimizers of their own that keep the same states; their hyperparameters are rank 0's.
+// Returns true if neither key has an optimizer of its own, or both have one with the same states.
+// Hyperparameters may differ: rank 0's are valid.
 bool OwnAlike(const KeyMeta& a, const KeyMeta& b) {
   if (!a.own || !b.own) return a.own.has_value() == b.own.has_value();
   return a.own->program == b.own->program && a.own->multi_precision == b.own->multi_precision &&
@@ -44,7 +45,7 @@ std::string BeginningText(const RowInitializer& initializer) {
   return Format("{}", initializer.a);
 }
 
-// The seed is rank 0's, as the values of a dense key are: those of the others do not count.
+// Returns true if rows begin alike.  Seeds may differ: rank 0's is valid, like its dense values.
 bool BeginAlike(RowInitializer a, const RowInitializer& b) {
   a.seed = b.seed;
   return a == b;
@@ -54,14 +55,15 @@ bool BeginAlike(RowInitializer a, const RowInitializer& b) {
 
 void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
   op->has_left = true;
-  if (key->is_ready) return Finish(op);  // an open of a key that is known
+  if (key->is_ready) return Finish(op);  // an open of a known key
   key->opening = op->id;
   if (op->what.meta != nullptr) key->meta = *op->what.meta;
   key->meta.name = op->what.key;
   key->meta.birth = (welcome_.incarnation << 32) + ++birth_count_;
   const bool is_init = op->what.kind == Kind::kInit;
   const bool is_first = is_init && welcome_.rank == 0;
-  // Only a life of rank 0 before which no other worker can have created the key need not ask.
+  // Rank 0 creates the key without asking if no earlier life and no other worker can have created
+  // it.
   const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
   if (is_first && !welcome_.rejoined && !has_heirs) return StartMaking(id, key, op);
   Outgoing describe;
@@ -88,7 +90,7 @@ void Client::StartMaking(const KeyId& id, KeyState* key, Op* op) {
   QueueInits(id, key, op);
 }
 
-// All chunks but the first, then the first, with which the key appears.
+// Queues the INITs of all chunks but the first, or of the first: the key exists when that is done.
 void Client::QueueInits(const KeyId& id, KeyState* key, Op* op) {
   if (key->chunks.size() == 1) op->creating = Creating::kFirst;
   const bool is_rest = op->creating == Creating::kRest;
@@ -118,8 +120,8 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
   KeyState& key = found->second;
   const bool is_describe = sent.message.type == Type::kDescribe;
   Drop(is_describe ? &op->unpulled : &op->unaccepted);
-  // No earlier life has finished the key, and no other worker is about to.  NotFound says so to rank 0
-  // where the server gives no grants.
+  // True if the key does not exist and no other worker is creating it.  A server without grants
+  // says so to rank 0 with NotFound.
   const bool is_unmade = is_describe && op->what.kind == Kind::kInit &&
                          (reply.type == Type::kOk ||
                           (reply.type == Type::kError && (sent.message.flags & kNoWait) != 0 &&
@@ -203,9 +205,10 @@ void Client::StartDelete(const KeyId& id, KeyState* key, Op* op) {
   op->has_left = true;
   op->round = key->round;
   MakePlaces(id, key);
-  key->opening = op->id;  // nothing else of this key moves meanwhile
-  // Rank 0 deletes the key for all.  Under `continue` it may be dead with nobody here knowing it yet,
-  // so every worker does; the birth keeps a late DELETE from a key that was made anew meanwhile.
+  key->opening = op->id;  // no other operation on this key starts meanwhile
+  // Rank 0 deletes the key for all workers.  Under `continue`, every worker does so, because rank 0
+  // may be dead before this worker knows it.  The birth protects a key that was created anew
+  // meanwhile from a late DELETE.
   const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
   std::set<uint32_t> servers;
   for (const ChunkPlace& place : key->chunks) {
@@ -232,14 +235,14 @@ void Client::StartDelete(const KeyId& id, KeyState* key, Op* op) {
   }
 }
 
-// All of a key but what still waits for it.
+// Resets the state of a key, but keeps its queued operations.
 void Client::Forget(KeyState* key) {
   KeyState fresh;
   fresh.queue = std::move(key->queue);
   *key = std::move(fresh);
 }
 
-// Adds what a bucket has; false where it does not say.
+// Adds the counters of a bucket.  Returns false if the reply has none.
 bool Client::AddTo(const Message& reply, TableStats* table) {
   const auto of_bucket = DecodeChunkStatus(reply.extra).table;
   if (!of_bucket) return false;
@@ -261,7 +264,7 @@ void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
     if (reply.type == Type::kError && !op->error) op->error = ErrorOf(reply);
     return;  // AdvanceControl goes on
   }
-  if (op->what.kind == Kind::kClose) {  // a server that is out of reach hears of it later
+  if (op->what.kind == Kind::kClose) {  // Abandon keeps the CLOSE for a server out of reach
     if (op->unaccepted > 0) return;
     ForgetStore(op->what.store);
     return Finish(op);
@@ -277,10 +280,10 @@ void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
   Finish(op);
 }
 
-// A store is closed on every server when the pushes that were given before are accepted and changes
-// of its updater have ended.  What still waits there fails.
+// Closes a store on every server once its earlier pushes are accepted and earlier changes of its
+// updater have ended.  All other operations on the store fail then.
 void Client::AdvanceCloses() {
-  const std::set<OpId> closing = closing_;  // some may end here
+  const std::set<OpId> closing = closing_;  // a copy: operations may end here
   for (const OpId id : closing) {
     Op* const op = Find(id);
     if (op->has_left || IsInUse(op->what.store, id)) continue;
@@ -301,7 +304,8 @@ void Client::AdvanceCloses() {
   }
 }
 
-// Whether a push or a change of the updater that was given before has not ended.
+// Returns true if an earlier push of the store is not accepted or an earlier change of its updater
+// has not ended.
 bool Client::IsInUse(uint32_t store, OpId close) const {
   const auto is_open = [&](OpId id) {
     const Op* const op = ops_.Find(id);

@@ -1,4 +1,4 @@
-// Time: deadlines, notices, and who it is that an operation waits for.
+// Time: deadlines, notices, and the search for the worker or server that an operation waits for.
 
 #include <algorithm>
 #include <functional>
@@ -10,19 +10,19 @@
 namespace tkv {
 namespace {
 
-constexpr size_t kEndedTimers = 64;  // how many more entries of ended operations there may be
+constexpr size_t kEndedTimers = 64;  // entries of ended operations beyond the allowed share
 
 double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
 
-// Whether the next push of the key waits for its answer (C3).
+// Returns true if the next push of the key has to wait for the answer to this message (C3).
 bool HoldsBack(const Message& message) {
   return message.type == Type::kPull && (message.flags & kOfCut) == 0;
 }
 
 }  // namespace
 
-// Has Tick look at the operation at its next time.  Entries of ended operations stay in the heap until
-// they are due or outnumber the others.
+// Has Tick handle the operation at its NextTime.  Entries of ended operations stay in the heap
+// until they are due or outnumber the others.
 void Client::SetTimer(const Op& op) {
   if (timers_.size() > 2 * ops_.size() + kEndedTimers) {
     std::erase_if(timers_, [&](const auto& timer) { return Find(timer.second) == nullptr; });
@@ -40,7 +40,7 @@ OpId Client::PopTimer() {
   return id;
 }
 
-// Removes the operations whose time has come, and returns them in ascending order.
+// Removes the timers that are due, and returns their operations in ascending order.
 std::vector<OpId> Client::TakeDue(Time now) {
   std::vector<OpId> due;
   while (!timers_.empty() && timers_.front().first <= now) {
@@ -70,9 +70,9 @@ void Client::Tick(Time now, Effects* effects) {
   for (const OpId id : late) {
     Op& op = *Find(id);
     if (op.what.kind != Operation::Kind::kInit)
-      op.owns_value = true;  // an init may send more of it
+      op.owns_value = true;  // an init may still send parts of its value
   }
-  CancelPulls(has_left, true);  // the answers tell who is missing
+  CancelPulls(has_left, true);  // the answers name the missing workers
   for (const OpId id : due) {
     if (Op* const op = Find(id)) TickOp(op, now, effects);
     if (const Op* const op = Find(id)) SetTimer(*op);
@@ -87,7 +87,7 @@ void Client::Tick(Time now, Effects* effects) {
   }
   if (HasNoHead(now)) {
     const std::vector<OpId> leaving(leaving_.begin(), leaving_.end());
-    for (const OpId id : leaving) {  // there is nobody to take leave of
+    for (const OpId id : leaving) {  // no head can answer their GOODBYEs
       Op& op = *Find(id);
       if (!op.has_left) continue;  // pushes before it are not accepted yet
       const Error error = NoHead(now);
@@ -122,11 +122,12 @@ void Client::TickOp(Op* op, Time now, Effects* effects) {
   if (op->next_notice > now) return;
   op->notice_step = std::min(op->next_notice - op->begin, options_.notice_step_max);
   op->next_notice += op->notice_step;
-  if (stands_[op->stand.verb].oldest != op->id) return;  // that one speaks for all
+  if (stands_[op->stand.verb].oldest != op->id) return;  // the oldest has the notice for all
   if (!AskWho(op)) TellStand(*op, 0, effects);
 }
 
-// Asks a server whose answer the operation waits for who is missing; false where there is none.
+// Asks a server that owes the operation an answer which workers are missing.  Returns false if
+// there is no such server.
 bool Client::AskWho(Op* op) {
   const auto ask_of = [&](uint32_t server, uint32_t chunk) {
     Outgoing ask;
@@ -141,7 +142,7 @@ bool Client::AskWho(Op* op) {
   const auto is_open = [&](uint32_t server) {
     return links_[server].state() == ServerLink::State::kOpen;
   };
-  if (!op->has_left) {  // it waits for a version that its key has asked for
+  if (!op->has_left) {  // the operation waits for a version that its key has asked for
     const auto key = keys_.find(op->key);
     if (key == keys_.end()) return false;
     const auto& chunks = key->second.chunks;
@@ -161,9 +162,9 @@ bool Client::AskWho(Op* op) {
   return false;
 }
 
-// Gives up the pulls of these operations, in one pass over all that is under way.  If it `asks`, the
-// operations wait for the answers, which tell who is missing.
-//   ids  ascending
+// Cancels the pulls of these operations, in one pass over all messages under way.
+//   ids   ascending
+//   asks  the operations wait for the answers, which name the missing workers
 void Client::CancelPulls(std::span<const OpId> ids, bool asks) {
   std::vector<OpId> pulling;
   for (const OpId id : ids) {
@@ -222,7 +223,7 @@ void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message
   if (op->unpulled == 0) Fail(op, TimeoutOf(*op));
 }
 
-// Who is missing, for a notice or for the error of a deadline.
+// Takes the list of missing workers, for a notice or for the error of a deadline.
 void Client::OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* effects) {
   Op* const op = Find(sent.op);
   if (op == nullptr) return;
@@ -234,7 +235,7 @@ void Client::OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* ef
 void Client::Expire(Op* op, Time now) {
   if (op->what.kind == Operation::Kind::kControl && op->announcing != Announcing::kWaiting &&
       op->announcing != Announcing::kWithdrawing) {
-    op->deadline = now + options_.server_patience;  // it is taken back first
+    op->deadline = now + options_.server_patience;  // the CONTROL is taken back first
     op->error = TimeoutOf(*op);
     op->announcing = Announcing::kWithdrawing;
     QueueControl(op, Type::kWithdraw);
@@ -243,7 +244,7 @@ void Client::Expire(Op* op, Time now) {
   LeaveStand(op);
   op->expired = true;
   op->grace = now + options_.answer_grace;
-  if (op->has_left && op->unpulled > 0) return;  // the answers to its CANCELs tell who is missing
+  if (op->has_left && op->unpulled > 0) return;  // answers to its CANCELs name missing workers
   if (!op->has_left && AskWho(op)) return;
   Fail(op, TimeoutOf(*op));
 }

@@ -1,4 +1,4 @@
-// An operation costs the same however many others are under way.
+// The cost of an operation does not grow with the number of operations under way.
 
 #include "tests/growth.h"
 
@@ -15,7 +15,8 @@ using test::Of;
 
 constexpr size_t kFew = 500;
 constexpr size_t kMany = 32 * kFew;
-// An operation costs a few times more where tables fit no cache, 32 times where it looks at all others.
+// The allowed growth.  Tables that fit no cache make an operation a few times more expensive.  A
+// scan of all other operations would make it 32 times more expensive.
 constexpr double kMost = 8;
 
 // A client that has made many keys of one chunk each.
@@ -30,7 +31,7 @@ class Crowd : public ClientTest {
     for (auto sent = Sent(); !sent.empty(); sent = Sent()) AnswerAll(sent, Type::kOk);
     EXPECT_EQ(client_.TakeOutcomes().size(), count);
   }
-  // One operation on each key.
+  // Begins one operation on each key.
   std::vector<OpId> BeginAll(Kind kind) {
     std::vector<OpId> ids;
     for (size_t i = 0; i < count_; ++i) {
@@ -42,7 +43,7 @@ class Crowd : public ClientTest {
   using ClientTest::After;
   using ClientTest::AnswerAll;
   using ClientTest::Sent;
-  // One operation on each key, evenly spread over a time; nothing is due before its end.
+  // Begins one operation on each key, evenly spread over a time.  No timer is due before its end.
   std::vector<OpId> BeginSpread(Kind kind, Time time) {
     std::vector<OpId> ids;
     for (size_t i = 0; i < count_; ++i) {
@@ -72,8 +73,8 @@ class Crowd : public ClientTest {
   size_t count_;
 };
 
-// How many times longer `work(crowd, ids)` takes for each of many operations of a kind that have left
-// than for each of few.
+// Measures `work(crowd, ids)` on operations of a kind that have left.  Returns how many times
+// longer it takes for each of many operations than for each of few.
 template <typename Work>
 double GrowthOf(Kind kind, const Work& work) {
   return test::Growth(

@@ -1,4 +1,4 @@
-// Finding the place in a key's rounds after a new life.
+// The search of a later life for the current round of a key.
 
 #include <algorithm>
 
@@ -10,7 +10,7 @@ namespace tkv {
 
 namespace {
 
-// The newest step of all chunks, with the smallest number of keys that one of them tells.
+// Keeps the newest step of all chunks, with the smallest number of keys that a chunk reports.
 void NoteStep(const PushStep& of_chunk, PushStep* newest) {
   if (of_chunk.number > newest->number) *newest = of_chunk;
   if (of_chunk.number == newest->number) newest->keys = std::min(newest->keys, of_chunk.keys);
@@ -18,7 +18,7 @@ void NoteStep(const PushStep& of_chunk, PushStep* newest) {
 
 }  // namespace
 
-// Whether no answer is under way that could be taken for another one.
+// Returns true if no answer under way could be mistaken for an answer to the search.
 bool Client::CanJoin(const KeyState& key) {
   return key.pulls == 0 && key.pushes == 0 && key.joining.is_over();
 }
@@ -34,9 +34,9 @@ void Client::StartJoin(const KeyId& id, KeyState* key) {
   NextJoinPhase(id, key);
 }
 
-// STATUS of every chunk; then ABSTAIN from the rounds that an earlier life may have pushed in.  Who
-// pushes or pulls next waits for those rounds, not who joins: others may complete them only when
-// this life has pushed another key.
+// Sends STATUS for every chunk, or ABSTAIN for the rounds in which an earlier life may have pushed.
+// The join does not wait for those rounds; the next push or pull does.  Other workers may be able
+// to complete them only when this life has pushed another key.
 void Client::NextJoinPhase(const KeyId& id, KeyState* key) {
   std::set<uint32_t> asked;
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
@@ -84,7 +84,7 @@ void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
     if (key.joining.phase != Phase::kNone) FailJoin(&key, ErrorOf(reply));
     return;
   }
-  if (key.joining.phase == Phase::kNone) return;  // it has failed already
+  if (key.joining.phase == Phase::kNone) return;  // the search has failed already
   ChunkPlace& place = key.chunks[sent.message.chunk];
   if (key.joining.phase == Phase::kStatus && !unknown_barrier) {
     const ChunkStatus status = DecodeChunkStatus(reply.extra);

@@ -1,4 +1,4 @@
-// The head and the servers: who is there, and what they say.
+// Connections to the head and the servers, and the messages that they send.
 
 #include <algorithm>
 
@@ -42,7 +42,7 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
   for (ServerLink& link : links_) {
     const Epoch::Seat& seat = epoch_.servers[link.server()];
     if (seat.IsOver()) {
-      const bool has_left = seat.state == Epoch::State::kLeft;  // after all workers had
+      const bool has_left = seat.state == Epoch::State::kLeft;  // after all workers have left
       Kill(&link,
            Error(Code::kUnavailable,
                  has_left ? Format("server {} has left: the job has ended", link.server())
@@ -63,7 +63,7 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
 void Client::HeadOpened(Effects* effects) {
   head_lost_since_ = kNever;
   head_has_ended_ = false;
-  for (const OpId id : leaving_) {  // sent again: the answer may have been lost
+  for (const OpId id : leaving_) {  // GOODBYE is sent again: its answer may have been lost
     Find(id)->has_left = false;
   }
   if (Op* const op = controls_.empty() ? nullptr : Find(controls_.front())) {
@@ -154,8 +154,9 @@ void Client::ServerRefused(uint32_t server, const Error& error, Effects* effects
        effects);
 }
 
-// If no operation has left for the server, all end at once, with the name of what is missing.  An
-// operation that has left may have been done, so all wait for a connection until the patience ends.
+// If no operation has left for the server, all of its operations fail at once, with the name of the
+// missing resource.  If one has left, the server may have done it.  All operations then wait for a
+// connection until the patience ends.
 void Client::Lacked(uint32_t server, const Error& error, Time now, Effects* effects) {
   ServerLink& link = links_[server];
   if (link.dead() || closed_) return;
@@ -166,7 +167,7 @@ void Client::Lacked(uint32_t server, const Error& error, Time now, Effects* effe
   Settle(now, effects);
 }
 
-// Nothing more can be done with this server.
+// Gives up this server for good, and fails everything that waits for it.
 void Client::Kill(ServerLink* link, const Error& error, Effects* effects) {
   if (link->dead()) return;
   if (!has_left_) effects->Log(Level::kWarning, error.what());
@@ -174,7 +175,7 @@ void Client::Kill(ServerLink* link, const Error& error, Effects* effects) {
   Abandon(link, error, effects);
 }
 
-// Ends everything that waits for this server.
+// Fails everything that waits for this server.
 void Client::Abandon(ServerLink* link, const Error& error, Effects* effects) {
   size_t sent_count = 0;
   const std::vector<Outgoing> outgoing = link->TakeAll(&sent_count);
@@ -189,8 +190,8 @@ void Client::Abandon(ServerLink* link, const Error& error, Effects* effects) {
              effects);
     const Type type = lost.message.type;
     if ((type == Type::kWithdraw || type == Type::kClose) && !link->dead()) {
-      // Nothing may be pushed there before the CONTROL is taken back, and the keys of a closed store
-      // are to be freed, however long that takes.
+      // No push may reach the server before the CONTROL is taken back, and the keys of a closed
+      // store have to be freed.  Both messages wait as long as that takes.
       Outgoing again = lost;
       again.op = kNoOp;
       link->PutFirst(std::move(again));
@@ -208,7 +209,7 @@ void Client::Received(LinkId id, const Message& message, Time now, Effects* effe
   if (message.type == Type::kError && message.seq == 0) {  // the server closes the session
     const Error error = ErrorOf(message);
     effects->Close(id, Code::kCancelled, "");
-    if (error.code() == Code::kCancelled) return Closed(id, now);  // it was expected
+    if (error.code() == Code::kCancelled) return Closed(id, now);  // an expected end
     if (error.code() == Code::kAborted) return Refused(error, effects);
     return Kill(link, Error(error.code(), Format("server {}: {}", server, error.what())), effects);
   }
@@ -229,7 +230,7 @@ void Client::OnWelcome(ServerLink* link, const Message& message, Time now, Effec
   }
   const bool is_known = link->incarnation() != 0;
   const bool changed = is_known && welcome.server_incarnation != link->incarnation();
-  // A server keeps nothing of an observer whose link is lost: what it has asked is asked again.
+  // A server forgets an observer whose link is lost, so an observer only sends its requests again.
   const bool forgotten = role_ == Role::kWorker && is_known && !welcome.resumed && link->has_sent();
   if (changed || forgotten) {
     effects->Close(link->link(), Code::kCancelled,
@@ -242,7 +243,7 @@ void Client::OnWelcome(ServerLink* link, const Message& message, Time now, Effec
   Pump(link);
 }
 
-// An answer, or an ERROR that stands for one that will not come.
+// Handles an answer, or an ERROR in place of an answer that will not come.
 void Client::OnAnswer(const Outgoing& sent, uint32_t server, const Message& reply,
                       Effects* effects) {
   switch (sent.purpose) {

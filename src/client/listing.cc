@@ -1,4 +1,4 @@
-// What servers say of their keys.
+// Questions to servers about their keys: LIST and DESCRIBE.
 
 #include "base/check.h"
 #include "base/format.h"
@@ -6,8 +6,8 @@
 
 namespace tkv {
 
-// The link to a server that is to answer a question; null where the operation has failed, because there
-// is no such server, it is dead, or it is too old for the question.
+// Returns the link to a server that is asked a question.  If the server does not exist, is dead, or
+// is too old for the question, fails the operation and returns null.
 ServerLink* Client::LinkToAsk(Op* op, uint32_t server, uint64_t feature, const char* lacks) {
   if (server >= links_.size()) {
     Fail(op, Error(Code::kInvalidArgument, Format("there is no server {}", server)));
@@ -26,7 +26,7 @@ ServerLink* Client::LinkToAsk(Op* op, uint32_t server, uint64_t feature, const c
   return &link;
 }
 
-// Waits for nothing, and nothing waits for it.
+// Starts at once: no other operation is ordered with this one.
 void Client::StartList(Op* op) {
   op->has_left = true;
   const Listing::Request& request = op->what.list;
@@ -54,7 +54,7 @@ void Client::OnListAnswer(const Outgoing& sent, const Message& reply) {
   Erase(op);
 }
 
-// The same of one key, whose state here stays as it is.
+// Asks the server for a key's meta, and leaves the client's state of the key unchanged.
 void Client::StartDescribe(Op* op) {
   op->has_left = true;
   const uint32_t server = ServerOf(epoch_.placement, op->key, 0);

@@ -1,4 +1,4 @@
-// What operations do: their beginning, their order, and their end.
+// The life cycle of operations: their beginning, their order, and their end.
 
 #include <algorithm>
 
@@ -14,7 +14,7 @@ bool IsPush(Kind kind) {
   return kind == Kind::kPush || kind == Kind::kPushPull || kind == Kind::kBarrier;
 }
 
-// What an observer may do.
+// Returns true for operations on keys and lists that an observer may start.
 bool IsReading(Kind kind) {
   return kind == Kind::kOpen || kind == Kind::kPull || kind == Kind::kFindBase ||
          kind == Kind::kStats || kind == Kind::kList || kind == Kind::kDescribe;
@@ -105,17 +105,17 @@ void Client::Detach(std::span<const OpId> ids) {
   for (const OpId id : ids) {
     Op* const op = Find(id);
     if (op == nullptr || !op->LendsValue()) continue;
-    // Messages that are still to be made will read the value.
+    // Messages that do not exist yet will read the value.
     const bool is_read_on = !op->has_left || op->what.kind == Kind::kInit;
     Bytes& value = op->what.value.bytes;
     value = is_read_on ? CopyOf(value) : Bytes();
-    op->owns_value = true;  // last: a copy for which there was no memory is tried again
+    op->owns_value = true;  // last: if CopyOf throws for lack of memory, Detach can be retried
   }
 }
 
-// The messages of these operations that wait to leave, or for an answer and may have to be sent
-// again, go on with copies of what they carry: the memory that they point to goes back to its user.
-// All in one pass, which looks at every message that is under way.
+// Replaces the bodies of all messages of these operations by copies, so that the user gets the
+// memory back.  Sent messages without an answer are included, because they may be sent again.  All
+// operations share one pass over the messages.
 void Client::OwnBodies(std::span<const OpId> ids) {
   std::vector<OpId> lending;
   for (const OpId id : ids) {
@@ -130,7 +130,7 @@ void Client::OwnBodies(std::span<const OpId> ids) {
   for (ServerLink& link : links_) link.ForEachPush(own);
 }
 
-// Nothing more of these operations is waited for, and nothing of theirs is read: they are to fail.
+// Prepares operations to fail: cancels their pulls, and stops reading the user's memory.
 void Client::LetGo(std::span<const OpId> ids) {
   OwnBodies(ids);
   CancelPulls(ids, false);
@@ -146,7 +146,8 @@ void Client::WakeAll() {
   for (const KeyId& id : SortedKeys()) ready_.push_back(id);
 }
 
-// A push has been accepted, or has failed: barriers wait for those that were given before them.
+// Drops accepted and failed pushes from the front of the list, and wakes the barriers, which wait
+// for all earlier pushes.
 void Client::ForgetPushes() {
   const size_t count = pushes_.size();
   while (!pushes_.empty()) {
@@ -157,7 +158,7 @@ void Client::ForgetPushes() {
   if (pushes_.size() < count) ready_.insert(ready_.end(), barriers_.begin(), barriers_.end());
 }
 
-// What a server sees may not depend on where a table has put its keys.
+// Returns the keys in ascending order: the order of messages may not depend on a hash table.
 std::vector<KeyId> Client::SortedKeys() const {
   std::vector<KeyId> ids;
   ids.reserve(keys_.size());
@@ -202,7 +203,7 @@ void Client::Advance(const KeyId& id) {
   while (!key.queue.empty()) {
     const OpId first = key.queue.front();
     Op* const op = Find(first);
-    if (op != nullptr && !TryStart(id, &key, op)) {  // it may have ended there
+    if (op != nullptr && !TryStart(id, &key, op)) {  // TryStart may have ended it
       if (Op* const held = Find(first)) NoteWait(key, held);
       return;
     }
@@ -212,7 +213,7 @@ void Client::Advance(const KeyId& id) {
   if (!key.is_ready && key.opening == kNoOp) keys_.erase(found);
 }
 
-// False where the operation has to wait; it is tried again when something of its key has changed.
+// Returns false if the operation has to wait.  A change of its key's state causes the next attempt.
 bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
   const Kind kind = op->what.kind;
   if (op->has_left) return true;
@@ -220,7 +221,7 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
   if (key->is_stale) {
     if (!CanJoin(*key)) return false;
     Forget(key);
-    if (kind == Kind::kDelete) {  // that is all there is to delete
+    if (kind == Kind::kDelete) {  // the servers have deleted it already
       Finish(op);
       return true;
     }
@@ -323,8 +324,8 @@ void Client::Erase(Op* op) {
   ops_.Erase(op->id);
 }
 
-// The key's queue forgets the operation when it comes to it.  What it has pushed goes on without
-// its user: the round counts on it, and other chunks of it may have arrived.
+// Ends an operation with an error.  Advance removes it later from the key's queue.  Its pushes are
+// still sent: the round needs them, and other chunks of them may have arrived.
 void Client::Fail(Op* op, const Error& error) {
   const OpId id = op->id;
   op->wait.ForNothing(now_, &waits_);
@@ -347,7 +348,7 @@ void Client::Fail(Op* op, const Error& error) {
   ForgetPushes();
 }
 
-// The operation that waits first in the key's queue.
+// Fails the first operation in the key's queue that has not left.
 void Client::FailFront(KeyState* key, const Error& error) {
   for (const OpId id : key->queue) {
     Op* const op = Find(id);
@@ -362,7 +363,7 @@ void Client::FailAll(const Error& error) {
   ids.reserve(ops_.size());
   ops_.ForEach([&](OpId id, const Op&) { ids.push_back(id); });
   std::sort(ids.begin(), ids.end());
-  for (ServerLink& link : links_) link.Forget();  // nothing leaves any more
+  for (ServerLink& link : links_) link.Forget();  // no message may leave any more
   for (const OpId id : ids) {
     if (Op* const op = Find(id)) Fail(op, error);
   }

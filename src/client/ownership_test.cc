@@ -19,8 +19,8 @@ TEST_F(ClientTest, TheSourceIsFreeWhenEveryChunkIsAccepted) {
   EXPECT_EQ(outcomes[0].round, 1u);
 }
 
-// The bytes of every message that carries some, for a user who writes 0xAB to his memory as soon
-// as it is his again.
+// A client whose user writes 0xAB to a value's memory as soon as the client has released it.  Each
+// message with a body still has to carry the old bytes.
 class OwnershipTest : public ClientTest {
  protected:
   void ExpectOldBytes(const std::vector<Message>& messages) {

@@ -1,4 +1,4 @@
-// Pushes, pulls, and the versions that both follow.
+// Pushes, pulls, and the versions that both wait for.
 
 #include <algorithm>
 
@@ -11,8 +11,8 @@ namespace {
 
 using Kind = Operation::Kind;
 
-// What was to be done before the barrier, and what everybody is told where it was not.  A server
-// that does not know of it completes the barrier.
+// Adds to a barrier whether its task is done, and the error that every worker gets if it is not.  A
+// server without that feature completes the barrier without an error.
 void AddTask(const Operation& what, const ServerLink& link, Message* barrier) {
   using Task = Operation::Task;
   const uint64_t feature = what.task == Task::kNone ? kFailsFeature : kDoneFeature;
@@ -130,10 +130,10 @@ void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
     if (!no_body && !IsAsked(key->meta, op->what, c)) continue;
     QueuePull(id, key, op, c, min_version, no_body);
   }
-  FinishIfDone(op);  // of no rows
+  FinishIfDone(op);  // a pull of no rows sends no message
 }
 
-// What is wrong with the ids of a pull, and with where their rows are to land.
+// Returns an error if the ids of a pull or the size of its `out` are wrong.
 std::optional<Error> Client::JudgeIds(const KeyState& key, const Operation& pull) const {
   const codec::Contribution& ids = pull.ids;
   if (!key.meta.by_rows()) {
@@ -153,12 +153,12 @@ std::optional<Error> Client::JudgeIds(const KeyState& key, const Operation& pull
                    ids.bytes.size, ids.ends.size(), pull.out.size);
 }
 
-// Whether a pull asks for something of this chunk; of a barrier's, for its version.
+// Returns true if a pull needs this chunk.  By rows, a chunk without wanted rows is not needed.
 bool Client::IsAsked(const KeyMeta& meta, const Operation& pull, uint32_t chunk) {
   return !meta.by_rows() || RangeOf(meta, pull, chunk).size > 0;
 }
 
-// Where a chunk's answer to a pull lands in its `out`.
+// Returns the range of the pull's `out` that receives a chunk's answer.
 codec::Range Client::RangeOf(const KeyMeta& meta, const Operation& pull, uint32_t chunk) {
   if (!meta.by_rows()) return codec::DenseRange(meta, chunk);
   const size_t begin = chunk == 0 ? 0 : pull.ids.ends[chunk - 1];
@@ -189,8 +189,8 @@ void Client::QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, u
   Queue(key->chunks[chunk].server, std::move(pull));
 }
 
-// A server says that the key is not the one any more that this client has found: it has to be found
-// again.
+// Marks the key as stale if the error says that the key was deleted, or is not the one that this
+// client has found.
 void Client::NoteGone(KeyState* key, const Error& error) {
   const bool is_gone = error.code() == Code::kNotFound || error.code() == Code::kFailedPrecondition;
   if (is_gone && !key->is_barrier) key->is_stale = true;
@@ -204,7 +204,7 @@ void Client::OnPushAnswer(const Outgoing& sent, const Message& reply) {
     Drop(&key.pushes);
     Wake(found->first);
     if (failed) {
-      // Other chunks may have the round, so the key's place in the rounds has to be found again.
+      // Other chunks may have taken the round, so the key's current round has to be found again.
       key.must_join = key.meta.mode == KeyMeta::Mode::kSync;
       NoteGone(&key, ErrorOf(reply));
     } else {
@@ -236,7 +236,7 @@ void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
   Drop(&op->unpulled);
   if (failed) {
     const Error error = ErrorOf(reply);
-    // That another worker saves says nothing of the key.
+    // A cut is refused with this code while another worker saves; the key still exists.
     const bool was_refused =
         op->what.kind == Kind::kCut && error.code() == Code::kFailedPrecondition;
     Fail(op, error);
@@ -254,7 +254,7 @@ void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
   FinishIfDone(op);
 }
 
-// C7: an observer that got unequal versions asks the chunks that are behind again.
+// C7: an observer that got unequal versions pulls the chunks with older versions again.
 bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
   if (role_ != Role::kObserver || op->expired) return false;
   const uint64_t newest = *std::max_element(op->versions.begin(), op->versions.end());

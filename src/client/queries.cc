@@ -1,4 +1,4 @@
-// What others ask of a client, and what it tells of its waits.
+// Queries about a client, its statistics, and its notices.
 
 #include <algorithm>
 
@@ -70,9 +70,9 @@ size_t Client::unaccepted_bytes() const {
   return bytes;
 }
 
-// Called when the operation, the first of its key's queue, cannot start.
+// Notes why an operation, the first in its key's queue, cannot start.
 void Client::NoteWait(const KeyState& key, Op* op) {
-  bool asks = false;  // for the version that a push follows
+  bool asks = false;  // a request for the version that a push needs is under way
   for (const ChunkPlace& place : key.chunks) asks |= place.asked;
   const WaitCause cause = asks            ? WaitCause::kRound
                           : key.pulls > 0 ? WaitCause::kPull
@@ -80,7 +80,8 @@ void Client::NoteWait(const KeyState& key, Op* op) {
   op->wait.For(cause, now_, &waits_);
 }
 
-// Puts the newest operation into the list of its verb.  Notices name the oldest of a list, for all.
+// Appends the newest operation to the list of its verb.  A notice names only the oldest operation
+// of a list.
 void Client::JoinStand(Op* op) {
   auto place = std::ranges::find(stands_, op->what.verb, &Stand::verb);
   if (place == stands_.end()) place = std::ranges::find(stands_, 0U, &Stand::count);
@@ -100,7 +101,8 @@ void Client::LeaveStand(Op* op) {
   --stand.count;
 }
 
-// One line that says who waits for whom; `round` is 0 where there is none.
+// Logs a notice that names the waiting operation and the worker or server that it waits for.
+//   round  0: none
 void Client::TellStand(const Op& op, uint64_t round, Effects* effects) const {
   const double waited = static_cast<double>(now_ - op.begin) / kSecond;
   const std::string who = Awaited(op);

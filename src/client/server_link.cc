@@ -8,14 +8,14 @@ namespace {
 
 double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
 
-// Whether others may leave before it that came after it.
+// Returns true if messages that were queued later may leave before this one.
 bool CanBePassed(const Outgoing& waiting) {
   const Message& message = waiting.message;
   if (message.type == Type::kPush) return (message.flags & kBarrierKey) == 0;
   return message.type == Type::kPull && waiting.purpose == Purpose::kOp;
 }
 
-// Whether it is a pull that has to see a push that has not left.
+// Returns true if the message is a pull that has to see a push that is still queued.
 bool FollowsPush(const Outgoing& outgoing, ChunkPlaces* places) {
   if (outgoing.message.type != Type::kPull || outgoing.purpose != Purpose::kOp) return false;
   if ((outgoing.message.flags & kOfCut) != 0) return false;
@@ -58,7 +58,7 @@ void ServerLink::Connect(const LinkTurn& turn, bool is_there) {
   if (!is_there || (next_dial_ != kNever && next_dial_ > turn.now)) return;
   next_dial_ = kNever;
   state_ = State::kDialing;
-  next_ping_ = turn.now + 2 * turn.limits.ping_after;  // until when it has to be open
+  next_ping_ = turn.now + 2 * turn.limits.ping_after;  // the dial fails if it takes longer
   turn.Rearm(next_ping_);
   turn.effects->dials.push_back({Peer::Kind::kServer, server_});
 }
@@ -128,8 +128,8 @@ void ServerLink::Ping(const LinkTurn& turn) {
     turn.effects->Log(Level::kWarning, Format("server {} is silent for {:.1f} s; connecting again",
                                               server_, Seconds(turn.now - last_heard_)));
     turn.effects->Close(link_, Code::kUnavailable, "silence");
-    // The silence counts, but no more of it than has been found out here: this process may have been
-    // stopped itself.
+    // The silence counts towards the patience, but at most two ping intervals of it: this process
+    // may have been stopped itself.
     if (down_since_ == kNever) down_since_ = turn.now - 2 * turn.limits.ping_after;
     return Lost(turn);
   }
@@ -156,7 +156,7 @@ void ServerLink::ForEachWaiting(const F& f) const {
   }
 }
 
-// ---- for those who look -------------------------------------------------------------------------
+// ---- statistics ---------------------------------------------------------------------------------
 
 void ServerLink::NoteWait(Time now, WaitCounts* waits) {
   if (dead_ || !busy()) {
@@ -240,10 +240,10 @@ void ServerLink::SendPushes(const LinkTurn& turn) {
   }
 }
 
-// Each pull is looked at once, and again when its own limit or chunk lets it leave.
+// Judges each pull once, and again when its limit or its chunk lets it leave.
 void ServerLink::SendPulls(const LinkTurn& turn) {
   SendReadyPulls(turn);
-  while (!pulls_.empty()) {  // AskFor may add to it
+  while (!pulls_.empty()) {  // AskFor may add pulls
     Outgoing pull = std::move(pulls_.front());
     pulls_.pop_front();
     Judge(std::move(pull), turn);
@@ -259,9 +259,10 @@ void ServerLink::SendReadyPulls(const LinkTurn& turn) {
   }
 }
 
-// Answers that may be long in coming and answers that come at once have a bound each, so that
-// neither can hold up the other; a pull beyond the first bound waits with NO_BODY until it is of
-// the second kind.
+// Sends a pull, or queues it until a limit of bytes allows it.  Pulls that wait for a version and
+// pulls that are answered at once have a limit each, so that neither kind can hold up the other.
+// A pull beyond the first limit waits until a request with NO_BODY reports its version.  The pull
+// then counts against the second limit.
 void ServerLink::Judge(Outgoing pull, const LinkTurn& turn) {
   const Message& message = pull.message;
   if (message.type != Type::kPull || pull.purpose != Purpose::kOp) {
@@ -271,7 +272,7 @@ void ServerLink::Judge(Outgoing pull, const LinkTurn& turn) {
   ChunkPlace* const place =
       is_of_cut ? nullptr : turn.places->PlaceOf(message.key, message.chunk).place;
   if (place == nullptr && !is_of_cut) return Leave(std::move(pull), turn);
-  if (place != nullptr && place->queued_pushes > 0) {  // it has to see that push
+  if (place != nullptr && place->queued_pushes > 0) {  // the pull has to see that push
     return pushes_.push_back(std::move(pull));
   }
   if (pull.pull_bytes == 0 || (place != nullptr && place->unbounded)) {
@@ -327,9 +328,9 @@ void ServerLink::Leave(Outgoing outgoing, const LinkTurn& turn) {
   sent_.emplace(message.seq, std::move(outgoing));
 }
 
-// An asynchronous push follows the one before it, and a pull that asks for no round sees the last
-// push (C5).  Everything else says which making of the key it is for: a worker that has missed a
-// delete learns it from the error.
+// Sets the condition under which the server takes the message.  An asynchronous push needs the push
+// before it, and a worker's pull that asks for no round needs the last push (C5).  Every other
+// message names the birth of its key: a worker that has missed a delete then gets an error.
 void ServerLink::SetNeed(ChunkPlaces::Found found, Purpose purpose, Role role, Message* message) {
   const bool is_push = message->type == Type::kPush;
   const bool is_read = message->type == Type::kPull && purpose == Purpose::kOp;

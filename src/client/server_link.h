@@ -1,6 +1,7 @@
-// A client's side of its session with one server: what waits to leave, what has left and is not
-// answered, the limits of both (window, credit, pulled bytes), and when the server is dialed and
-// pinged.  Of keys it sees the places of their chunks, and nothing else.
+// A client's side of its session with one server: the queued messages, the unanswered messages, and
+// their limits (window, credit, pulled bytes).  The link also decides when to dial and to ping.
+//
+// A link knows nothing of keys but the places of their chunks.
 
 #pragma once
 
@@ -22,16 +23,16 @@ namespace tkv {
 using OpId = uint64_t;  // grows with each operation of a client
 inline constexpr OpId kNoOp = 0;
 
-// What there is to do when a server's values are lost.
+// The end of error messages when a server's values are lost: the remedy.
 inline constexpr const char* kStartAgain =
     "; the job cannot go on: start it again from your checkpoint";
 
 // Why a message was sent.
 enum class Purpose : uint8_t {
   kOp,      // for an operation
-  kReady,   // a push waits for the version that it follows
-  kJoin,    // finding the place in a key after a new life
-  kStatus,  // asks whose push a round waits for, to tell the user
+  kReady,   // waits, with NO_BODY, for a version that a push or a pull needs
+  kJoin,    // finds the current round of a key, in a later life
+  kStatus,  // asks which workers' pushes a round lacks, for a notice or an error
   kCancel,
 };
 
@@ -45,24 +46,25 @@ struct Outgoing {
   size_t pull_bytes = 0;
 };
 
-// One chunk of a key, as a client knows it.
+// A chunk of a key, as the client knows it.
 struct ChunkPlace {
   uint32_t server = 0;
-  uint64_t version = 0;  // the newest that is known
+  uint64_t version = 0;  // the newest known one
   uint64_t last_push_seq = 0;
   uint32_t queued_pushes = 0;
-  bool asked = false;      // for a version, with NO_BODY
-  bool unbounded = false;  // asking has failed: the next pull leaves and fails by itself
+  bool asked = false;      // a pull with NO_BODY waits for a version
+  bool unbounded = false;  // that pull has failed: later pulls ignore the limits and may fail
 };
 
+// The places of all chunks, as a link sees them.
 class ChunkPlaces {
  public:
   struct Found {
-    ChunkPlace* place = nullptr;  // null: there is no such chunk any more
+    ChunkPlace* place = nullptr;  // null: the chunk no longer exists
     const KeyMeta* meta = nullptr;
   };
   virtual Found PlaceOf(const KeyId& key, uint32_t chunk) = 0;
-  // Asks its server for this version, once.
+  // Asks the chunk's server to report this version, unless such a request is under way.
   virtual void AskFor(const KeyId& key, uint32_t chunk, uint64_t version) = 0;
 
  protected:
@@ -75,7 +77,7 @@ struct LinkLimits {
   size_t pull_bytes_max = size_t{256} << 20;  // of answers under way, per server
 };
 
-// What a link works with during one event.
+// The surroundings of a link during one event.
 struct LinkTurn {
   const LinkLimits& limits;
   Role role;
@@ -99,64 +101,68 @@ class ServerLink {
   LinkId link() const { return link_; }
   uint64_t incarnation() const { return incarnation_; }  // of the server; 0: not known yet
   uint64_t features() const { return features_; }        // of the server
-  // Returns true unless the server is known to be one that keeps no steps of pushes.
+  // Returns false if the server is known not to keep the steps of pushes.
   bool TakesSteps() const { return incarnation_ == 0 || (features_ & kStepsFeature) != 0; }
   const std::optional<Error>& dead() const { return dead_; }  // why nothing more can be done here
   size_t unaccepted_bytes() const { return unaccepted_bytes_; }
   bool busy() const { return !sent_.empty() || is_queued(); }
   bool has_sent() const { return !sent_.empty(); }
   bool Awaits(uint64_t seq) const { return sent_.contains(seq); }
-  // Every mutating operation below it has been answered.
+  // Returns the lowest sequence number that may still be unanswered among mutating operations.
   uint64_t Low();
 
-  // For those who look: notes what the queues wait for when all has left that could, and tells what
-  // has been counted.
+  // Notes why the queues wait.  Call it after Send.
   void NoteWait(Time now, WaitCounts* waits);
   void AddStats(Time now, StoreStats* stats) const;
-  std::optional<Time> SinceLastWord(Time now) const;  // of the server's; nothing: it has said none
+  // Returns the time since the server's last message, or nullopt if it has sent none.
+  std::optional<Time> SinceLastWord(Time now) const;
 
   // ---- the connection
-  // Dials the server where it is time to; `is_there`: the head says that it lives.
+  // Dials the server if it is time to.
+  //   is_there  the head reports the server alive
   void Connect(const LinkTurn& turn, bool is_there);
   void Opened(LinkId link, const LinkTurn& turn);
-  // The server has said WELCOME: what is not answered is sent again, in order.
+  // Opens the session after the server's WELCOME: sends unanswered messages again, in order.
   void Welcomed(const Welcome& welcome, const LinkTurn& turn);
   void Heard(Time now) {
     last_heard_ = now;
     counts_.was_heard = true;
   }
-  // Keeps what this machine lacks for a connection, for the error of the operations that wait.
+  // Keeps the name of the resource that a connection needs and this machine lacks, for errors.
   void NoteLack(const std::string& what) { lack_ = ": " + what; }
-  // The connection is lost, or could not be made.
+  // Handles a lost connection or a failed dial: sets the time of the next dial.
   void Lost(const LinkTurn& turn);
-  // Closes it on this side.
+  // Closes the connection on this side.
   void Close(Effects* effects);
   void Die(const Error& error, Effects* effects);
-  // Where the server has been out of reach for its patience: why all that waits for it is to end.
+  // Returns the error for all waiting operations if the server has been out of reach for its
+  // patience, else nullopt.  The patience then begins anew.
   std::optional<Error> OutOfReach(const LinkTurn& turn);
-  // Pings a server that owes something, and gives up a connection that is silent.
+  // Pings the server, and closes a connection on which an owed answer is missing for too long.
   void Ping(const LinkTurn& turn);
   void Rearm(const LinkTurn& turn) const;
 
-  // Whether it is to be looked at when the event ends; Mark is true where it was not.
+  // Marks the link for PumpLink at the end of the event.  Returns false if it was marked already.
   bool Mark() { return !std::exchange(is_marked_, true); }
   void Unmark() { is_marked_ = false; }
 
   // ---- messages
-  // Larger priorities first; equal ones, and those of one key, in the order in which they came.
+  // Queues a message, larger priorities first.  Messages of equal priority or of one key keep their
+  // order.
   void Queue(Outgoing outgoing, ChunkPlaces* places);
-  // Sends what may leave, where the connection is open.
+  // Sends the queued messages that the limits allow, if the connection is open.
   void Send(const LinkTurn& turn);
-  // The message that this answers.
+  // Removes and returns the message that an answer with this number belongs to.
   std::optional<Outgoing> Take(uint64_t seq);
   const Outgoing* FindSent(uint64_t seq) const;
-  // Everything, in order: first what has left, so many of them, then what waits.
+  // Removes and returns all messages, in order: first the sent ones, then the queued ones.
+  //   sent_count  receives the number of the sent ones
   std::vector<Outgoing> TakeAll(size_t* sent_count);
   void Forget() { TakeAll(nullptr); }
   void PutFirst(Outgoing outgoing) { pushes_.push_front(std::move(outgoing)); }
-  // The answer to ChunkPlaces::AskFor has come: pulls of the chunk that wait for it may leave.
+  // Lets the pulls leave that wait for the answer to ChunkPlaces::AskFor, which has arrived.
   void Asked(const KeyId& key, uint32_t chunk);
-  // Sequence numbers of what has left, in order.
+  // Returns the sequence numbers of the matching sent messages, in order.
   template <typename F>
   std::vector<uint64_t> SentWhere(const F& is_meant) const {
     std::vector<uint64_t> seqs;
@@ -184,7 +190,7 @@ class ServerLink {
     }
     std::erase_if(pushes_, is_meant);
   }
-  // Every message that carries something, whether it has left or not.
+  // Calls `f` for every message that may carry a push's body: all sent ones, and queued pushes.
   template <typename F>
   void ForEachPush(const F& f) {
     for (Outgoing& waiting : pushes_) f(&waiting);
@@ -193,7 +199,8 @@ class ServerLink {
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember
-  // Of pushes that have left, where priorities are used: an urgent one waits behind no more.
+  // The bound of unaccepted bytes if priorities are used.  An urgent push then waits behind at most
+  // that many.
   static constexpr uint64_t kPriorityBytes = uint64_t{16} << 20;
 
   void SendPushes(const LinkTurn& turn);
@@ -218,23 +225,23 @@ class ServerLink {
   uint64_t features_ = 0;
   uint64_t credit_bytes_ = 0;
   uint64_t next_seq_ = 1;
-  size_t unaccepted_bytes_ = 0;    // of bodies that have left
-  size_t waiting_pull_bytes_ = 0;  // of pulls that may be parked
+  size_t unaccepted_bytes_ = 0;    // of bodies that were sent
+  size_t waiting_pull_bytes_ = 0;  // of pulls that the server may park
   size_t ready_pull_bytes_ = 0;    // of pulls that are answered at once
   std::optional<Error> dead_;
   bool is_marked_ = false;
-  bool has_priorities_ = false;  // some that are not 0 have been seen
+  bool has_priorities_ = false;  // a message had a priority other than 0
 
   std::deque<Outgoing> pushes_;  // mutating operations, and pulls that follow them
-  std::deque<Outgoing> pulls_;   // other operations, not looked at since the connection is open
-  // Pulls beyond the limit of bytes: those that would be answered at once, and those that wait with
-  // NO_BODY for a version of their chunk.
+  std::deque<Outgoing> pulls_;   // other operations, which SendPulls has yet to judge
+  // Pulls beyond the limit of bytes: first the pulls that would be answered at once, then the pulls
+  // for whose version of a chunk a request with NO_BODY waits.
   std::deque<Outgoing> ready_pulls_;
   std::map<std::pair<KeyId, uint32_t>, std::vector<Outgoing>> asking_pulls_;
   boost::unordered_flat_map<uint64_t, Outgoing> sent_;  // by seq
-  std::deque<uint64_t> mutating_;                       // seqs that have left, in order
+  std::deque<uint64_t> mutating_;                       // sent seqs, in order
 
-  std::string lack_;          // of this machine, since there is no connection; empty: nothing known
+  std::string lack_;          // the resource that this machine lacks; empty: none known
   Time down_since_ = kNever;  // kNever: connected, or never needed
   Time next_dial_ = kNever;
   Backoff backoff_;
@@ -242,12 +249,12 @@ class ServerLink {
   Time last_heard_ = 0;
   Time next_ping_ = kNever;
 
-  // For those who look; nothing that the client does depends on these.
+  // Statistics.  No decision of the client depends on them.
   struct Counts {
     CurrentWait wait;        // of what is queued
-    uint64_t welcomes = 0;   // connections that have been open
+    uint64_t welcomes = 0;   // connections opened so far
     uint64_t resends = 0;    // messages
-    bool was_heard = false;  // last_heard_ is the moment of a word of the server's
+    bool was_heard = false;  // the server has sent a message; last_heard_ is then its time
   };
   Counts counts_;
 };

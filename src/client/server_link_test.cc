@@ -25,7 +25,7 @@ class PriorityTest : public ClientTest {
     Use(name);
     Begin(Kind::kPush, "push", priority);
   }
-  // The keys whose pushes leave, each accepted before the next.
+  // Returns the keys of all pushes in the order of leaving.  Accepts each push before the next.
   std::string Leaving() {
     std::string names;
     for (auto sent = Sent(); !sent.empty(); sent = Sent()) {
@@ -76,7 +76,7 @@ class LostLinkTest : public ClientTest {
     Begin(Kind::kPush, "push");
     Sent();
   }
-  // How long it takes until the client dials again.
+  // Returns the time until the client dials again.
   Time LoseAndReconnect() {
     client_.Closed(link_, now_);
     const Time lost_at = now_;
@@ -200,7 +200,7 @@ TEST_F(SilentServerTest, ItsSilenceCountsForThePatience) {
       << error->what();
 }
 
-// A client that has lost its connection, and whose machine has no descriptor left for another one.
+// A client that has lost its connection and whose machine has no file descriptor left for another.
 class ScarceLinkTest : public ClientTest {
  protected:
   ScarceLinkTest() { MakeKey(); }

@@ -1,4 +1,4 @@
-// What servers keep to be read, and values that are put back.
+// Saving and loading: reads of cut versions, and restores.
 
 #include <algorithm>
 
@@ -10,13 +10,15 @@ namespace tkv {
 
 namespace {
 
-// Which rows of a bucket are among those that are read, and where they lie there.
+// The rows of one bucket that a read needs, and their place in the result.
 struct Asked {
-  RowRange rows;  // of the bucket
-  uint64_t at = 0;
+  RowRange rows;    // within the bucket
+  uint64_t at = 0;  // index of the first of them in the result
 };
 
-//   before  number of the rows of buckets before this one
+// Returns the part of a read that one bucket holds.
+//   before  number of rows in the buckets before this one
+//   count   number of rows in this one
 Asked AskedOf(const RowRange& read, uint64_t before, uint64_t count) {
   const uint64_t begin = std::max(read.first, before);
   const uint64_t end = std::min(read.first + read.count, before + count);
@@ -35,8 +37,8 @@ codec::Range Client::RowsRange(const Operation& read, const RowRange& rows, uint
   return {at * bytes, rows.count * bytes};
 }
 
-// Where a part of a chunk lies among those of all chunks: an array has the order of the value, of
-// a scalar there is one for each chunk.
+// Returns the range of the read's `out` that receives a chunk's part.  Arrays have the order of the
+// value.  Scalars have one entry for each chunk.
 codec::Range Client::PartRange(const Operation& read, uint32_t chunk) {
   const KeyMeta& meta = *read.meta;
   const auto& states = *read.states;
@@ -55,7 +57,7 @@ codec::Range Client::PartRange(const Operation& read, uint32_t chunk) {
   return {chunk * before, bytes};
 }
 
-// It waits for nothing: what it reads is kept for it, whatever has become of the key.
+// Starts at once: servers keep the cut version even if the key has changed or was deleted since.
 void Client::StartRead(Op* op) {
   op->has_left = true;
   const auto chunks = static_cast<uint32_t>(op->what.states->size());
@@ -132,7 +134,7 @@ void Client::StartRelease(Op* op) {
   if (op->unaccepted == 0) Finish(op);
 }
 
-// Asks where chunks stand: all of them for what they have, one for the base of the rounds.
+// Asks chunks for their status: all chunks for a kStats, one chunk for the base of the rounds.
 void Client::StartStatus(const KeyId& id, KeyState* key, Op* op) {
   op->has_left = true;
   const size_t count = op->what.kind == Operation::Kind::kStats ? key->chunks.size() : 1;
@@ -185,7 +187,7 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
                                    place.server)));
     }
   }
-  key->opening = op->id;  // nothing else of this key moves meanwhile
+  key->opening = op->id;  // no other operation on this key starts meanwhile
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
     const ChunkState& state = (*op->what.states)[c];
     const auto restoring = op->what.restoring;

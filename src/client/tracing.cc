@@ -1,4 +1,4 @@
-// What servers have noted of the work of all workers.
+// Requests for the spans that servers record of the work for all workers.
 
 #include "base/check.h"
 #include "base/format.h"
@@ -6,7 +6,7 @@
 
 namespace tkv {
 
-// Waits for nothing, and nothing waits for it.
+// Starts at once: no other operation is ordered with this one.
 void Client::StartTrace(Op* op) {
   op->has_left = true;
   const Traced::Request& request = op->what.trace;
