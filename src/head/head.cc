@@ -16,7 +16,7 @@ const char* Name(Role role) {
     case Role::kServer:
       return "server";
   }
-  return "process of an unknown role";  // which a later version has
+  return "process of an unknown role";  // a role of a later version
 }
 
 }  // namespace
@@ -46,11 +46,11 @@ Head::Presence& Head::PresenceOf(Role role, Rank index) {
 bool Head::IsCurrent(const Life& life) const {
   if (life.role == Role::kObserver) return true;
   const Epoch::Seat& seat = SeatOf(life.role, life.index);
-  // One that has left may ask again: the answer to its GOODBYE may have been lost.
+  // A member that has left may send GOODBYE again, because the answer may have been lost.
   return seat.incarnation == life.incarnation && !seat.IsDead();
 }
 
-// The state of a member that dies: a worker may have a next life where somebody starts it.
+// Returns the state of a dying member.  A worker can have a next life only if it is restarted.
 Epoch::State Head::Dead(Role role) const {
   const bool returns = options_.lives_return || epoch_.policy == Epoch::Policy::kWait;
   return role == Role::kServer || returns ? Epoch::State::kDead : Epoch::State::kLost;
@@ -65,7 +65,7 @@ bool Head::IsSilent(Role role, Rank index) const {
 void Head::Received(LinkId link, const Message& message, Time now, Effects* effects) {
   now_ = now;
   if (message.type == Type::kHello) return OnHello(link, message, now, effects);
-  if (message.type == Type::kError) return;  // the peer says why it closes the link
+  if (message.type == Type::kError) return;  // the peer's reason for closing the link
   const auto found = links_.find(link);
   if (found == links_.end()) {
     return effects->Close(link, Code::kUnauthenticated, "HELLO comes first");
@@ -197,7 +197,7 @@ Message Head::MakeEpoch() const {
   return message;
 }
 
-// Each change has a number.  It is told at once, or when the announcement before has been paid for.
+// Gives a change its EPOCH number.  Sends the EPOCH at once, unless the rate limit delays it.
 void Head::Announce(Effects* effects) {
   ++epoch_.number;
   has_news_ = now_ < next_announcement_;
@@ -269,7 +269,7 @@ void Head::Gone(Role role, Rank index, bool has_failed, Effects* effects) {
     effects->Log(Level::kWarning, Format("{} {} ended before it joined", Name(role), index));
   }
   const bool is_awaited = role == Role::kWorker && seat.state == Epoch::State::kDead;
-  if (is_awaited) {  // rounds that need it fail, for no process comes that could complete them
+  if (is_awaited) {  // rounds that need it fail, because no process can complete them any more
     seat.state = Epoch::State::kLost;
     effects->Log(Level::kWarning, Format("worker {} is not started again", index));
   }
@@ -291,7 +291,7 @@ void Head::Tick(Time now, Effects* effects) {
   if (has_news_ && now_ >= next_announcement_) Tell(effects);
 }
 
-// Declares silent members dead; returns true if there was one.
+// Declares silent members dead.  Returns true if there was one.
 bool Head::Judge(Effects* effects) {
   bool changed = false;
   for (const Role role : {Role::kWorker, Role::kServer}) {
@@ -312,8 +312,8 @@ bool Head::Judge(Effects* effects) {
   return changed;
 }
 
-// A later message of a member only postpones its verdict, so the time is searched for again only when
-// it has come.
+// Computes next_verdict_ from all members.  A message only postpones a member's verdict, so the old
+// time stays valid until it is reached.
 void Head::FindNextVerdict() {
   next_verdict_ = kNever;
   for (const Role role : {Role::kWorker, Role::kServer}) {

@@ -1,5 +1,6 @@
-// The head: who takes part, in which life, and who is dead.  It alone decides; everybody else
-// follows its EPOCHs.  A pure state machine: no threads, sockets or clocks.
+// The coordinator (the "head"): decides which processes are members of the job, in which
+// incarnation ("life"), and which are dead.  Only the head decides.  All other processes follow its
+// EPOCHs, the messages with the membership.  A pure state machine: no threads, sockets or clocks.
 
 #pragma once
 
@@ -18,10 +19,11 @@ struct HeadOptions {
   int servers = 1;
   Epoch::Policy policy = Epoch::Policy::kFail;
   Time dead_after = 5 * kSecond;  // of silence
-  Protocol protocol;              // that it speaks
-  bool lives_return = false;      // somebody starts workers again that have died
-  // Every EPOCH goes to everybody, so that its bytes grow with the square of a job.  After so many
-  // at once the next EPOCH waits until this rate allows it, and tells all that has changed by then.
+  Protocol protocol;              // the version and features of this process
+  bool lives_return = false;      // a launcher restarts workers that have died
+  // Every EPOCH is sent to all processes, so its total bytes grow with the square of their number.
+  // After an EPOCH of more than `epoch_bytes_at_once`, the next one waits until the rate below
+  // allows it.  All changes up to that time are in that EPOCH.
   size_t epoch_bytes_at_once = size_t{1} << 20;
   size_t epoch_bytes_per_second = size_t{512} << 20;
 };
@@ -32,32 +34,33 @@ class Head {
 
   void Received(LinkId link, const Message& message, Time now, Effects* effects);
   void Closed(LinkId link, Time now);
-  // The process on the other side of this link is no more.
+  // Declares the member on the other side of this link dead, because its process has ended.
   void Ended(LinkId link, Effects* effects);
-  // Somebody who sees processes end (a launcher) says that this life is over.
+  // Declares this life dead, because a launcher saw its process end.  Ignores other lives.
   void Exited(Role role, Rank index, uint64_t incarnation, Effects* effects);
-  // A launcher has no later life for it: a worker or server that has not joined never will, and
-  // nothing waits for the next life of one that is dead.
+  // Notes that the launcher will not start this member again.  If the member has not joined, it
+  // never will.  If a worker is dead, the job no longer waits for its next life.
   void Gone(Role role, Rank index, bool has_failed, Effects* effects);
-  // This process has not read for so long, until now, and cannot know who has been silent meanwhile.
+  // Discounts a time in which this process did not read: nobody counts as silent for that time.
   void WasAway(Time away, Time now);
-  // Who has been silent for too long is dead.  Everything that had arrived by `now` has been handed
-  // over before.
+  // Declares every member dead that was silent for too long, and sends an EPOCH that had to wait.
+  // Call it only after all messages received before `now` have been handled.
   void Tick(Time now, Effects* effects);
-  // The time of the next Tick, or an earlier one at which Tick finds nobody silent and sets a later one.
+  // Returns the time of the next Tick.  Tick may find nobody silent then and set a later time.
   Time deadline() const {
     return has_news_ ? std::min(next_announcement_, next_verdict_) : next_verdict_;
   }
 
-  // Returns true if the newest life of this member was ended for its silence and its process may run.
+  // Returns true if this member's newest life is dead for its silence, so that its process may
+  // still run.
   bool IsSilent(Role role, Rank index) const;
 
   const Epoch& epoch() const { return epoch_; }
-  const char* StateFor(LinkId link) const;  // what a peer is, for the table of coverage
+  const char* StateFor(LinkId link) const;  // a peer's state, for the table of coverage
 
  private:
   friend class StateWriter;  // for checks: compares what machines remember
-  struct Life {              // who a link belongs to
+  struct Life {              // the owner of a link: one incarnation of a member
     Role role = Role::kWorker;
     Rank index = kNoRank;
     uint64_t incarnation = 0;
@@ -66,7 +69,7 @@ class Head {
     Time last_seen = 0;
     uint64_t process = 0;  // Hello::known
     bool rejoined = false;
-    bool is_silent = false;  // it was held for dead because of that
+    bool is_silent = false;  // it was declared dead for its silence
   };
 
   void OnHello(LinkId link, const Message& message, Time now, Effects* effects);
@@ -88,10 +91,10 @@ class Head {
   HeadOptions options_;
   Epoch epoch_;
   uint64_t last_incarnation_ = 0;
-  Time now_;                    // of the last event that had a time
-  Time next_announcement_ = 0;  // not before
-  bool has_news_ = false;       // that wait for it
-  Time next_verdict_ = kNever;  // no living member is silent for too long before it
+  Time now_;                    // time of the last event that had one
+  Time next_announcement_ = 0;  // the earliest time of the next EPOCH
+  bool has_news_ = false;       // changes wait for the next EPOCH
+  Time next_verdict_ = kNever;  // the earliest time at which a living member can be too silent
   std::vector<Presence> workers_;
   std::vector<Presence> servers_;
   std::map<LinkId, Life> links_;

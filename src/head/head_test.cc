@@ -15,7 +15,8 @@ class HeadTest : public ::testing::Test {
  protected:
   HeadTest() : head_({"job", 2, 1, Epoch::Policy::kFail, 5 * kSecond}, 0) {}
 
-  // Says HELLO on a new link; what the head sends there, or why it closes it.
+  // Sends HELLO on a new link and returns the WELCOME.  Sets sent_, and sets refused_ to the reason
+  // if the head closes the link.
   Welcome Join(Role role, Rank rank, uint64_t incarnation = 0) {
     Hello hello{"job", role, rank, incarnation, ++process_, ""};
     Message message;
@@ -60,7 +61,7 @@ TEST_F(HeadTest, WhoSpeaksAnotherProtocolIsToldBothAndWhatToUpgrade) {
     hello.protocol.version = version;
     hello.protocol.package = "tensorkv 7.8.9";
     std::string payload = Encode(hello);
-    // Version 1 ends before it says what it speaks.
+    // A HELLO of version 1 ends before the fields of the protocol.
     if (version == 1)
       payload.resize(payload.size() - (4 + 8 + 8 + 4 + hello.protocol.package.size()));
     Message message;
@@ -312,7 +313,7 @@ TEST_F(HeadTest, NobodyHasSpokenInTheFuture) {
   EXPECT_EQ(head_.deadline(), 7 * kSecond);
 }
 
-// A head whose EPOCHs, however small, wait for a second or more after the one before.
+// A head that waits for at least a second between two EPOCHs, however small they are.
 class SlowlyTellingHeadTest : public HeadTest {
  protected:
   SlowlyTellingHeadTest() {

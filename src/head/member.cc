@@ -13,7 +13,7 @@ void Member::Start(Time now, Effects* effects) {
 }
 
 void Member::Dial(Time now, Effects* effects) {
-  next_dial_ = now + options_.dead_after;  // where nothing comes of it
+  next_dial_ = now + options_.dead_after;  // if this dial has no result
   effects->dials.push_back({Peer::Kind::kHead, 0});
 }
 
@@ -56,7 +56,7 @@ void Member::Closed(LinkId link, Time now, Effects* effects) {
 bool Member::HeadEnded() {
   if (!joined()) return false;
   head_has_ended_ = true;
-  if (left_) return false;  // as it is when all have left
+  if (left_) return false;  // normal: the head ends when all members have left
   bool is_news = false;
   const auto lose = [&](Epoch::Seat* seat) {
     seat->state = Epoch::State::kLost;
@@ -68,13 +68,13 @@ bool Member::HeadEnded() {
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
     Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(rank)];
     if (rank == options_.worker_beside_head && is_there(seat)) {
-      // The head tells of commits with its next EPOCH, which it may have died before: what servers
-      // have of this worker stays.
+      // The head sends commits with its next EPOCH, and may have died before that.  So every
+      // CONTROL of this worker that servers hold counts as committed.
       std::erase_if(epoch_.commits, [&](const auto& commit) { return commit.rank == rank; });
       epoch_.commits.push_back({rank, seat.incarnation, UINT64_MAX});
       lose(&seat);
     } else if (seat.state == Epoch::State::kAwaited || seat.state == Epoch::State::kDead) {
-      lose(&seat);  // no process can join any more
+      lose(&seat);  // no process can join without a head
     }
   }
   const Rank server = options_.server_beside_head;
@@ -125,8 +125,8 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
   }
 }
 
-// Others index by rank and by server: an EPOCH names as many of both as the one before it, and this
-// process's own number is one of them.
+// Throws if an EPOCH has other numbers of workers or servers than the EPOCH before, or lacks this
+// process.  Other code uses ranks and server numbers as indices.
 void Member::CheckEpoch(const Epoch& epoch) const {
   const bool same = epoch_.number == 0 || (epoch.workers.size() == epoch_.workers.size() &&
                                            epoch.servers.size() == epoch_.servers.size());

@@ -1,5 +1,5 @@
-// A process's tie to the head: joins, says that it lives, keeps the newest EPOCH.  A pure state
-// machine, the other side of head.h.
+// A process's connection to the head: joins the job, sends heartbeats, keeps the newest EPOCH.  A
+// pure state machine, the other side of head.h.
 
 #pragma once
 
@@ -15,18 +15,18 @@ namespace tkv {
 struct MemberOptions {
   std::string job;
   Role role = Role::kWorker;
-  Rank rank = kNoRank;   // of a worker (kNoRank: any free one), index of a server
-  uint64_t process = 0;  // tells processes apart; any number but 0
-  std::string address;   // of a server: where it listens
+  Rank rank = kNoRank;   // of a worker (kNoRank: any free one), or the index of a server
+  uint64_t process = 0;  // identifies the process; any number but 0
+  std::string address;   // of a server: the address on which it listens
   Time ping_every = 1 * kSecond;
-  Time dead_after = 5 * kSecond;  // of silence: the connection is given up and made anew
-  Protocol protocol;              // that it speaks
-  // Who is in the process of the head; -1: none.
+  Time dead_after = 5 * kSecond;  // of the head's silence: the member then connects again
+  Protocol protocol;              // the version and features of this process
+  // The worker and the server that run in the head's process; -1: none.
   Rank worker_beside_head = -1;
   Rank server_beside_head = -1;
 
-  // Says that it lives often enough for a head that allows so much silence: a process that is
-  // stopped for nine tenths of that time may have been about to.
+  // Adapts both times to a head that allows this much silence.  A process may be suspended for nine
+  // tenths of that time just before a ping, so ten pings fit into it.
   void AllowSilence(Time silence) {
     dead_after = silence;
     ping_every = std::min(kSecond / 2, silence / 10);
@@ -40,29 +40,29 @@ class Member {
   void Start(Time now, Effects* effects);
   void Opened(LinkId link, Time now, Effects* effects);
   void Closed(LinkId link, Time now, Effects* effects);
-  // The head has taken note of this process's GOODBYE: that it goes away itself is no news.
+  // Notes that the head has answered this process's GOODBYE: its own end is then expected.
   void Left() { left_ = true; }
-  // The process of the head has ended, and who was in it is lost, with all who have still to come.
-  // True where that makes a newer EPOCH, the same in all processes that know of it and have had the
-  // last one; no other follows.
+  // Handles the end of the head's process.  Members in that process are lost, and so are workers
+  // that are dead or have not joined.  Returns true if that makes a newer EPOCH, which is the last.
+  // All processes that had the same EPOCH before make the same new one.
   bool HeadEnded();
-  // There is no use in trying again.
+  // Stops dialing: another attempt would fail too.
   void Refuse(const Error& error) { refused_ = error; }
-  // True where the message has brought a newer EPOCH.
+  // Handles a message of the head.  Returns true if it contains a newer EPOCH.
   bool Received(LinkId link, const Message& message, Time now, Effects* effects);
-  // This process has not read for so long, until now: the head may have spoken meanwhile.
+  // Discounts a time in which this process did not read: the head may have sent messages.
   void WasAway(Time away, Time now) { last_heard_ = std::min(now, last_heard_ + away); }
   void Tick(Time now, Effects* effects);
   Time deadline() const;
-  // From when on the head counts as silent.
+  // Returns the time from which the head counts as silent.
   Time verdict_at() const { return link_ == kNoLink ? kNever : last_heard_ + options_.dead_after; }
 
   bool joined() const { return welcome_.has_value(); }
   const Welcome& welcome() const { return *welcome_; }
   const Epoch& epoch() const { return epoch_; }
   LinkId link() const { return welcomed_ ? link_ : kNoLink; }  // kNoLink: the head is out of reach
-  bool head_has_ended() const { return head_has_ended_; }      // and no other has come in its place
-  // The head has said that this life is over, or does not want it.
+  bool head_has_ended() const { return head_has_ended_; }      // and no other head has replaced it
+  // The reason why the head has refused or ended this life, or why dialing is useless.
   const std::optional<Error>& refused() const { return refused_; }
   const char* State() const;  // for the table of coverage
   // Adds the head, as this process sees it, to the peers.
@@ -87,7 +87,7 @@ class Member {
   Backoff backoff_;
   Time open_since_ = 0;
   Time lost_since_ = kNever;
-  uint64_t welcomes_ = 0;  // connections that have been open
+  uint64_t welcomes_ = 0;  // connections opened so far
 };
 
 }  // namespace tkv
