@@ -72,7 +72,7 @@ std::vector<Block> Node::Land(LinkId id, std::span<const std::byte> head, const 
   const auto allocate = [this](size_t bytes) -> Block {
     try {
       return pool_->Allocate(bytes);
-    } catch (const Error& error) {  // the message is judged without its body; its link lives
+    } catch (const Error& error) {  // the machine gets the message without a body; the link lives
       if (error.code() != Code::kResourceExhausted) throw;
       return {nullptr, bytes, NoMemory()};
     }
@@ -137,7 +137,7 @@ bool Node::Handle(LinkId id, const Peer* dialed, Message&& message, Time now) {
   try {
     OnMessage(id, dialed, std::move(message), now);
     return true;
-  } catch (const Error& error) {  // its payload is not what its type says
+  } catch (const Error& error) {  // the payload does not fit the type
     effects_.Close(id, error.code(), Format("{}: {}", Name(type), error.what()));
     OnClosed(id, DialedPeer(id), now);
     return false;
@@ -166,7 +166,7 @@ void Node::Flush() {
     link.peer = peer;
     output_.dials.push_back({last_link_, peer, AddressOf(peer)});
   }
-  auto found = links_.end();  // of the last message: most go where the one before went
+  auto found = links_.end();  // link of the last message: the next one mostly has the same
   FrameBuilder* builder = nullptr;
   const auto add = [&](LinkId id, Message&& message) {
     if (found == links_.end() || found->first != id) {
@@ -177,7 +177,8 @@ void Node::Flush() {
     if (message.type == Type::kWelcome) found->second.proved = true;
     if (tap_ != nullptr) tap_->Sent(id, message);
     if (!builder->Fits(message)) Emit(id, builder);
-    const bool alone = message.type == Type::kWelcome;  // fits what an unproved peer may send
+    // A WELCOME has its own frame, which fits the limits for unproved peers.
+    const bool alone = message.type == Type::kWelcome;
     if (builder->empty()) built_.push_back(id);
     builder->Add(std::move(message));
     if (alone) Emit(id, builder);
@@ -250,7 +251,7 @@ void ServerNode::OnClientMessage(LinkId link, Message&& message, Time now) {
   if (!is_going_ && Holds(link, &message)) {
     size_t bytes = 0;
     for (const Held& held : held_[link]) bytes += held.message.body.size;
-    // More than that is not kept: the shard reads the disk itself.
+    // Beyond these limits the link holds no messages: the shard reads the disk itself.
     if (held_[link].size() > kHeldMax || bytes > kHeldBytes) Go(link, false, now);
     return;
   }
@@ -263,12 +264,13 @@ void ServerNode::OnClientMessage(LinkId link, Message&& message, Time now) {
   TellTrace(sent_before);
 }
 
-// Messages of a link are handled in the order in which they have come.
+// Returns true and keeps the message if it has to wait for the disk or for a held message.
+// Messages of a link are handled in the order of their arrival.
 bool ServerNode::Holds(LinkId link, Message* message) {
   const auto found = held_.find(link);
   std::vector<DiskPages::Where> where = shard_.OnDisk(link, *message);
   if (where.empty() && found == held_.end()) return false;
-  if (message->body && message->body.owner == nullptr) {  // it is lent until this returns
+  if (message->body && message->body.owner == nullptr) {  // a lent body: copy it
     try {
       const Block body = pool()->Allocate(message->body.size);
       std::memcpy(body.data, message->body.data, body.size);
@@ -293,15 +295,15 @@ void ServerNode::OnRead(uint64_t ticket, Time now) {
   const LinkId link = found->second;
   tickets_.erase(found);
   const auto held = held_.find(link);
-  if (held == held_.end()) return;  // it has closed
+  if (held == held_.end()) return;  // the link has closed
   for (Held& one : held->second) {
     if (one.ticket == ticket) one.ticket = 0;
   }
   Go(link, true, now);
 }
 
-// Handles what a link has held.
-//   waits  where a reading is not done yet
+// Handles the held messages of a link, in order.
+//   waits  stops at the first message whose reading is not done
 void ServerNode::Go(LinkId link, bool waits, Time now) {
   for (;;) {
     const auto held = held_.find(link);
@@ -336,7 +338,7 @@ void ServerNode::OnTrace(LinkId link, const SessionId& session, const Message& m
   }
 }
 
-// What has been sent since is an answer that spans wait for.
+// Ends the spans that the messages sent since `sent_before` answer.
 void ServerNode::TellTrace(size_t sent_before) {
   if (trace_.is_on()) trace_.Sent(std::span(effects_.sends).subspan(sent_before));
 }
@@ -378,8 +380,8 @@ void ClientNode::Start(Time now) {
   Flush();
 }
 
-// What an event does to the client.  A bug of ours that it meets ends this life of the worker with
-// all its operations, whatever the event was: no operation may go on.
+// Applies an event to the client.  An internal error (a bug of TensorKV) ends this life of the
+// worker with all its operations, because no operation may continue after a bug.
 template <typename Work>
 void ClientNode::Do(const Work& work) {
   try {
@@ -427,7 +429,8 @@ void ClientNode::Cancel(std::span<const OpId> ids, const Error& error, Time now)
   Flush();
 }
 
-// What the client has for the head.  Without the head it waits: the client sends it again.
+// Sends the client's messages to the head.  Without a head they are dropped: the client sends them
+// again when the head is back.
 void ClientNode::ForwardToHead() {
   for (Message& message : effects_.to_head) {
     if (member_.link() != kNoLink) effects_.Send(member_.link(), std::move(message));

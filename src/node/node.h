@@ -1,8 +1,10 @@
-// The machines of one process, tied to its links: frames in, frames out.  Pure, like the machines:
-// the same code runs in a process with threads and in a simulation.
+// Connects the state machines of one process (head, server, client) to network links: frames in,
+// frames out.  Pure, like the machines: the same code runs in a process with threads and in a
+// simulation.
 //
-// Frames are decoded when their head is there, bodies land where the machine says, and messages are
-// handed over when the frame is whole.  Outgoing messages of one event share frames.
+// A node decodes a frame as soon as the frame's head has arrived.  The machine then chooses the
+// memory for the bodies.  The machine gets the messages when the whole frame has arrived.  Outgoing
+// messages of one event share frames.
 
 #pragma once
 
@@ -23,12 +25,12 @@
 
 namespace tkv {
 
-// What a node wants from its transport.
+// Requests of a node to its transport.
 struct NodeOutput {
   struct Dial {
     LinkId link;
     Peer peer;
-    std::string address;  // as the EPOCH has it; may be empty
+    std::string address;  // from the EPOCH; may be empty
   };
   struct Send {
     LinkId link;
@@ -37,7 +39,7 @@ struct NodeOutput {
   std::vector<Dial> dials;
   std::vector<Send> sends;
   std::vector<LinkId> closes;  // after the sends
-  // What is read from a disk before a message of the ticket is handled: see Node::HasRead.
+  // Rows to read from the disk before the message with this ticket is handled: see Node::HasRead.
   struct Reading {
     uint64_t ticket;
     std::vector<DiskPages::Where> where;
@@ -55,14 +57,15 @@ class MessageTap {
  public:
   virtual ~MessageTap() = default;
   virtual void Sent(LinkId link, const Message& message) = 0;
-  // Before it is judged; `state` is the receiver's for this message.
+  // Called before the receiver handles the message.
+  //   state  the receiver's state for this message
   virtual void Received(LinkId link, const Message& message, const char* state) = 0;
 };
 
 class Node {
  public:
-  // Bodies of at least `own_block_from` bytes land in a block of their own, smaller ones of a frame
-  // share one.
+  //   own_block_from  a body of at least so many bytes gets its own block; the smaller bodies of a
+  //                   frame share one
   explicit Node(BufferPool* pool, size_t own_block_from = kCoalesceBelowBytes)
       : pool_(pool), own_block_from_(own_block_from) {}
   virtual ~Node() = default;
@@ -71,26 +74,30 @@ class Node {
   LinkId Accept();
   void Opened(LinkId link, Time now);
   void Closed(LinkId link, Time now);
-  // Closed, because the process on the other side has ended.
+  // Like Closed.  The process on the other side has ended.
   void PeerEnded(LinkId link, Time now);
-  // Closed, and there is no use in dialing again: another version, another token.
+  // Like Closed.  Dialing again is useless, because the peer has another version or token.
   void Refused(LinkId link, const Error& error, Time now);
-  // Closed, because this machine lacks what a connection takes.
+  // Like Closed.  This machine has too few resources for a connection.
   void Lacked(LinkId link, const Error& error, Time now);
-  // `lent`: where the bodies lie until Received returns, one behind the other; null: nowhere.
-  //   throws  what is wrong with the head
+  // Decodes the head of a frame.  Returns one block for each body.  The caller copies the body into
+  // it, unless the block has no data.
+  //   lent    memory with all bodies, one behind the other, valid until Received returns; or null
+  //   throws  kCancelled (the link is closed), or an error if the head is malformed
   std::vector<Block> Land(LinkId link, std::span<const std::byte> head,
                           const std::byte* lent = nullptr);
+  // Handles the frame that Land has decoded.  Call it when all bodies have arrived.
   void Received(LinkId link, Time now);
   void Tick(Time now);
-  // A reading has been done, or has failed.
+  // Handles the messages that waited for a reading, which has ended or failed.
   void HasRead(uint64_t ticket, Time now);
   virtual Time deadline() const = 0;
-  // When somebody's silence is to be judged by Tick: what has arrived by then is handed over before.
+  // Returns the time at which Tick judges a peer's silence.  Call Received before that Tick for all
+  // frames that have arrived by then.
   virtual Time verdict_at() const = 0;
-  // This process has not read for so long, until now: that is nobody's silence.
+  // Discounts a time in which this process did not read: it does not count as a peer's silence.
   virtual void WasAway(Time away, Time now) = 0;
-  // Whether the peer of a link is known to take part: it has been welcomed, or was dialed.
+  // Returns true if the link's peer is known to be part of the job: it was welcomed, or was dialed.
   bool IsWelcome(LinkId link) const;
   NodeOutput TakeOutput() { return std::exchange(output_, {}); }
   void SetTap(MessageTap* tap) { tap_ = tap; }
@@ -105,17 +112,17 @@ class Node {
   virtual void OnHeader(LinkId, uint64_t /*low*/) {}
   virtual void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) = 0;
   virtual void OnRead(uint64_t /*ticket*/, Time /*now*/) {}
-  virtual void OnWholeFrame(Time) {}  // its messages have been handed over
+  virtual void OnWholeFrame(Time) {}  // called after OnMessage for all messages of a frame
   virtual void OnTick(Time now) = 0;
   virtual Block OnLanding(LinkId link, const Message& message) = 0;
   virtual uint64_t LowOf(LinkId) { return 0; }
   virtual uint64_t EpochNumber() const = 0;
   virtual std::string AddressOf(const Peer&) const { return {}; }
-  // What the machine is to this message, for the table of coverage.
+  // Returns the machine's state for this message, for the table of coverage.
   virtual const char* StateFor(LinkId link, const Peer* dialed, const Message& message) const = 0;
 
-  // Hands a message to the machine; what is wrong with its payload closes the link.
-  //   returns  whether nothing was
+  // Passes a message to the machine.  If the payload is malformed, closes the link.
+  //   returns  true if the payload was valid
   bool Handle(LinkId link, const Peer* dialed, Message&& message, Time now);
   void Flush();  // turns `effects_` into output
   void Ask(uint64_t ticket, std::vector<DiskPages::Where> where) {
@@ -132,8 +139,8 @@ class Node {
     bool open = false;
     bool proved = false;  // the peer has been welcomed, or has welcomed us
     Peer peer;
-    uint64_t low = 0;              // of the frame that is landing
-    std::vector<Message> landing;  // its messages
+    uint64_t low = 0;              // of the frame whose bodies are arriving
+    std::vector<Message> landing;  // messages of that frame
   };
 
   void Emit(LinkId link, FrameBuilder* builder);
@@ -143,9 +150,9 @@ class Node {
   MessageTap* tap_ = nullptr;
   LinkId last_link_ = 0;
   std::map<LinkId, Link> links_;
-  std::vector<Message> received_;  // those of the frame that is being handled
+  std::vector<Message> received_;  // messages of the frame that Received handles
   std::map<LinkId, FrameBuilder> builders_;
-  std::vector<LinkId> built_;  // links with something in their builders, in this Flush
+  std::vector<LinkId> built_;  // links with messages in their builders, during a Flush
   NodeOutput output_;
 };
 
@@ -188,12 +195,12 @@ class ServerNode final : public Node {
   Time verdict_at() const override { return member_.verdict_at(); }
   void WasAway(Time away, Time now) override { member_.WasAway(away, now); }
   const Shard& shard() const { return shard_; }
-  // Says goodbye to the head; it serves on until it is stopped.
+  // Sends GOODBYE to the head.  The server still serves until it is stopped.
   void Leave();
-  bool has_left() const { return has_left_; }  // the head knows
+  bool has_left() const { return has_left_; }  // the head has answered the GOODBYE
   void AddListener(ShardListener* listener) { shard_.AddListener(listener); }
   void RemoveListener(ShardListener* listener) { shard_.RemoveListener(listener); }
-  // What traces read the time from; see ServerTrace.
+  // Sets the clock of traces; see ServerTrace.
   void SetClock(ServerTrace::Clock clock) { trace_.SetClock(std::move(clock)); }
   const Member& member() const { return member_; }
 
@@ -212,10 +219,10 @@ class ServerNode final : public Node {
     return dialed != nullptr ? member_.State() : shard_.StateFor(link, message);
   }
 
-  // A message that waits for its rows to be read from the disk, or behind one that does.
+  // A message that waits for its rows to be read from the disk, or for such a message before it.
   struct Held {
     Message message;
-    uint64_t ticket = 0;  // 0: of nothing any more
+    uint64_t ticket = 0;  // of its reading; 0: none, or done
   };
   static constexpr size_t kHeldMax = 4096;                 // messages of a link
   static constexpr size_t kHeldBytes = size_t{256} << 20;  // their bodies
@@ -233,7 +240,7 @@ class ServerNode final : public Node {
   std::map<LinkId, std::deque<Held>> held_;
   std::map<uint64_t, LinkId> tickets_;
   uint64_t last_ticket_ = 0;
-  bool is_going_ = false;  // what has been held is handled
+  bool is_going_ = false;  // Go is handling a held message
   bool has_left_ = false;
 };
 
@@ -246,18 +253,18 @@ class ClientNode final : public Node {
   Time deadline() const override { return std::min(member_.deadline(), client_.deadline()); }
   Time verdict_at() const override { return member_.verdict_at(); }
   void WasAway(Time away, Time now) override { member_.WasAway(away, now); }
-  // What the user asks for; only once joined.
+  // Starts an operation of the user.  Call it only if joined().
   OpId Begin(Operation operation, Time now);
-  // Several, whose messages share frames.
+  // Starts several operations, whose messages share frames.
   std::vector<OpId> Begin(std::vector<Operation> operations, Time now);
   void Cancel(std::span<const OpId> ids, const Error& error, Time now);
   void Detach(std::span<const OpId> ids);
   std::vector<Outcome> TakeOutcomes() { return client_.TakeOutcomes(); }
   bool joined() const { return member_.joined() && member_.epoch().number > 0; }
   const Client& client() const { return client_; }
-  // For tests: the next event makes a counter fall below 0, which is a bug of ours.
+  // For tests: makes a counter fall below 0 in the next event, as a bug of TensorKV would.
   void RehearseBug() { rehearses_bug_ = true; }
-  // Adds what the client has counted; of the peers the head comes first, then the servers.
+  // Adds the client's counters and its peers: first the head, then the servers.
   void AddStats(Time now, StoreStats* stats) const;
   const Member& member() const { return member_; }
 
@@ -292,7 +299,7 @@ class ClientNode final : public Node {
   Client client_;
   bool head_was_open_ = false;
   bool rehearses_bug_ = false;
-  size_t no_count_ = 0;  // of nothing: it cannot fall
+  size_t no_count_ = 0;  // always 0, so that RehearseBug's decrement fails
 };
 
 }  // namespace tkv

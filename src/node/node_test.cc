@@ -1,4 +1,4 @@
-// What a peer that is authenticated and hostile can do to a server: nothing but end its session.
+// An authenticated but hostile peer can do no harm to a server: it can only end its own session.
 
 #include "node/node.h"
 
@@ -83,7 +83,7 @@ class HostilePeerTest : public ::testing::Test {
     Deliver(link, {hello});
     return link;
   }
-  // False where the server has closed the link.
+  // Delivers messages in one frame.  Returns false if the server has closed the link.
   bool Deliver(LinkId link, std::vector<Message> messages) {
     FrameBuilder builder;
     for (Message& message : messages) builder.Add(std::move(message));
@@ -103,7 +103,7 @@ class HostilePeerTest : public ::testing::Test {
     }
     return Take();
   }
-  // What the node answers, and reads before it answers.
+  // Takes the node's answers and disk readings.  Returns false if the node closes a link.
   bool Take() {
     NodeOutput output = node_.TakeOutput();
     answers_.clear();
@@ -115,13 +115,13 @@ class HostilePeerTest : public ::testing::Test {
     readings_ = std::move(output.readings);
     return output.closes.empty();
   }
-  // The session is over with this reason, and nothing else has changed.
+  // Expects that the session has ended with this reason, and that nothing else has changed.
   void ExpectClosed(bool is_open, const char* reason) {
     EXPECT_FALSE(is_open);
     EXPECT_NE(reason_.find(reason), std::string::npos) << reason_;
     ExpectUnchanged();
   }
-  // The operation was answered with this error, and nothing else has changed.
+  // Expects that the operation was answered with this error, and that nothing else has changed.
   void ExpectRefused(bool is_open, Code code, const char* reason) {
     ASSERT_TRUE(is_open);
     ASSERT_EQ(answers_.size(), 1U);
@@ -140,7 +140,7 @@ class HostilePeerTest : public ::testing::Test {
     ASSERT_TRUE(Deliver(other_, {Make(Type::kPull, 1, 0)}));
     EXPECT_EQ(answers_.at(0).type, Type::kValue);
   }
-  // A frame with one entry that its sender has written as it likes.
+  // Returns a frame whose header and only entry `forge` has changed.
   Frame Forged(Message message, const std::function<void(FrameHeader*, FrameEntry*)>& forge) {
     FrameBuilder builder;
     message.body = {};
@@ -171,7 +171,7 @@ class HostilePeerTest : public ::testing::Test {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
-// A server whose process may take little more memory than it has while a message of 256 MiB comes.
+// A server whose process can get little more memory while a message of 256 MiB arrives.
 class ScarceServerTest : public HostilePeerTest {
  protected:
   static constexpr uint32_t kBytes = uint32_t{256} << 20;
@@ -189,7 +189,7 @@ class ScarceServerTest : public HostilePeerTest {
     Message init = Make(Type::kInit, seq);
     init.key = IdOf(huge.name);
     init.extra = Encode(huge);
-    init.body = {values_.data, kBytes, nullptr};  // it is said to come, and nobody reads it
+    init.body = {values_.data, kBytes, nullptr};  // only the size is used; nobody reads the bytes
     return init;
   }
   bool DeliverWithoutMemory(std::vector<Message> messages) {
@@ -207,7 +207,7 @@ class ScarceServerTest : public HostilePeerTest {
 };
 
 TEST_F(ScarceServerTest, ABodyWithoutMemoryIsAnErrorOfItsMessageAndItsLinkLives) {
-  for (int i = 0; i < 2; ++i) {  // it is answered again where it is sent again
+  for (int i = 0; i < 2; ++i) {  // a repeated message gets an answer again
     ExpectRefused(DeliverWithoutMemory({HugeInit(2)}), Code::kResourceExhausted,
                   "the system has no 268435456 bytes of memory");
   }
@@ -217,8 +217,8 @@ TEST_F(ScarceServerTest, ABodyWithoutMemoryIsAnErrorOfItsMessageAndItsLinkLives)
 
 #endif
 
-// A message whose rows are on the disk waits until they have been read, and so do those behind it on its link;
-// other links go on.
+// A message whose rows are on the disk waits until they have been read.  Later messages on its link
+// wait too; other links continue.
 TEST_F(HostilePeerTest, MessagesWaitForTheDiskInTheirOrder) {
   KeyMeta table;
   table.name = CanonicalKey(0, "table");
@@ -443,7 +443,7 @@ TEST_F(HostilePeerTest, MoreThan4KiBBeforeItIsWelcome) {
   EXPECT_NE(reason_.find("are allowed"), std::string::npos) << reason_;
 }
 
-// ---- a bug of our own in a client ---------------------------------------------------------------
+// ---- a bug of TensorKV in a client --------------------------------------------------------------
 
 // A worker's node, welcomed by its head and linked to its one server.
 class BrokenClientTest : public ::testing::Test {

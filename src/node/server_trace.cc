@@ -76,7 +76,7 @@ void ServerTrace::Sent(std::span<const Effects::Sending> sends) {
   }
 }
 
-// A request has been answered, or its answer is no longer awaited.
+// Ends the span of a request that was answered or cancelled.
 void ServerTrace::End(LinkId link, uint64_t seq, Span::State state, const Message* value) {
   const auto found = waiting_.find({link, seq});
   if (found == waiting_.end()) return;
@@ -103,7 +103,7 @@ void ServerTrace::Completed(const Shard&, const ChunkId& id, const Chunk& chunk)
   span.chunk = id.chunk;
   span.rank = rank_;
   recorder_.Add(span);
-  began_ += span.nanoseconds;  // another one may follow within the event
+  began_ += span.nanoseconds;  // another update may follow within the event
 }
 
 }  // namespace tkv

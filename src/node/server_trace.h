@@ -1,4 +1,4 @@
-// What a server does for whom, noted while a worker wants it.
+// Records which requests a server handles for which worker, while a worker asks for it.
 
 #pragma once
 
@@ -15,19 +15,19 @@ namespace tkv {
 
 class ServerTrace final : public ShardListener {
  public:
-  // Reads the time while an event is handled; where there is none, spans begin and end with events.
+  // Reads the time during an event.  Without a clock, spans begin and end at the times of events.
   using Clock = std::function<Time()>;
 
   bool is_on() const { return recorder_.is_on(); }
   void SetClock(Clock clock) { clock_ = std::move(clock); }
-  // The answer to a TRACE of a session.
+  // Returns the answer to a session's TRACE: switches recording on or off, and encodes the spans.
   Message Answer(LinkId link, const Message& request, Time now);
   void Closed(LinkId link);
 
-  // ---- while it is on
-  // A message is about to be judged.
+  // ---- only while is_on()
+  // Begins the span of a request.  Call it before the shard handles the message.
   void Received(LinkId link, const SessionId& session, const Message& message, Time now);
-  // What came of it.
+  // Ends the spans of all requests that these messages answer.
   void Sent(std::span<const Effects::Sending> sends);
   void Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) override;
 
@@ -39,10 +39,10 @@ class ServerTrace final : public ShardListener {
 
   Clock clock_;
   Recorder recorder_;
-  std::map<LinkId, bool> users_;  // sessions that have asked, and whether they want more spans
-  boost::unordered_flat_map<std::pair<LinkId, uint64_t>, Span> waiting_;  // for their answers
+  std::map<LinkId, bool> users_;  // sessions that have sent TRACE; true: wants new spans
+  boost::unordered_flat_map<std::pair<LinkId, uint64_t>, Span> waiting_;  // unanswered requests
   Time now_ = 0;
-  Time began_ = 0;  // the message that is judged
+  Time began_ = 0;  // begin of the current message, or end of its last update
   Rank rank_ = kNoRank;
 };
 
