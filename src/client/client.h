@@ -234,7 +234,7 @@ class Client final : private ChunkPlaces {
   const char* StateFor(LinkId link, const Message& message) const;
 
  private:
-  friend class StateWriter;  // for checks: compares what machines remember
+  friend class StateWriter;  // for checks: compares the states of machines
   enum class Creating : uint8_t { kNone, kRest, kFirst };  // which chunks of a key are being made
   enum class Announcing : uint8_t { kWaiting, kSending, kCommitting, kWithdrawing };
   // The place of an operation in the list of its verb: the index in stands_, and its neighbours.
@@ -262,7 +262,7 @@ class Client final : private ChunkPlaces {
     std::vector<Rank> missing;
     SmallVector<uint64_t, 2> versions;  // of the chunks, where an observer pulls
     std::vector<ChunkState> states;     // of the chunks, of a cut
-    TableStats table;                   // of the chunks that have answered
+    TableStats table;                   // the sum over the chunks that have answered
     bool owns_value = false;            // no longer reads the user's memory
     int tries = 0;
     Creating creating = Creating::kNone;           // of an init
@@ -272,7 +272,7 @@ class Client final : private ChunkPlaces {
     bool is_repeat = false;                        // a control that the client itself has added
     std::vector<ControlRounds::Item> listed;       // of a control that has left
     std::optional<Error> error;
-    CurrentWait wait;  // until it can start
+    CurrentWait wait;  // the reason why it cannot start yet
     StandPlace stand;
 
     // Returns true if its messages read memory of the user.
@@ -306,8 +306,8 @@ class Client final : private ChunkPlaces {
     PushStep former_step = {};  // of the last push of an earlier life
     uint64_t base = 0;          // users count rounds from here, modulo 2^64
     uint64_t listed_in = 0;     // generation of this life's last committed CONTROL with the key
-    uint32_t pulls = 0;         // unanswered ones (C3)
-    uint32_t pushes = 0;        // unanswered ones
+    uint32_t pulls = 0;         // unanswered pulls (C3)
+    uint32_t pushes = 0;        // unanswered pushes
     bool was_tried = false;     // an init of it has failed
     SmallVector<ChunkPlace, 1> chunks;
     SmallVector<OpId, 4> queue;

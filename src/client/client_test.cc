@@ -78,7 +78,7 @@ TEST_F(ClientTest, ARoundLeavesOnlyWhenTheOneBeforeItIsKnownToBeComplete) {
   const auto first = Sent();
   ASSERT_EQ(first.size(), 2u);
   EXPECT_EQ(first[0].number, 1u);
-  AnswerAll(first, Type::kAccepted, 0);  // and the other worker has not pushed yet
+  AnswerAll(first, Type::kAccepted, 0);  // the other worker has not pushed yet
   Begin(Kind::kPush, "push");
   const auto asked = Sent();
   ASSERT_EQ(asked.size(), 2u);
@@ -138,7 +138,7 @@ TEST_F(ClientTest, ADeleteTellsTheRoundOfTheLastPushBeforeItThoughThatWaitedItse
 // Rank 0 may be dead before another worker knows it.
 class DeleteTest : public ClientTest, public ::testing::WithParamInterface<Epoch::Policy> {
  protected:
-  // A worker 1 that has found the key.
+  // Worker 1, which has found the key.
   DeleteTest() {
     protocol_.features = kMakersFeature;
     ++epoch_.number;

@@ -53,7 +53,7 @@ class Crowd : public ClientTest {
     }
     return ids;
   }
-  // Ticks whenever the client asks for it.
+  // Calls Tick at each time that the client's deadline names.
   void PassTime(Time time) {
     const Time end = now_ + time;
     for (Time next = client_.deadline(); next <= end; next = client_.deadline()) {
@@ -169,7 +169,7 @@ TEST(ClientGrowthTest, ANoticeCostsTheSameHoweverManyOthersWait) {
 
 TEST(ClientGrowthTest, PushesThatAreTooLateAskWhoIsMissingWithoutALookAtAll) {
   const auto expire = [](Crowd* crowd, const auto& ids) {
-    crowd->BeginAll(Kind::kPush);  // each waits for the round before
+    crowd->BeginAll(Kind::kPush);  // each waits for its key's previous round
     crowd->Sent();
     crowd->After(600 * kSecond);
     EXPECT_EQ(Of(Type::kStatus, crowd->Sent()).size(), ids.size());

@@ -64,7 +64,7 @@ TEST_F(ListingClientTest, AServerThatGoesRoundInCirclesHasNoMore) {
 }
 
 TEST_F(ListingClientTest, AnOlderServerIsNotAsked) {
-  MakeKey();  // it has been welcomed by now
+  MakeKey();  // the client now knows the features of the server
   const OpId id = BeginList({});
   EXPECT_TRUE(Sent().empty());
   const auto error = FailureOf(id);
@@ -88,7 +88,7 @@ TEST_F(ListingClientTest, AsksHowAKeyIsUpdated) {
 }
 
 TEST_F(ListingClientTest, AnOlderServerIsNotAskedHowAKeyIsUpdated) {
-  MakeKey();  // it has been welcomed by now
+  MakeKey();  // the client now knows the features of the server
   const OpId id = BeginDescribe();
   EXPECT_TRUE(Sent().empty());
   const auto error = FailureOf(id);

@@ -14,7 +14,7 @@ bool IsPush(Kind kind) {
   return kind == Kind::kPush || kind == Kind::kPushPull || kind == Kind::kBarrier;
 }
 
-// Returns true for operations on keys and lists that an observer may start.
+// Returns true if an observer may start operations of this kind.
 bool IsReading(Kind kind) {
   return kind == Kind::kOpen || kind == Kind::kPull || kind == Kind::kFindBase ||
          kind == Kind::kStats || kind == Kind::kList || kind == Kind::kDescribe;
@@ -298,7 +298,7 @@ void Client::Finish(Op* op) {
   if (!op->versions.empty() && op->what.kind != Kind::kPush) {
     outcome.round = *std::max_element(op->versions.begin(), op->versions.end());
   }
-  if (role_ == Role::kObserver && op->what.kind == Kind::kPull) {  // as workers count them
+  if (role_ == Role::kObserver && op->what.kind == Kind::kPull) {  // workers count from the base
     if (const auto key = keys_.find(op->key); key != keys_.end()) outcome.round += key->second.base;
   }
   if (op->what.kind == Kind::kCut) {

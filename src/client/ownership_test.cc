@@ -41,7 +41,7 @@ class OwnershipTest : public ClientTest {
 };
 
 TEST_F(OwnershipTest, APushThatFailedIsSentFromACopy) {
-  credit_bytes_ = 1;  // one chunk leaves, the other one waits
+  credit_bytes_ = 1;  // one chunk leaves, the other chunk waits
   MakeKey();
   const OpId push = Begin(Kind::kPushPull, "pushpull");
   const auto first = Sent();

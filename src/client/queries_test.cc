@@ -64,7 +64,7 @@ TEST_F(ClientTest, ManyOperationsThatStandStillAreOneLineAndOneMoreEachMinuteAtL
       asked += static_cast<size_t>(message.type == Type::kStatus);
   }
   EXPECT_EQ(asked, 8u);           // after 5, 10, 20, 40, 80, 140, 200 and 260 s
-  EXPECT_TRUE(notices_.empty());  // nobody has answered yet
+  EXPECT_TRUE(notices_.empty());  // no server has answered yet
 }
 
 TEST_F(ClientTest, ADeadlineNamesVerbKeyPeerAndRound) {
@@ -135,7 +135,7 @@ TEST_F(ClientStatsTest, APushThatWaitsForItsRoundIsCountedApartFromOneBehindAPul
   MakeKey();
   Begin(Kind::kPush, "push");
   AnswerAll(Sent(), Type::kAccepted, 0);  // held; round 1 is not complete
-  Begin(Kind::kPush, "push");             // asks whether it is
+  Begin(Kind::kPush, "push");             // asks for version 1
   const auto asks = Sent();
   ASSERT_EQ(asks.size(), 2u);
   now_ += 2 * kSecond;
@@ -148,8 +148,8 @@ TEST_F(ClientStatsTest, APushThatWaitsForItsRoundIsCountedApartFromOneBehindAPul
   const auto pulls = Sent();
   Begin(Kind::kPush, "push");
   now_ += kSecond;
-  client_.Closed(link_, now_);                        // it is asked again, and is still one wait
-  EXPECT_EQ(Stats().of(WaitCause::kPull).count, 0u);  // it has not ended
+  client_.Closed(link_, now_);                        // the pull is sent again: still one wait
+  EXPECT_EQ(Stats().of(WaitCause::kPull).count, 0u);  // the wait has not ended
   const OpId last = client_.next_op() - 1;
   client_.Cancel({&last, 1}, Error(Code::kCancelled, "given up"), now_, &effects_);
   EXPECT_EQ(Stats().of(WaitCause::kPull).count, 1u);
@@ -174,7 +174,7 @@ TEST_F(ClientStatsTest, AFullWindowIsCountedAsSuch) {
   EXPECT_EQ(Stats().of(WaitCause::kCredit).count, 0u);
 }
 
-// A client with a push that waits for credit, for a second so far.
+// A client with a push that has waited for credit for a second.
 class EndedWaitTest : public ClientStatsTest {
  protected:
   EndedWaitTest() {

@@ -198,7 +198,7 @@ class ServerLink {
   }
 
  private:
-  friend class StateWriter;  // for checks: compares what machines remember
+  friend class StateWriter;  // for checks: compares the states of machines
   // The bound of unaccepted bytes if priorities are used.  An urgent push then waits behind at most
   // that many.
   static constexpr uint64_t kPriorityBytes = uint64_t{16} << 20;
@@ -251,7 +251,7 @@ class ServerLink {
 
   // Statistics.  No decision of the client depends on them.
   struct Counts {
-    CurrentWait wait;        // of what is queued
+    CurrentWait wait;        // the reason why messages are queued
     uint64_t welcomes = 0;   // connections opened so far
     uint64_t resends = 0;    // messages
     bool was_heard = false;  // the server has sent a message; last_heard_ is then its time

@@ -45,7 +45,7 @@ class PriorityTest : public ClientTest {
 TEST_F(PriorityTest, WhatWaitsLeavesTheLargerFirst) {
   for (const auto& [name, priority] : {std::pair("a", 0), {"b", -1}, {"c", 5}})
     Push(name, priority);
-  EXPECT_EQ(Leaving(), "acb");  // the first one did not have to wait
+  EXPECT_EQ(Leaving(), "acb");  // the first push did not have to wait
 }
 
 TEST_F(PriorityTest, EqualOnesKeepTheirOrder) {
@@ -57,7 +57,7 @@ TEST_F(PriorityTest, PushesOfOneKeyKeepTheirOrder) {
   Push("a", 0);
   Push("b", 1);
   Push("c", 2);
-  Push("b", 3);  // passes c's, but not the one of its own key
+  Push("b", 3);  // passes c's push, but not the push of its own key
   std::vector<uint64_t> rounds;
   for (auto sent = Sent(); !sent.empty(); sent = Sent()) {
     for (const Message& message : sent) {
@@ -124,7 +124,7 @@ TEST_F(ClientTest, AnObserverThatLosesItsLinkAsksAgain) {
   const OpId open = Begin(Kind::kOpen, "open");
   const auto describe = Sent();
   client_.Closed(link_, now_);
-  welcomes_resumed_ = false;  // the server keeps nothing of an observer
+  welcomes_resumed_ = false;  // the server forgets observers
   After(kSecond);
   const auto again = Sent();
   ASSERT_EQ(again.size(), 1U);
@@ -182,7 +182,7 @@ class SilentServerTest : public ClientTest {
 TEST_F(SilentServerTest, ItsSilenceCountsForThePatience) {
   MakeKey();
   const OpId pull = Begin(Kind::kPull, "pull");
-  Sent();  // and no answer comes, nor can it be dialed again
+  Sent();  // no answer comes, and the next dials fail
   std::optional<Error> error;
   int seconds = 0;
   while (!error && seconds < 60) {

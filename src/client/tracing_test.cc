@@ -45,7 +45,7 @@ TEST_F(TracingClientTest, AsksAndHandsOverWhatTheServerHasNoted) {
 }
 
 TEST_F(TracingClientTest, AnOlderServerIsNotAsked) {
-  MakeKey();  // it has been welcomed by now
+  MakeKey();  // the client now knows the features of the server
   const OpId id = BeginTrace({});
   EXPECT_TRUE(Sent().empty());
   const auto error = FailureOf(id);
