@@ -59,7 +59,7 @@ class Head {
   const char* StateFor(LinkId link) const;  // a peer's state, for the table of coverage
 
  private:
-  friend class StateWriter;  // for checks: compares what machines remember
+  friend class StateWriter;  // for checks: compares the states of machines
   struct Life {              // the owner of a link: one incarnation of a member
     Role role = Role::kWorker;
     Rank index = kNoRank;

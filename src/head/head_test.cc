@@ -253,7 +253,7 @@ TEST(HeadGrowthTest, APingCostsTheSameHoweverManyMembersThereAre) {
     constexpr size_t kPings = 20'000;
     const Time step = kSecond / (2 * static_cast<Time>(members));  // each pings twice a second
     Time now = kSecond;
-    head.Tick(now, &effects);  // the last joins are told
+    head.Tick(now, &effects);  // sends the EPOCH of the last joins
     effects.Clear();
     Time last = 0;
     return test::CpuSecondsOf([&] {
@@ -420,7 +420,7 @@ TEST(Member, ALostHeadIsDialedAgainAndItsReturnIsTold) {
   news.number = 1;
   news.extra = Encode(epoch);
   EXPECT_TRUE(member.Received(1, news, 0, &effects));
-  EXPECT_FALSE(member.Received(1, news, 0, &effects));  // it is no news any more
+  EXPECT_FALSE(member.Received(1, news, 0, &effects));  // the same EPOCH again
   effects.Clear();
   member.Closed(1, kSecond, &effects);
   ASSERT_EQ(effects.notices.size(), 1u);

@@ -69,7 +69,7 @@ class Member {
   void AddStats(Time now, StoreStats* stats) const;
 
  private:
-  friend class StateWriter;  // for checks: compares what machines remember
+  friend class StateWriter;  // for checks: compares the states of machines
   void Dial(Time now, Effects* effects);
   void CheckEpoch(const Epoch& epoch) const;
 
