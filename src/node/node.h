@@ -133,7 +133,7 @@ class Node {
   Effects effects_;
 
  private:
-  friend class StateWriter;  // for checks: compares what machines remember
+  friend class StateWriter;  // for checks: compares the states of machines
   struct Link {
     bool dialed = false;
     bool open = false;
@@ -169,7 +169,7 @@ class HeadNode final : public Node {
   void Gone(Role role, Rank index, bool has_failed);
 
  private:
-  friend class StateWriter;  // for checks: compares what machines remember
+  friend class StateWriter;  // for checks: compares the states of machines
   void OnOpened(LinkId, const Peer*, Time) override {}
   void OnClosed(LinkId link, const Peer*, Time now) override { head_.Closed(link, now); }
   void OnPeerEnded(LinkId link, Time) override { head_.Ended(link, &effects_); }
@@ -205,7 +205,7 @@ class ServerNode final : public Node {
   const Member& member() const { return member_; }
 
  private:
-  friend class StateWriter;  // for checks: compares what machines remember
+  friend class StateWriter;  // for checks: compares the states of machines
   void OnOpened(LinkId link, const Peer* dialed, Time now) override;
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
   void OnPeerEnded(LinkId link, Time now) override;
@@ -269,7 +269,7 @@ class ClientNode final : public Node {
   const Member& member() const { return member_; }
 
  private:
-  friend class StateWriter;  // for checks: compares what machines remember
+  friend class StateWriter;  // for checks: compares the states of machines
   void OnOpened(LinkId link, const Peer* dialed, Time now) override;
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
   void OnPeerEnded(LinkId link, Time now) override;

@@ -265,7 +265,7 @@ TEST_F(HostilePeerTest, MessagesWaitForTheDiskInTheirOrder) {
   const auto readings = readings_;
   ASSERT_TRUE(Deliver(other_, {make(Type::kPull, 1, {500}, false)}));
   ASSERT_EQ(answers_.size(), 1U);
-  node_.HasRead(readings[1].ticket, 0);  // of the last one, which waits on
+  node_.HasRead(readings[1].ticket, 0);  // of the last message, which still waits
   Take();
   EXPECT_TRUE(answers_.empty());
   node_.HasRead(999, 0);
@@ -364,7 +364,7 @@ TEST_F(HostilePeerTest, AnotherDtype) {
 TEST_F(HostilePeerTest, AChunkThatIsNotThere) {
   Message push = Push(2, 1);
   push.chunk = 7;
-  ASSERT_TRUE(Deliver(hostile_, {push}));  // as where a key was deleted: an answer
+  ASSERT_TRUE(Deliver(hostile_, {push}));  // an error answer, as for a deleted key
   EXPECT_EQ(ErrorOf(answers_.at(0)).code(), Code::kNotFound);
   EXPECT_EQ(pool_.bytes_in_use(), bytes_before_);
 }
