@@ -33,7 +33,7 @@ class CommandLine {
   CLI::App* AddHidden(const char* name, const char* help, std::function<int()> run);
   // Adds flags for the options of the option table to a subcommand.  A flag sets the variable of
   // its option, so that every process of the job has the option, on other hosts too.
-  //   of  the noun in the help: the object whose variables the flags set
+  //   of  ends each help text: names the processes whose variables the flags set
   void AddOptionFlags(CLI::App* app, const std::string& of);
   // Makes everything behind the subcommand's own options a command, kept byte for byte.
   void PassOn(CLI::App* app, std::vector<std::string>* command);

@@ -199,7 +199,7 @@ void Rest(Clock::time_point until) {
 
 int RunTop(const TopOptions& options, Form form) {
   std::signal(SIGPIPE,
-              SIG_DFL);  // who pipes an endless table has seen enough of it; Python ignores it
+              SIG_DFL);  // ends with the pipe's reader; Python, the parent, may ignore it
   return Looking([&] {
     auto store = Observe(options);
     const auto interval = std::chrono::duration_cast<Clock::duration>(
