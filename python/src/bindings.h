@@ -63,7 +63,7 @@ DType ParseDType(const std::string& name);
 // The purpose of a foreign array.
 enum class Use { kRead, kWrite };
 // The lifetime of an import. kCall: one call, after which the framework continues on its current
-// stream. kLong: until the array is dropped, on whichever stream the framework works then.
+// stream. kLong: until the array is dropped; the framework may use any stream then.
 enum class Life { kCall, kLong };
 
 // Returns a view of an object that supports DLPack or the buffer protocol.  Never copies. `keeper`

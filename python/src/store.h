@@ -23,8 +23,8 @@ struct Store {
   Store& operator=(const Store&) = delete;
 
   std::unique_ptr<KVStore> core;
-  // Functions of the store's updaters, for the garbage collector; null after an updater is gone.
-  // Guarded by the GIL.
+  // Functions of the store's updaters, for the garbage collector; an empty object after an updater
+  // is gone.  Guarded by the GIL.
   std::vector<std::shared_ptr<nb::object>> functions = {};
 };
 
