@@ -195,7 +195,8 @@ void Batch::AddArray(const KeyView& key, nb::handle value, Use use, DLPackLoans*
     }
   } catch (const Error& error) {
     const Error named = Fail(error.code(), "{} {}: {}", keys_.verb(), key.ToString(), error.what());
-    if (Is("tensorkv._array.rows", "is_rows", value)) throw NotDense(named);
+    const bool may_be_rows = error.code() == Code::kInvalidArgument;
+    if (may_be_rows && Is("tensorkv._array.rows", "is_rows", value)) throw NotDense(named);
     throw named;
   }
 }

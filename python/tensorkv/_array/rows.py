@@ -131,7 +131,8 @@ def sorted_unique(who: str, ids: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndar
 def is_of_torch(value: Any) -> bool:
     """Return whether a value is a sparse tensor of PyTorch, of any layout."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor) and value.layout != torch.strided
+    tensor = getattr(torch, "Tensor", None)  # none while the module is being imported
+    return tensor is not None and isinstance(value, tensor) and value.layout != torch.strided  # type: ignore[union-attr]
 
 
 def is_of_scipy(value: object) -> bool:
