@@ -230,7 +230,8 @@ class Client final : private ChunkPlaces {
   size_t unaccepted_bytes() const;
   // Adds the client's counters, and the operations that wait now.
   void AddStats(Time now, StoreStats* stats) const;
-  // Returns the state of the link in which the message arrives, for the table of coverage.
+  // Returns the state of the link on which the message arrives, and if its answer is awaited, for the
+  // table of coverage.
   const char* StateFor(LinkId link, const Message& message) const;
 
  private:

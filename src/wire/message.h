@@ -240,8 +240,9 @@ struct KeyMeta {  // INIT, EXISTS, META
 // The progress of a chunk: its version, and the members whose pushes its next round lacks.
 struct ChunkStatus {  // STATUS_REPLY, and OK of a CANCEL
   uint64_t version = 0;
-  uint64_t last_arrived = 0;  // last open round that has a push of the asking rank, or `version`
-  std::vector<Rank> missing;  // members whose push of round version + 1 is missing
+  // The last open round, without a gap before it, that has a push of the asking rank; or `version`.
+  uint64_t last_arrived = 0;
+  std::vector<Rank> missing;        // members whose push of round version + 1 is missing
   std::optional<TableStats> table;  // only a bucket's chunk has one
   uint64_t base = 0;  // added to `version` to get the user's round, after a RESTORE; modulo 2^64
   // The step of the asking rank's last push, in the reply to a STATUS with kInStep.  A bucket has
