@@ -207,7 +207,7 @@ class Running:
         if store is None:
             return
         # In dist_async each push is an update, and each worker counts its own.
-        share = store.num_workers if store.type.endswith("async") else 1
+        share = store.num_workers if _core.is_async(store.type) else 1
         self._rounds_before = {key: store.round(key) - count // share for key, count in updates.items()}
         self._pushes = 0
 
