@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import logging
 import os
 import subprocess
 import sys
@@ -22,9 +21,8 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayActorError
 
 from .. import _core
+from .._store.log import logger
 from ..errors import FailedPreconditionError
-
-logger = logging.getLogger("tensorkv")
 
 _LOOK_EVERY = 0.05  # seconds
 _TELLING = 1.0  # seconds in which workers learn that the job has been stopped

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .kvstore import KVStore
 
+if "TKV_LOG" in os.environ:
+    from . import log as _log  # noqa: F401  # sets the level of the logger
+
 _open: weakref.WeakSet[KVStore] = weakref.WeakSet()
 _newest: weakref.ref[KVStore] | None = None
 

@@ -1,4 +1,4 @@
-"""The logger ``tensorkv``, which reports events of stores. Imported when the first event is reported."""
+"""The logger ``tensorkv``, which reports events of stores. Imported with the package if TKV_LOG is set, else with the first store."""
 
 from __future__ import annotations
 
