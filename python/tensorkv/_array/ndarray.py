@@ -538,6 +538,9 @@ def _rebuild(cls: type[A], raw: np.ndarray[Any, Any], dtype: str, kind: str, ind
     return result._with_context(kind, index)
 
 
+_rebuild.__module__ = "tensorkv.ndarray"  # its name in pickles
+
+
 @overload
 def empty(shape: Shape, ctx: Where = None, dtype: DType = None, stype: Literal["default"] | None = None) -> NDArray: ...
 @overload
