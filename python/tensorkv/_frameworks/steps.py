@@ -95,6 +95,7 @@ class Steps:
             self._number = max((self._kv.round(key) for key in keys if key in self._kv), default=0)
             self._is_again = False
             self._size = 0
+            self._pushed = frozenset()
 
     def lacks(self, key: Any) -> bool:
         """Return whether this process has to push a key in the step under way."""
