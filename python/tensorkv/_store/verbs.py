@@ -242,8 +242,9 @@ class KVStoreVerbs(KVStoreRows):
         """
         running = self._running
         if self._own or (running is not None and running.is_watching):
-            with self._turns(key):
-                return self._give(key, value, priority, async_op)
+            if not _trees.is_tree(key):  # whose keys come back here as a list
+                with self._turns(key):
+                    return self._give(key, value, priority, async_op)
         return self._give(key, value, priority, async_op)
 
     def _give(self, key: Any, value: Any, priority: int, async_op: bool) -> Ticket[None] | None:
