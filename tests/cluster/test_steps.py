@@ -114,3 +114,61 @@ def test_a_job_in_one_process_counts_its_steps():
     assert steps.made("ab") == 4
     steps.loaded("ab")
     assert steps.made("ab") == 3, "as often as the keys were pushed"
+
+
+def test_a_step_that_fails_before_its_pushes_does_not_count():
+    kv = mx.kv.create("local")
+    kv.init(["a", "b"], [np.zeros(2)] * 2)
+    steps = Steps(kv)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="shape"), steps.one("ab"):
+        kv.push(["a", "b"], [np.ones(2), np.ones(3)])
+    assert steps.made("ab") == 0 and not steps.is_under_way
+    with steps.one("ab") as lacking:
+        assert lacking == [0, 1]
+        kv.push(["a", "b"], [np.ones(2)] * 2)
+    assert steps.made("ab") == 1
+    with pytest.raises(mx.errors.InvalidArgumentError, match="shape"), steps.one("ab"):
+        kv.push(["a", "b"], [np.ones(2)] * 2)
+        kv.pull("a", out=np.zeros(3))
+    assert steps.made("ab") == 2, "its pushes count"
+
+
+def test_a_repeated_step_that_fails_is_repeated_again():
+    """The keys that the earlier process had pushed stay known."""
+    with mx.testing.cluster(1, 1, "dist_sync", on_death="wait") as job:
+        kv = job.store(0)
+        kv.init(["a", "b"], [np.zeros(2)] * 2)
+        first = Steps(kv)
+        first.begin("ab")
+        with first.noted():
+            kv.push("a", np.ones(2))
+        kv = job.restart(0)
+        kv.init(["a", "b"], [np.zeros(2)] * 2)
+        steps = Steps(kv)
+        assert steps.made("ab") == 0
+        for _ in range(2):
+            with pytest.raises(ValueError, match="mine"), steps.one("ab") as lacking:
+                assert lacking == [1]
+                raise ValueError("mine")
+        with steps.one("ab") as lacking:
+            assert lacking == [1]
+            kv.push("b", np.ones(2))
+        assert steps.made("ab") == 1 and kv.round("a") == kv.round("b") == 1
+
+
+def test_a_load_forgets_an_unfinished_step():
+    with mx.testing.cluster(1, 1, "dist_sync", on_death="wait") as job:
+        kv = job.store(0)
+        kv.init(["a", "b"], [np.zeros(2)] * 2)
+        first = Steps(kv)
+        first.begin("ab")
+        with first.noted():
+            kv.push("a", np.ones(2))
+        kv = job.restart(0)
+        kv.init(["a", "b"], [np.zeros(2)] * 2)
+        steps = Steps(kv)
+        steps.begin("ab")
+        assert not steps.lacks("a")
+        steps.loaded("ab")
+        steps.begin("ab")
+        assert steps.lacks("a") and steps.lacks("b")

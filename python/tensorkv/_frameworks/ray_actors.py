@@ -302,7 +302,7 @@ class TensorKVHead:
         while True:
             if error := await self._until_ready(deadline):
                 return error
-            # # A worker that asks again may have noticed the death of a server before Ray has reported it.
+            # A worker that asks again may have noticed the death of a server before Ray has reported it.
             if owner not in self._placed or await self._do_all_serve(deadline):
                 break
             if time.monotonic() > deadline:

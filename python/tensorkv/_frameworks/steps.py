@@ -126,14 +126,25 @@ class Steps:
 
     @contextlib.contextmanager
     def one(self, keys: Collection[Any], resting: Iterable[Any] = ()) -> Iterator[list[int]]:
-        """Make a step whose pushes are all in this block.
+        """Make a step whose pushes are all in one call of this block. If the block fails before them, the step does not count.
 
         Yields:
             the positions of the keys that are to be pushed; there may be none.
         """
         self.begin(keys, resting)
+        lacking = [number for number, key in enumerate(keys) if self.lacks(key)]
+        first = list(keys)[lacking[0]] if lacking else None  # a call pushes all of its keys or none
+        before = self._rounds(first)
         try:
             with self.noted():
-                yield [number for number, key in enumerate(keys) if self.lacks(key)]
+                yield lacking
+        except BaseException:
+            if self._rounds(first) == before:
+                self.undo()
+            raise
         finally:
             self.end()
+
+    def _rounds(self, key: Any) -> int:
+        """Return how often a key was pushed; 0 for a key that the store does not have."""
+        return self._kv.round(key) if key is not None and key in self._kv else 0
