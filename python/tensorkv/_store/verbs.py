@@ -490,7 +490,8 @@ class KVStoreVerbs(KVStoreRows):
                 return None
             if _trees.is_tree(key):
                 keys, _, _ = _trees.flatten("pull", key)
-                return self.pull(keys, _trees.outputs("pull", keys, out), priority, async_op=async_op)
+                outs = _trees.outputs("pull", keys, out)
+                return self.pull(keys, outs, priority, ignore_sparse, async_op=async_op)
             return self._pull_with_rows(key, out, priority, ignore_sparse, async_op)
         fresh = self._fresh("pull", key)
         if fresh is None and _trees.is_tree(key):
@@ -653,14 +654,16 @@ class KVStoreVerbs(KVStoreRows):
         if async_op:
             raise InvalidArgumentError(f"{title('pushpull', key)}: JAX values need an `out` where async_op is set")
         fresh = self._fresh("pushpull", key)
+        if fresh is None:
+            raise InvalidArgumentError(
+                f"{title('pushpull', key)}: JAX values need an `out` where a key is kept by rows"
+            )
         if is_turn:
             operation = self._pushpull_async(key, value, fresh, priority)
-            if operation is not None:
-                return ticket.Ticket(operation, title("pushpull", key), functools.partial(_like, fresh, value))
-        elif self._pushpull(key, value, fresh, priority):
-            return _like(fresh, value)
-        # JAX arrays beside row-sparse values
-        return self._pushpull_with_rows(key, value, out, priority, is_turn)
+            assert operation is not None  # there is an `out`
+            return ticket.Ticket(operation, title("pushpull", key), functools.partial(_like, fresh, value))
+        self._pushpull(key, value, fresh, priority)
+        return _like(fresh, value)
 
     def _pushpull_tree(self, tree: Any, value: Any, out: Any, priority: int, async_op: bool) -> Any:
         _trees.alone("pushpull", value)
