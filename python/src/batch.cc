@@ -34,7 +34,7 @@ bool IsNumbers(nb::handle item) {
   return PyFloat_CheckExact(item.ptr()) || PyLong_CheckExact(item.ptr()) || IsList(item);
 }
 
-// Returns the answer of a predicate of the package, which is asked only when a call is no plain one.
+// Calls a predicate of the Python package.  Only failed conversions of arguments need it.
 bool Is(const char* module, const char* predicate, nb::handle value) {
   return nb::cast<bool>(nb::module_::import_(module).attr(predicate)(value));
 }

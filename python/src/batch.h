@@ -20,15 +20,16 @@ nb::object Frozen(nb::handle object, int depth);
 // Parses a key; `verb` begins the error.  The view borrows the text of `key`.
 KeyView Named(const char* verb, nb::handle key);
 
-// Thrown while the arguments of a call are read: the key is a tree of arrays, or a value is row-sparse.  A
-// call that Python can take apart catches it; for others it is the error of the argument.
+// An argument that is a tree of arrays or a row-sparse value.  Verbs that Python splits into dense
+// calls catch it; for the other verbs it is an ordinary error of the argument.
 class NotDense : public Error {
  public:
   explicit NotDense(const Error& error) : Error(error) {}
 };
 
 // Returns the priority of a call.
-//   throws  kInvalidArgument (no whole number of 32 bits), and an error of `__index__` that leaves calls
+//   throws  kInvalidArgument (no whole number of 32 bits), and exceptions of `__index__` that must not
+//           be replaced, such as KeyboardInterrupt
 int PriorityOf(const char* verb, nb::handle keys, nb::handle given);
 
 // The key or keys of a call.

@@ -44,7 +44,7 @@ struct Callable {
 
 // ---- values -------------------------------------------------------------------------------------
 
-// Returns false where a call is not one of dense arrays; then nothing has been done.
+// Returns false and does nothing if an argument is a tree or a row-sparse value.
 template <typename Call>
 bool IfDense(const Call& call) {
   try {
@@ -55,7 +55,8 @@ bool IfDense(const Call& call) {
   }
 }
 
-// Returns the operation that a call has begun; None where the call is not one of dense arrays.
+// Returns the started operation.  Returns None and does nothing if an argument is a tree or a
+// row-sparse value.
 template <typename Call>
 nb::object StartedIfDense(const Call& call) {
   try {
@@ -134,7 +135,7 @@ struct PushPullArguments {
   std::optional<Batch> outs;
 };
 
-// Returns false, with nothing done, also where JAX arrays would have to take the result.
+// Also returns false, and does nothing, if JAX arrays would have to receive the result.
 bool PushPull(Store& self, nb::handle key, nb::handle value, nb::handle out, nb::handle priority) {
   bool can_take = false;
   const bool is_dense = IfDense([&] {
@@ -185,7 +186,7 @@ nb::object PullAsync(Store& self, nb::handle key, nb::handle out, nb::handle pri
   });
 }
 
-// Returns None, with nothing done, also where JAX arrays would have to take the result.
+// Also returns None, and does nothing, if JAX arrays would have to receive the result.
 nb::object PushPullAsync(Store& self, nb::handle key, nb::handle value, nb::handle out,
                          nb::handle priority) {
   return StartedIfDense([&]() -> nb::object {
@@ -220,7 +221,8 @@ nb::object FreshOf(Store& self, const Keys& keys) {
   return outputs;
 }
 
-// Returns those of the keys; None for a tree, and where a key is kept by rows.
+// Returns new arrays for the keys, or None if the key is a tree or one of the keys is stored by
+// rows.
 nb::object Fresh(Store& self, const std::string& verb, nb::handle key) {
   return StartedIfDense([&] { return FreshOf(self, Keys(verb.c_str(), key)); });
 }
@@ -354,8 +356,7 @@ PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(Traverse)},
                        {Py_tp_clear, reinterpret_cast<void*>(Clear)},
                        {0, nullptr}};
 
-// ---- inspection
-// -----------------------------------------------------------------------------------
+// ---- inspection ---------------------------------------------------------------------------------
 
 class DictFields {
  public:
@@ -395,8 +396,7 @@ nb::dict Stats(Store& self) {
   return fields.dict();
 }
 
-// ---- construction
-// ---------------------------------------------------------------------------------
+// ---- construction -------------------------------------------------------------------------------
 
 void Construct(Store* self, auto make) {
   std::unique_ptr<KVStore> core;

@@ -331,7 +331,7 @@ def start(
     context = ray.get_runtime_context()
     found = Job(name, context.namespace, patience)
     here = NodeAffinitySchedulingStrategy(context.get_node_id(), soft=True)
-    # # The head runs on the driver's node, because the job ends with either of them.
+    # The head runs on the driver's node, because the job ends with either of them.
     actor = ray.remote(TensorKVHead).options(
         name=RAY_PREFIX + name, num_cpus=0, max_restarts=0, scheduling_strategy=here
     )

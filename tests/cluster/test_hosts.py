@@ -244,7 +244,7 @@ def test_the_doctor_says_what_is_wrong_and_how_to_repair_it(start, hosts, tmp_pa
     begin = time.time()
     status, said = finish(start(*TKV, "doctor", "--hosts", hosts.list("b"), TKV_SSH=fake))
     assert status == 1 and "host 'b' has no tensorkv" in said and time.time() - begin < 10, said[:1000]
-    # # An ssh that says nothing.
+    # An ssh that says nothing.
     fake.write_text("#!/bin/sh\nexec sleep 60\n")
     status, said = finish(start(*TKV, "doctor", "--hosts", hosts.list("b"), "--patience", "1", TKV_SSH=fake))
     assert status == 1 and re.search(r"BAD +ssh +host 'b' says nothing for 1 s", said), said

@@ -383,7 +383,7 @@ def test_between_hosts_a_reader_needs_the_token(processes):
     other.chmod(0o644)
     status, said = reader(processes, text, url, str(other))
     assert status == 1 and "others can read it; chmod 600 it" in said, said
-    # # The error of a worker too many names `connect`.
+    # The error of a worker too many names `connect`.
     text = "mx.kv.create('dist_sync', url=sys.argv[1], token_file=sys.argv[2], server_patience=5)"
     status, said = reader(processes, text, url, str(token))
     assert status == 1 and "all 1 workers have joined; connect looks at a job from outside" in said, said

@@ -60,7 +60,7 @@ kv.broadcast("w", a, [[a]])  # wrong: list-item, reportArgumentType
 kv.delete(["v", "w"])  # wrong: arg-type, reportArgumentType
 kv.barrier(5)  # wrong: call-overload, reportCallIssue
 
-# # Results of calls
+# Results of calls
 name: str = kv.pull("w")  # wrong: assignment, reportAssignmentType
 kv.pull(["w"]).asnumpy()  # wrong: attr-defined, reportAttributeAccessIssue
 kv.pull("w", async_op=True).asnumpy()  # wrong: attr-defined, reportAttributeAccessIssue
