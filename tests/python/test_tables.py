@@ -395,3 +395,28 @@ def test_the_core_refuses_numbers_that_are_no_kind_and_no_score(initializer, pol
         with pytest.raises(mx.errors.InvalidArgumentError):
             kv._init_rows("init_table", ["t"], [([4], "float32", 10, initializer, policy)], [[]], [[]], [[]], "")
         assert "t" not in kv
+
+
+def test_a_tree_and_a_list_take_the_locks_of_their_schedules_in_one_order():
+    """Two threads push the same keys, one as a tree and one as a list, and each key has a schedule that is Python code."""
+
+    class Same(mx.lr_scheduler.LRScheduler):
+        def __call__(self, num_update):
+            return 0.1
+
+    grad = np.ones((2, 2), np.float32)
+    rows = mx.nd.sparse.row_sparse_array((grad, [0, 1]), shape=(4, 2))
+    for _ in range(5):  # the order of the locks depends on addresses
+        kv = mx.kv.create("local")
+        kv.init("a", np.zeros((2, 2), np.float32))
+        kv.set_optimizer(mx.optimizer.SGD(lr_scheduler=Same()))
+        kv.init_table("t", 2, rows=4, optimizer=mx.optimizer.SGD(lr_scheduler=Same()))
+        calls = [lambda: kv.push({"a": grad, "t": rows}), lambda: kv.push(["a", "t"], [grad, rows])]
+        threads = [
+            threading.Thread(target=lambda call=call: [call() for _ in range(300)], daemon=True) for call in calls
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads) and kv.round("a") == kv.round("t") == 600
