@@ -9,6 +9,7 @@ Other folders of such mutants are judged alike.
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -34,11 +35,10 @@ def build(target):
 
 def link_package():
     """Make a package of the copy's Python files and its extension."""
-    PACKAGE.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(PACKAGE, ignore_errors=True)
+    PACKAGE.mkdir(parents=True)
     for file in [*(TREE / "python" / "tensorkv").iterdir(), *(BUILD / "python").glob("_core*.so")]:
-        link = PACKAGE / file.name
-        link.unlink(missing_ok=True)
-        link.symlink_to(file)
+        (PACKAGE / file.name).symlink_to(file)
 
 
 def run(command, **environment):

@@ -45,13 +45,13 @@ class Mutant:
     Attributes:
         name: of its file, without the ending.
         head: the text of the file before the first replacement.
-        replacements: lines to be replaced and the lines that replace them.
+        replacements: pairs of the lines to be replaced and the lines that replace them.
     """
 
     def __init__(self, path):
         self.name = path.stem
         self.head, *parts = re.split(r"^replace:\n", path.read_text(), flags=re.MULTILINE)
-        self.replacements = [re.split(r"^by:\n", part, flags=re.MULTILINE) for part in parts]
+        self.replacements = [tuple(re.split(r"^by:\n", part, flags=re.MULTILINE)) for part in parts]
 
     def values(self, name):
         """Return the values of the head's lines with a name, such as `Scope: PL`."""
@@ -61,9 +61,11 @@ class Mutant:
         """Return the broken text of each file that the mutant changes, by its name.
 
         Raises:
-            MutantError: lines to be replaced are missing, or stand at several places.
+            MutantError: lines to be replaced are missing, or stand at several places; the file has another form.
         """
         texts = {}
+        if not self.replacements or any(len(pair) != 2 for pair in self.replacements):
+            raise MutantError(f"{self.name}: one or several `replace:` are needed, each with one `by:`")
         for old, new in self.replacements:
             # A line break in front: the lines are whole ones.
             counts = {name: f"\n{text}".count(f"\n{old}") for name, text in sources().items()}
@@ -72,6 +74,8 @@ class Mutant:
                 where = f"stand in {', '.join(found)}" if found else "are in no source file"
                 raise MutantError(f"{self.name}: these lines {where}; one place is needed:\n{old}")
             text = texts.get(found[0], sources()[found[0]])
+            if f"\n{old}" not in f"\n{text}":
+                raise MutantError(f"{self.name}: two replacements have lines in common:\n{old}")
             texts[found[0]] = f"\n{text}".replace(f"\n{old}", f"\n{new}", 1)[1:]
         return texts
 
@@ -80,7 +84,7 @@ def find(folder, names=()):
     """Return the mutants in a folder of tests/ whose names contain one of these, or all; all of them can be made.
 
     Raises:
-        SystemExit: a mutant of the folder cannot be made of the sources.
+        SystemExit: a mutant of the folder cannot be made of the sources, or none has such a name.
     """
     mutants = [Mutant(path) for path in sorted((ROOT / "tests" / folder).glob("*.mutant"))]
     for mutant in mutants:
@@ -88,7 +92,10 @@ def find(folder, names=()):
             mutant.changed()
         except MutantError as error:
             raise SystemExit(f"{folder}: {error}") from error
-    return [mutant for mutant in mutants if not names or any(name in mutant.name for name in names)]
+    found = [mutant for mutant in mutants if not names or any(name in mutant.name for name in names)]
+    if not found:
+        raise SystemExit(f"{folder}: there is no mutant {' or '.join(names)}".rstrip())
+    return found
 
 
 def copy_tree():
@@ -100,6 +107,10 @@ def copy_tree():
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
+    for folder in ("src", "include", "cli", "python", "tests"):  # a removed file must not be found in the copy
+        for path in (COPY / "tree" / folder).rglob("*"):
+            if path.is_file() and not (ROOT / path.relative_to(COPY / "tree")).is_file():
+                path.unlink()
 
 
 class NotBuiltError(Exception):
