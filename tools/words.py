@@ -14,17 +14,16 @@ import tokenize
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADLESS = re.compile(r"(What|Who|Whoever|Whatever|Whose|Whether|Where|That|Those|Of|One|It)\b")
 WORDS_MAX = 35
-NO_SENTENCE = re.compile(r"clang-format|NOLINT|namespace|noqa|type: ignore|pyright:|SPDX|https?://\S+$|^[-=─ ]+")
+NO_SENTENCE = re.compile(r"clang-format|NOLINT|namespace|noqa|type: ignore|pyright:|SPDX|https?://\S+$|^[-=─ ]+$")
 
 
 def of_cpp(text):
     """Yield (line, comment) of each block of comments, and of each comment behind code."""
     block, begin = [], 0
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate([*text.splitlines(), ""], 1):
         alone = re.match(r"\s*// ?(.*)$", line)
         if alone:
-            if not block:
-                begin = number
+            begin = begin if block else number
             block.append(alone[1])
             continue
         if block:
@@ -33,8 +32,9 @@ def of_cpp(text):
         behind = re.search(r"[;{},)]\s+// ?(.*)$", line)
         if behind:
             yield number, behind[1]
-    if block:
-        yield begin, "\n".join(block)
+    for found in re.finditer(r"/\*(.*?)\*/", text, re.DOTALL):
+        lines = [re.sub(r"^\s*\* ?", "", line) for line in found[1].splitlines()]
+        yield text.count("\n", 0, found.start()) + 1, "\n".join(lines).strip()
 
 
 def of_python(text):
@@ -44,21 +44,32 @@ def of_python(text):
             node
         ):
             yield node.body[0].lineno, ast.get_docstring(node)
+    block, begin = [], 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
+        is_alone = token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip()
+        if is_alone:
+            begin = begin if block else token.start[0]
+            block.append(token.string.removeprefix("#").strip())
+        elif block and token.type != tokenize.NL:
+            yield begin, "\n".join(block)
+            block = []
+        if token.type == tokenize.COMMENT and not is_alone:
             yield token.start[0], token.string.removeprefix("#").strip()
 
 
+TABLE = re.compile(r"[^.!?\s] {2,}\S|^ *(>>>|\.\.\.)")  # a row, such as a slot `throws  kNotFound`; an example
+ENTRY = re.compile(r"\s*([-*] |[`*\w, ]+: )")
+
+
 def sentences(comment):
-    """Yield the sentences of a comment; a list item, a slot such as `throws`, and an indented line begin one."""
-    paragraph = []
+    """Yield the sentences of a comment. A list item and an entry such as `name: text` begin one; tables and examples have none."""
+    paragraph, indent, is_table = [], 0, False
     for line in [*comment.splitlines(), ""]:
-        is_new = not line.strip() or line.startswith(("  ", "- ", "* ")) or re.match(r"\s*(>>>|\.\.\.|\w+: )", line)
-        if is_new and paragraph:
-            yield from re.split(r"(?<=[.!?])\s+(?=[A-Z`])", " ".join(paragraph))
-            paragraph = []
-        if line.strip() and not re.match(r"\s*(>>>|\.\.\.)", line):
-            paragraph.append(line.strip())
+        depth = len(line) - len(line.lstrip())
+        if not line.strip() or TABLE.search(line) or ENTRY.match(line) or depth < indent:
+            yield from [] if is_table else re.split(r"(?<=[.!?;])\s+(?=[A-Z`])", " ".join(paragraph))
+            paragraph, indent, is_table = [], depth, bool(TABLE.search(line))
+        paragraph.append(ENTRY.sub("", line, count=1).strip() if not paragraph else line.strip())
 
 
 def faults(path):
@@ -66,7 +77,7 @@ def faults(path):
     text = path.read_text()
     found = of_python(text) if path.suffix == ".py" else of_cpp(text)
     for line, comment in found:
-        for sentence in sentences(comment):
+        for sentence in filter(None, sentences(comment)):
             if NO_SENTENCE.search(sentence):
                 continue
             if HEADLESS.match(sentence) or len(sentence.split()) > WORDS_MAX:
