@@ -1,5 +1,4 @@
-/* The C interface of TensorKV.  It offers the same functions as the C++ headers, in C11 and for
- * other languages.
+/* The C interface of TensorKV: the functions of the C++ headers, in C11 and for other languages.
  *
  * These conventions hold for all functions:
  *
@@ -335,8 +334,8 @@ TKV_API tkv_code tkv_store_barrier(tkv_store* store, tkv_error** error);
 
 /* ---- tickets: calls that are still running */
 
-/* A call that may still be running.  It keeps its arrays until it ends; its outputs are undefined
- * until then. */
+/* A call that may still be running.  The ticket keeps the call's arrays until the call ends; outputs
+ * are undefined until then. */
 typedef struct tkv_ticket tkv_ticket;
 TKV_API tkv_code tkv_store_push_async(tkv_store* store, const tkv_item* items, size_t count,
                                       tkv_ticket** ticket, tkv_error** error);

@@ -363,7 +363,7 @@ static void floats_become_other_floats(void) {
   tkv_array_release(array);
 }
 
-/* What op makes of 6 and 2, by arrays. */
+/* Computes `op` of 6 and 2 with arrays, and compares the result. */
 static int computes(tkv_op op, double wanted) {
   tkv_operands operands = TKV_INIT(tkv_operands);
   operands.a = full(2, 3, 6);

@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-/* What a callback leaves for its test. */
+/* The record that a callback leaves for its test. */
 typedef struct calls {
   atomic_int count;
   atomic_int freed;

@@ -26,8 +26,8 @@ int run_suites(const suite* const* suites, size_t count, int argc, char** argv);
 
 /* ---- expectations, on any thread */
 
-/* Where calls leave their error.  Before each call that is given to OK, FAILS or REFUSES it is an address that no error
- * has, so that a call which does not set it is noticed. */
+/* The error of the last call.  OK, FAILS and REFUSES first set it to an address that no error has, so
+ * that they notice a call that does not set it. */
 extern _Thread_local tkv_error* failure;
 
 int expect(int holds, const char* file, int line, const char* text);
@@ -38,7 +38,7 @@ int expect_failure(tkv_code code, tkv_code wanted, const char* part, const char*
 
 #define EXPECT(condition) expect((condition) != 0, __FILE__, __LINE__, #condition)
 #define OK(call) expect_ok((fresh_failure(), (call)), __FILE__, __LINE__, #call)
-/* It fails with the code `wanted`, and its message has `part` in it. */
+/* Expects that the call fails with the code `wanted` and a message that contains `part`. */
 #define FAILS(wanted, part, call) \
   expect_failure((fresh_failure(), (call)), wanted, part, __FILE__, __LINE__, #call)
 #define REFUSES(call) FAILS(TKV_INVALID_ARGUMENT, "", call)

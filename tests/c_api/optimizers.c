@@ -15,7 +15,7 @@ static tkv_optimizer* sgd(double rate) {
   return optimizer;
 }
 
-/* What "w" of value 1 is after a push of 2. */
+/* Pushes 2 to "w" of value 1, and compares the new value. */
 static int steps_to(tkv_optimizer* optimizer, double wanted) {
   tkv_store* store = store_with_w(1);
   tkv_array *grad = full(2, 3, 2), *out = full(2, 3, -1);

@@ -249,9 +249,9 @@ def test_a_change_after_set_optimizer_has_its_effect_or_is_an_error(store, maker
         assert values(kv) == model(make, then=change if works else None)
 
 
-# Changes that rightly change no value, by optimizer. `weight += rescale_grad * grad` asks for nothing else; the count of updates
-# matters to what corrects a mean for its zero start, and to schedulers; a sign forgets size, a few steps in 16 bits are exact, and
-# of gradients that stay the same the mean is the gradient.
+# Changes that rightly change no value, by optimizer. `weight += rescale_grad * grad` needs nothing else. The count of updates
+# matters only to optimizers that correct a mean for its zero start, and to schedulers. A sign forgets the size of a gradient. A few
+# steps in 16 bits are exact. The mean of equal gradients is the gradient.
 COUNTS = {"num_update", "begin_num_update"}
 IN_VAIN = {
     **dict.fromkeys(MAKERS, COUNTS),

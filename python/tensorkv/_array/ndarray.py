@@ -388,9 +388,9 @@ class NDArray(Arithmetic):
         An array that is not `contiguous`, such as one shared from a NumPy slice with steps, is copied.
 
         Args:
-            dims: the extents, or one list or tuple of them. An extent of -1 is computed from the number of elements. In
-                `mx.nd`, as in MXNet, 0 keeps the extent of that place, -2 keeps all that follow, and -3 multiplies two
-                extents. -4 splits an extent into the two numbers after it, one of which may be -1.
+            dims: the extents, or one list or tuple of them. An extent of -1 is computed from the number of elements. MXNet's
+                codes work in `mx.nd`. The code 0 keeps the extent of that place, -2 keeps all that follow, and -3 multiplies two
+                extents. The code -4 splits an extent into the two numbers after it, one of which may be -1.
             shape: the same by name.
             reverse: in `mx.nd`, match extents and codes from the right; the two numbers of -4 then stand before it.
 

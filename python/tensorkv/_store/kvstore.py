@@ -313,9 +313,9 @@ class KVStore(KVStoreVerbs):
         servers: for each ``state``, ``life``, ``address``, ``error`` (why it has not answered; empty: it has), ``chunks``,
             ``value_bytes``, and ``other_bytes`` (optimizers' states, sums of open rounds, kept versions).
         observers: how many processes look at the job.
-        keys: for each ``store`` (a number, in the order of `create`), ``key``, ``shape`` (by rows of one row), ``dtype``,
-            ``by_rows``, ``row_count``, ``async``, ``chunks``, ``bytes``, ``round`` (that all chunks have reached), ``newest``
-            (that some have), ``waiting`` (pulls that wait).
+        keys: for each ``key`` its ``store`` (a number, in the order of `create`), ``shape`` (of one row if it is kept by
+            rows), ``dtype``, ``by_rows``, ``row_count``, ``async``, ``chunks`` and ``bytes``. Its ``round`` is the one that all
+            chunks have reached, ``newest`` the newest of a chunk, and ``waiting`` counts pulls that wait.
         rounds: that some workers have pushed and others have not, the one that has been open longest first: ``store``,
             ``key`` (as errors show it), ``round``, ``seconds``, ``waits_for`` (ranks, at most 16), ``waits_for_count``.
         slowest: the rank that most of them wait for, or None; with ``slowest_rounds`` and ``slowest_seconds``.
@@ -827,10 +827,9 @@ class KVStore(KVStoreVerbs):
             SnapshotNotFoundError: there is none.
             DataLossError: it is damaged; names the file and the key.
             InvalidArgumentError: other keys, shapes or dtypes.
-            FailedPreconditionError: the states are of another optimizer, or of a newer format; or this worker has been
-                started again while its job goes on, or its job goes on from a snapshot, and the values are on the servers; or
-                all is loaded, but a learning-rate schedule in Python needs the counts of updates, and this rank does not find
-                the snapshot that was loaded.
+            FailedPreconditionError: the states are of another optimizer, or of a newer format. Or this worker was restarted
+                while its job went on, or its job goes on from a snapshot: the servers have the values already. Or all is loaded,
+                but this rank does not find the snapshot, and a learning-rate schedule in Python needs its counts of updates.
         """
         place = _place("load", path)
         seen = _snapshots.Place(place)
@@ -987,10 +986,9 @@ class KVStore(KVStoreVerbs):
                 warning says so if the pattern matches no other key yet.
 
         Raises:
-            InvalidArgumentError: no such type, an unknown parameter, a number out of its range, `keys` that are neither
+            InvalidArgumentError: no such type, an unknown parameter, a number out of its range. `keys` that are neither
                 text nor an int, that name one key that is kept by rows, or that are the name of a key and do not match
-                it. A later push of a key that is not float32,
-                float16 or bfloat16 raises it too.
+                it. A later push of a key that is not float32, float16 or bfloat16.
             FailedPreconditionError: the store sends nothing.
 
         Example:
@@ -1060,8 +1058,8 @@ class KVStore(KVStoreVerbs):
         """Return how many processes of the job are dead, as far as the head has said; 0 in a store of one process.
 
         Args:
-            node_id: a sum of 1 (the head), 2 (all servers) and 4 (all workers); or one process by MXNet's number of it,
-                ``8 + 2 * rank`` of a server, ``9 + 2 * rank`` of a worker.
+            node_id: a sum of 1 (the head), 2 (all servers) and 4 (all workers). Or MXNet's number of one process:
+                ``8 + 2 * rank`` for a server, ``9 + 2 * rank`` for a worker.
 
         Raises:
             InvalidArgumentError: no such number.

@@ -925,8 +925,8 @@ class KVStoreRows(_core.Store):
             async_op: return a Ticket; its wait gives what pull_rows would have given.
 
         Returns:
-            A Ticket with `async_op`; None with `out`; else a new array of the framework of the ids, of an NDArray, a list or a
-            range an NDArray, in the key's dtype and of shape ``ids.shape + row shape``; a list of them for a list of keys.
+            A Ticket with `async_op`, None with `out`. Else a new array in the key's dtype, of shape ``ids.shape + row shape``, or
+            a list of them for a list of keys. Its framework is that of the ids; for a list or a range it is an NDArray.
 
         Raises:
             KeyNotFoundError: a key was never initialised.

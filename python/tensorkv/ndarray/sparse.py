@@ -768,9 +768,9 @@ def row_sparse_array(arg1: Any, shape: Shape | None = None, ctx: Where = None, d
 
     Args:
         arg1: ``(data, indices)``: rows of shape ``(n, ...)`` and n whole numbers in any order, in arrays of any framework
-            or lists. Or an array whose rows that are not zero are taken: an NDArray, one of NumPy, nested lists, a matrix
-            of ``scipy.sparse``, a ``torch.sparse_coo`` tensor whose first axis is sparse (its repeated rows are summed), a
-            RowSparseNDArray. Or a shape, for an array without rows.
+            or lists. Or an array, of which the rows are taken that are not zero: a RowSparseNDArray, an NDArray, one of
+            NumPy, nested lists, or a matrix of ``scipy.sparse``. Or a ``torch.sparse_coo`` tensor whose first axis is
+            sparse; its repeated rows are summed. Or a shape, for an array without rows.
         shape: the shape of the array; by default as many rows as the largest index asks for.
         ctx: the Context, default ``cpu(0)``, or that of an NDArray.
         dtype: by default that of the data if it is an array, float32 if it is a list.
