@@ -334,8 +334,8 @@ TKV_API tkv_code tkv_store_barrier(tkv_store* store, tkv_error** error);
 
 /* ---- tickets: calls that are still running */
 
-/* A call that may still be running.  The ticket keeps the call's arrays until the call ends; outputs
- * are undefined until then. */
+/* A call that may still be running.  The ticket keeps the call's arrays until the call ends;
+ * outputs are undefined until then. */
 typedef struct tkv_ticket tkv_ticket;
 TKV_API tkv_code tkv_store_push_async(tkv_store* store, const tkv_item* items, size_t count,
                                       tkv_ticket** ticket, tkv_error** error);

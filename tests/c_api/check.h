@@ -26,8 +26,8 @@ int run_suites(const suite* const* suites, size_t count, int argc, char** argv);
 
 /* ---- expectations, on any thread */
 
-/* The error of the last call.  OK, FAILS and REFUSES first set it to an address that no error has, so
- * that they notice a call that does not set it. */
+/* The error of the last call.  OK, FAILS and REFUSES first set it to an address that no error has,
+ * so that they notice a call that does not set it. */
 extern _Thread_local tkv_error* failure;
 
 int expect(int holds, const char* file, int line, const char* text);
