@@ -279,8 +279,15 @@ def average(kv: KVStore, *, prefix: str = "") -> GradientTransformation:
 
     Args:
         kv: a store without updater, and not ``dist_async``, which has no sums of all workers. A worker that is started again
-            while its job goes on, and a job that goes on from a snapshot (``--restore``), are refused.
+            while its job goes on, and a job that goes on from a snapshot (``--restore``), are refused. After ``init`` the store
+            has sums of gradients, and ``kv.save`` and ``kv.load`` are refused.
         prefix: put before each name.
+
+    Raises:
+        FailedPreconditionError: such a store or job; ``update`` before ``init``; either within a function that JAX transforms.
+        InvalidArgumentError: ``updates`` of another form than ``params``.
+        AlreadyExistsError: ``init`` finds a key with such a name in the store.
+        KVError: as ``kv.init`` and ``kv.pushpull``.
 
     Example:
         >>> kv = mx.kv.create('local')
@@ -290,25 +297,43 @@ def average(kv: KVStore, *, prefix: str = "") -> GradientTransformation:
         >>> updates['w'].tolist()
         [1.0, 1.0, 1.0]
     """
-    _stepping.check_sums("average", kv, "KVOptimizer")
-    leaves: list[_Leaves] = []
-    unread: list[_Leaves] = []  # of an init that has made the keys and could not read them
+    averaging = _Averaging(kv, prefix)
+    return GradientTransformation(averaging.init, averaging.update)
 
-    def init(params: Any) -> Any:
-        if unread:
-            unread[0].values(params)  # raises if the form is another one
+
+class _Averaging:
+    """The functions of `average`, and the keys in which a store sums the gradients."""
+
+    def __init__(self, kv: KVStore, prefix: str) -> None:
+        """Make no key yet."""
+        _stepping.check_sums("average", kv, "KVOptimizer")
+        self._kv, self._prefix = kv, prefix
+        self._leaves: _Leaves | None = None
+        self._unread: _Leaves | None = None  # of an init that has made the keys and could not read them
+        _helpers.helpers_of(kv).add(self)
+
+    def init(self, params: Any) -> Any:
+        if self._unread is None:
+            self._unread = _Leaves("average", self._kv, params, self._prefix)
         else:
-            unread.append(_Leaves("average", kv, params, prefix))
-        values = unread[0].pull()
-        leaves.append(unread.pop())
+            self._unread.values(params)  # raises if the form is another one
+        values = self._unread.pull()
+        self._leaves, self._unread = self._unread, None
         return values
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        if not leaves:
+    def update(self, updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        if self._leaves is None:
             raise FailedPreconditionError("average: update before init(params)")
-        summed = leaves[0].pushpull(updates)
-        if kv.num_workers == 1:
-            return summed, state
-        return jax.tree_util.tree_map(lambda leaf: leaf / kv.num_workers, summed), state
+        with _stepping.equally_often("calls update with gradients of zero"):
+            summed = self._leaves.pushpull(updates)
+        workers = self._kv.num_workers
+        return summed if workers == 1 else jax.tree_util.tree_map(lambda leaf: leaf / workers, summed), state
 
-    return GradientTransformation(init, update)
+    def _check_disk(self, verb: str) -> None:
+        if self._leaves is not None or self._unread is not None:
+            _stepping.refuse_disk(
+                "mx.jax.average", verb, "save the parameters and the optimizer's state by JAX's tools"
+            )
+
+    def _loaded(self) -> None:
+        """Do nothing: a store with the keys of `init` has refused to load."""

@@ -1,6 +1,7 @@
 """tensorkv.jax: pytrees that train through the store train as they do in one process on the joined batch."""
 
 import doctest
+import threading
 
 import numpy as np
 import pytest
@@ -149,6 +150,43 @@ def test_means_need_sums():
             mx.jax.average(kv)
 
     together(work, "dist_async")
+
+
+def test_a_store_of_means_neither_saves_nor_loads(tmp_path):
+    """Such a store has sums of gradients, and a snapshot of them would look like one of the parameters."""
+    kv, other = mx.kv.create(), mx.kv.create()
+    other.init("scale", np.ones((), np.float32))
+    there = other.save(str(tmp_path / "there"))
+    mean = mx.jax.average(kv)
+    kv.init("other", np.zeros(3, np.float32))
+    kv.save(str(tmp_path / "before"))  # before init of the means the store is as any other
+    mean.init(start())
+    for call in (lambda: kv.save(str(tmp_path / "sums")), lambda: kv.load(there)):
+        with pytest.raises(
+            mx.errors.FailedPreconditionError, match=r"mx\.jax\.average .*only sums of gradients; save the"
+        ):
+            call()
+    assert not (tmp_path / "sums").exists()
+
+
+def test_a_worker_that_skips_a_mean_is_told_of():
+    has_ended = threading.Event()
+
+    def work(kv):
+        mean = mx.jax.average(kv)
+        params = mean.init(start())
+        if kv.rank == 1:
+            assert has_ended.wait(60)
+            return
+        try:
+            remedy = "; every worker makes the same number of steps: a worker that skips a step calls update with gradients of zero"
+            with pytest.raises(mx.errors.DeadlineExceededError, match=rf"for worker 1 \(alive\), round 1{remedy}"):
+                mean.update(params, None)
+        finally:
+            has_ended.set()
+
+    with mx.testing.cluster(WORKERS, 1, patience=2) as job:
+        job.run(work)
 
 
 def test_an_init_of_average_that_fails_behind_its_keys_can_be_repeated(monkeypatch):
