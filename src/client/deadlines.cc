@@ -12,8 +12,6 @@ namespace {
 
 constexpr size_t kEndedTimers = 64;  // entries of ended operations beyond the allowed share
 
-double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
-
 // Returns true if the next push of the key has to wait for the answer to this message (C3).
 bool HoldsBack(const Message& message) {
   return message.type == Type::kPull && (message.flags & kOfCut) == 0;

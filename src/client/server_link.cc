@@ -6,8 +6,6 @@
 namespace tkv {
 namespace {
 
-double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
-
 // Returns true if messages that were queued later may leave before this one.
 bool CanBePassed(const Outgoing& waiting) {
   const Message& message = waiting.message;

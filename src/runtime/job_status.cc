@@ -58,8 +58,6 @@ std::string Without(std::string_view beginning, std::string_view text) {
   return std::string(text);
 }
 
-double Seconds(uint64_t nanoseconds) { return static_cast<double>(nanoseconds) / kSecond; }
-
 // Returns the open rounds.  If several servers have chunks of a key, the round that is open longest
 // represents them all.
 std::vector<RoundStatus> RoundsOf(const ServerListings& listings) {

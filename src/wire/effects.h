@@ -16,6 +16,8 @@ inline constexpr Time kNever = std::numeric_limits<Time>::max();
 inline constexpr Time kMillisecond = 1'000'000;
 inline constexpr Time kSecond = 1'000'000'000;
 
+inline constexpr double Seconds(Time time) { return static_cast<double>(time) / kSecond; }
+
 using LinkId = uint64_t;  // one connection; a number is never reused
 inline constexpr LinkId kNoLink = 0;
 
