@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "exit_status.h"
+#include "quoted.h"
 #include "shape.h"
 #include "tkv/error.h"
 
@@ -31,13 +32,6 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
     text.replace(at, from.size(), to);
   }
   return text;
-}
-
-// Quotes a text with single quotes, for a shell in which only the single quote is special within
-// them.
-std::string Quoted(const std::string& text) {
-  std::string quoted = "'";
-  return quoted.append(Replaced(text, "'", "'\\''")).append("'");
 }
 
 Texts NamesOf(const CommandShape& command, bool with_values_only) {

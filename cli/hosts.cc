@@ -17,6 +17,7 @@
 
 #include "agent.h"
 #include "companion.h"
+#include "quoted.h"
 #include "spawn.h"
 #include "system.h"
 #include "tkv/config.h"
@@ -25,18 +26,6 @@
 
 namespace tkv::cli {
 namespace {
-
-std::string Quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
-}
 
 std::string OwnFolder() {
   char folder[4096];
