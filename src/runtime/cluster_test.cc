@@ -4,40 +4,20 @@
 #include <thread>
 
 #include "tests/arrays.h"
+#include "tests/cluster_fixture.h"
 #include "tkv/testing.h"
 
 namespace tkv::testing {
 namespace {
 
+using test::EachWorker;
 using test::Floats;
 using test::Full;
+using test::JobOf;
 using test::Values;
 
-ClusterOptions Options(int workers, int servers, const char* type = "dist_sync") {
-  ClusterOptions options;
-  options.workers = workers;
-  options.servers = servers;
-  options.type = type;
-  options.store.patience = std::chrono::seconds(30);  // a failure ends
-  return options;
-}
-
-// Runs body(store) for each worker on a thread of its own.
-void EachWorker(Cluster* cluster, const std::function<void(KVStore*)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < cluster->workers(); ++rank) {
-    threads.emplace_back([cluster, rank, &body] {
-      const auto store = cluster->Join(rank);
-      EXPECT_EQ(store->rank(), rank);
-      body(store.get());
-      store->Close();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
 TEST(Cluster, EveryWorkerSeesTheSumOfAll) {
-  Cluster cluster(Options(4, 2));
+  Cluster cluster(JobOf(4, 2));
   EachWorker(&cluster, [](KVStore* store) {
     store->Init("w", Full({600, 1000}, 0));
     for (int round = 1; round <= 5; ++round) {
@@ -52,7 +32,7 @@ TEST(Cluster, EveryWorkerSeesTheSumOfAll) {
 }
 
 TEST(Cluster, TheOptimizerRunsOnTheServers) {
-  Cluster cluster(Options(3, 2));
+  Cluster cluster(JobOf(3, 2));
   EachWorker(&cluster, [](KVStore* store) {
     store->Init(1, Floats({10, 10}));
     const auto sgd = Optimizer::Create("sgd", {{"learning_rate", 1}});
@@ -68,7 +48,7 @@ TEST(Cluster, TheOptimizerRunsOnTheServers) {
 }
 
 TEST(Cluster, ABarrierWaitsForAll) {
-  Cluster cluster(Options(3, 1));
+  Cluster cluster(JobOf(3, 1));
   std::atomic<int> arrived{0};
   EachWorker(&cluster, [&](KVStore* store) {
     for (int i = 1; i <= 10; ++i) {
@@ -81,7 +61,7 @@ TEST(Cluster, ABarrierWaitsForAll) {
 }
 
 TEST(Cluster, AsyncPushesCountWithoutWaiting) {
-  Cluster cluster(Options(2, 1, "dist_async"));
+  Cluster cluster(JobOf(2, 1, "dist_async"));
   EachWorker(&cluster, [](KVStore* store) {
     store->Init(1, Floats({0}));
     store->SetOptimizer(Optimizer::Create("test"));
@@ -97,7 +77,7 @@ TEST(Cluster, AsyncPushesCountWithoutWaiting) {
 }
 
 TEST(Cluster, AnotherShapeThanRankZeroHasIsAnError) {
-  Cluster cluster(Options(2, 1));
+  Cluster cluster(JobOf(2, 1));
   EachWorker(&cluster, [](KVStore* store) {
     if (store->rank() == 0) {
       store->Init("w", Full({2, 3}, 0));
@@ -111,7 +91,7 @@ TEST(Cluster, AnotherShapeThanRankZeroHasIsAnError) {
 }
 
 TEST(Cluster, AWaitThatEndsNamesWhoIsMissing) {
-  ClusterOptions options = Options(2, 1);
+  ClusterOptions options = JobOf(2, 1);
   options.store.patience = std::chrono::seconds(2);
   Cluster cluster(options);
   const auto first = cluster.Join(0);
@@ -126,7 +106,7 @@ TEST(Cluster, AWaitThatEndsNamesWhoIsMissing) {
 }
 
 TEST(Cluster, ALeaverIsNamed) {
-  Cluster cluster(Options(2, 1));
+  Cluster cluster(JobOf(2, 1));
   const auto first = cluster.Join(0);
   auto second = cluster.Join(1);
   first->Init("w", Floats({0}));
@@ -138,7 +118,7 @@ TEST(Cluster, ALeaverIsNamed) {
 }
 
 TEST(Cluster, AWorkerWhoseStoreAnExceptionUnwindsHasDiedAndHasNotLeft) {
-  Cluster cluster(Options(2, 1));
+  Cluster cluster(JobOf(2, 1));
   const auto store = cluster.Join(0);
   std::thread other([&] {
     try {
@@ -157,7 +137,7 @@ TEST(Cluster, AWorkerWhoseStoreAnExceptionUnwindsHasDiedAndHasNotLeft) {
 }
 
 TEST(Cluster, ADeadServerIsNamedAndNothingHangs) {
-  ClusterOptions options = Options(1, 2);
+  ClusterOptions options = JobOf(1, 2);
   options.store.server_patience = std::chrono::milliseconds(500);
   Cluster cluster(options);
   const auto store = cluster.Join(0);
@@ -176,7 +156,7 @@ TEST(Cluster, ADeadServerIsNamedAndNothingHangs) {
 }
 
 TEST(Cluster, ALaterLifeGoesOnWhereItsRoundsAre) {
-  ClusterOptions options = Options(2, 1);
+  ClusterOptions options = JobOf(2, 1);
   options.store.on_death = "wait";
   Cluster cluster(options);
   const auto first = cluster.Join(0);
@@ -197,7 +177,7 @@ TEST(Cluster, ALaterLifeGoesOnWhereItsRoundsAre) {
 }
 
 TEST(Cluster, AFailureThatNobodySawIsRaisedByTheNextCallAndByClose) {
-  ClusterOptions options = Options(2, 1);
+  ClusterOptions options = JobOf(2, 1);
   Cluster cluster(options);
   const auto first = cluster.Join(0);
   auto second = cluster.Join(1);
@@ -219,7 +199,7 @@ TEST(Cluster, AFailureThatNobodySawIsRaisedByTheNextCallAndByClose) {
 }
 
 TEST(Cluster, TicketsAndBusyArraysOutliveTheirStore) {
-  Cluster cluster(Options(2, 1));
+  Cluster cluster(JobOf(2, 1));
   auto first = cluster.Join(0);
   const auto second = cluster.Join(1);
   first->Init("w", Floats({0}));
@@ -239,7 +219,7 @@ TEST(Cluster, TicketsAndBusyArraysOutliveTheirStore) {
 }
 
 TEST(Cluster, CloseTellsNothingOfWhatItEndsItself) {
-  Cluster cluster(Options(2, 1));
+  Cluster cluster(JobOf(2, 1));
   const auto first = cluster.Join(0);
   const auto second = cluster.Join(1);
   first->Init("w", Floats({0}));
@@ -255,7 +235,7 @@ TEST(Cluster, CloseTellsNothingOfWhatItEndsItself) {
 }
 
 TEST(Cluster, AStoreThatCannotJoinLeavesNothingBehind) {
-  ClusterOptions options = Options(1, 1);
+  ClusterOptions options = JobOf(1, 1);
   options.store.interrupt = [] { throw std::runtime_error("interrupted"); };
   options.store.patience = options.store.server_patience = std::chrono::milliseconds(500);
   Cluster cluster(options);
@@ -270,7 +250,7 @@ TEST(Cluster, AStoreThatCannotJoinLeavesNothingBehind) {
 TEST(Cluster, DeterministicSumsHaveEqualBits) {
   std::vector<std::vector<float>> results;
   for (int run = 0; run < 3; ++run) {
-    ClusterOptions options = Options(4, 1);
+    ClusterOptions options = JobOf(4, 1);
     options.store.deterministic = true;
     Cluster cluster(options);
     EachWorker(&cluster, [&](KVStore* store) {
@@ -287,7 +267,7 @@ TEST(Cluster, DeterministicSumsHaveEqualBits) {
 }
 
 TEST(Cluster, PipelinedWorkersMayRunAhead) {
-  ClusterOptions options = Options(2, 1);
+  ClusterOptions options = JobOf(2, 1);
   options.store.staleness = 2;
   Cluster cluster(options);
   const auto first = cluster.Join(0);
@@ -301,12 +281,12 @@ TEST(Cluster, PipelinedWorkersMayRunAhead) {
 }
 
 TEST(Cluster, BadOptionsAreErrors) {
-  EXPECT_FAILS(Code::kInvalidArgument, Cluster(Options(0, 1)));
-  EXPECT_FAILS(Code::kInvalidArgument, Cluster(Options(1, 0)));
-  ClusterOptions options = Options(1, 1);
+  EXPECT_FAILS(Code::kInvalidArgument, Cluster(JobOf(0, 1)));
+  EXPECT_FAILS(Code::kInvalidArgument, Cluster(JobOf(1, 0)));
+  ClusterOptions options = JobOf(1, 1);
   options.store.on_death = "mourn";
   EXPECT_FAILS(Code::kInvalidArgument, Cluster{options});
-  Cluster cluster(Options(1, 1));
+  Cluster cluster(JobOf(1, 1));
   EXPECT_FAILS(Code::kInvalidArgument, cluster.Join(1));
 }
 

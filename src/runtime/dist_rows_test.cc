@@ -10,12 +10,15 @@
 #include "base/format.h"
 #include "base/random.h"
 #include "tests/arrays.h"
+#include "tests/cluster_fixture.h"
 #include "tkv/testing.h"
 
 namespace tkv::testing {
 namespace {
 
+using test::EachWorker;
 using test::Floats;
+using test::JobOf;
 using test::Values;
 
 constexpr int64_t kWidth = 3;
@@ -33,27 +36,6 @@ NDArray RowValues(const std::vector<float>& numbers) {
   auto* const data = static_cast<float*>(array.HostData());
   for (size_t i = 0; i < numbers.size(); ++i) std::fill_n(data + i * kWidth, kWidth, numbers[i]);
   return array;
-}
-
-ClusterOptions Options(int workers, int servers, const char* type) {
-  ClusterOptions options;
-  options.workers = workers;
-  options.servers = servers;
-  options.type = type;
-  options.store.patience = std::chrono::seconds(30);  // a failure ends
-  return options;
-}
-
-void EachWorker(Cluster* cluster, const std::function<void(KVStore*)>& body) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < cluster->workers(); ++rank) {
-    threads.emplace_back([cluster, rank, &body] {
-      const auto store = cluster->Join(rank);
-      body(store.get());
-      store->Close();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
 }
 
 void InitTable(KVStore* store, uint64_t row_count, const Rows* rows = nullptr,
@@ -105,7 +87,7 @@ class DistRows : public ::testing::TestWithParam<std::pair<int, int>> {};
 TEST_P(DistRows, EveryRowIsWhatAMapSays) {
   const auto [workers, servers] = GetParam();
   for (const bool accumulates : {false, true}) {
-    Cluster cluster(Options(workers, servers, "dist_sync"));
+    Cluster cluster(JobOf(workers, servers, "dist_sync"));
     EachWorker(&cluster, [&, workers = workers](KVStore* store) {
       constexpr int64_t kRows = 50;
       const Rows first{Ids({7, 3}), RowValues({70, 30})};
@@ -136,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Jobs, DistRows,
                                            std::pair(3, 3)));
 
 TEST(DistRows, AsynchronousPushesAllCount) {
-  Cluster cluster(Options(2, 2, "dist_async"));
+  Cluster cluster(JobOf(2, 2, "dist_async"));
   EachWorker(&cluster, [&](KVStore* store) {
     InitTable(store, kRowsMax);
     store->SetOptimizer(Optimizer::Create("test"));
@@ -150,7 +132,7 @@ TEST(DistRows, AsynchronousPushesAllCount) {
 }
 
 TEST(DistRows, AWholeArrayIsAllRows) {
-  Cluster cluster(Options(2, 2, "dist_sync"));
+  Cluster cluster(JobOf(2, 2, "dist_sync"));
   EachWorker(&cluster, [&](KVStore* store) {
     InitTable(store, 4);
     store->Push("e", RowValues({1, 2, 3, 4}));
@@ -166,7 +148,7 @@ TEST(DistRows, RowsPushedOntoADenseKeyAreItsElements) {
   constexpr int64_t kRows = 7;
   constexpr int64_t kLong = 100'000;
   for (const bool is_lazy : {true, false}) {
-    Cluster cluster(Options(2, 2, "dist_sync"));
+    Cluster cluster(JobOf(2, 2, "dist_sync"));
     EachWorker(&cluster, [&](KVStore* store) {
       store->Init("d", test::Full({kRows, kLong}, 1));
       const std::map<std::string, double> params = {{"learning_rate", 1}, {"wd", 0.5}};
@@ -190,7 +172,7 @@ TEST(DistRows, RowsPushedOntoADenseKeyAreItsElements) {
 }
 
 TEST(DistRows, WithoutAnOptimizerTheSumOfRowsTakesThePlaceOfADenseValue) {
-  Cluster cluster(Options(2, 2, "dist_sync"));
+  Cluster cluster(JobOf(2, 2, "dist_sync"));
   EachWorker(&cluster, [&](KVStore* store) {
     store->Init("d", test::Full({3, 2}, 9, DType::kF16));
     const Rows rows{Ids({1}), test::Full({1, 2}, 2, DType::kF16)};
@@ -222,7 +204,7 @@ TEST(DistRows, SnapshotsGoToOtherServersAndToOneProcess) {
     const std::string path = (folder / optimizer).string();
     std::vector<float> then, expected;
     {
-      Cluster cluster(Options(1, 2, "dist_sync"));
+      Cluster cluster(JobOf(1, 2, "dist_sync"));
       EachWorker(&cluster, [&](KVStore* store) {
         InitTable(store, kRows, nullptr, {RowInitializer::Kind::kNormal, 0, 1, 5});
         store->SetOptimizer(Optimizer::Create(optimizer));
@@ -241,13 +223,13 @@ TEST(DistRows, SnapshotsGoToOtherServersAndToOneProcess) {
       EXPECT_EQ(Pull(store, all, true), expected) << optimizer;
     };
     for (const int servers : {1, 2, 3}) {
-      Cluster cluster(Options(1, servers, "dist_sync"));
+      Cluster cluster(JobOf(1, servers, "dist_sync"));
       EachWorker(&cluster, goes_on);
     }
     const auto local = KVStore::Create("local");
     goes_on(local.get());
     local->Save(path);
-    Cluster cluster(Options(2, 3, "dist_sync"));
+    Cluster cluster(JobOf(2, 3, "dist_sync"));
     EachWorker(&cluster, [&](KVStore* store) {
       EXPECT_EQ(store->Restore(path).rounds.at(0).second, 6U);
       EXPECT_EQ(Pull(store, all, true), expected);
@@ -275,7 +257,7 @@ std::string WhyNot(const std::function<void()>& call) {
 
 TEST(DistRows, TheSeedIsThatOfRankZero) {
   using Kind = RowInitializer::Kind;
-  Cluster cluster(Options(3, 2, "dist_sync"));
+  Cluster cluster(JobOf(3, 2, "dist_sync"));
   std::vector<std::vector<float>> seen(3);
   EachWorker(&cluster, [&](KVStore* store) {
     const auto rank = static_cast<size_t>(store->rank());
@@ -307,7 +289,7 @@ TEST(DistRows, TheSeedIsThatOfRankZero) {
 }
 
 TEST(DistRows, WhatIsWrongChangesNothing) {
-  Cluster cluster(Options(1, 2, "dist_sync"));
+  Cluster cluster(JobOf(1, 2, "dist_sync"));
   EachWorker(&cluster, [&](KVStore* store) {
     InitTable(store, 10);
     store->Init("d", Floats({1, 2}));
@@ -373,7 +355,7 @@ TEST_P(DistRows, APolicyKeepsTheSameRowsInAJobAndInOneProcess) {
     policy.has_notes = true;
     policy.admit_count = static_cast<uint32_t>(1 + seed % 3);
     policy.age_max = seed % 2 == 0 ? 0 : 4;
-    Cluster cluster(Options(workers, servers, "dist_sync"));
+    Cluster cluster(JobOf(workers, servers, "dist_sync"));
     EachWorker(&cluster, [&, workers = workers](KVStore* store) {
       const auto twin = KVStore::Create("local");
       InitKept(store, policy);
@@ -433,7 +415,7 @@ TEST(DistRows, ASnapshotHasWhatIsNotedOfRowsAndCandidates) {
     round += 12;
     const std::string to = (folder / std::to_string(round / 12)).string();
     step(twin.get());
-    Cluster cluster(Options(1, servers, "dist_sync"));
+    Cluster cluster(JobOf(1, servers, "dist_sync"));
     EachWorker(&cluster, [&](KVStore* store) {
       store->Restore(from);
       step(store);
@@ -452,7 +434,7 @@ TEST(DistRows, ATableOfSoManyRowsHasNoMoreInAnyBucket) {
   RowPolicy policy;
   policy.rows_max = 80;
   policy.score = RowPolicy::Score::kCount;
-  Cluster cluster(Options(1, 2, "dist_async"));
+  Cluster cluster(JobOf(1, 2, "dist_async"));
   EachWorker(&cluster, [&](KVStore* store) {
     InitKept(store, policy);
     for (int64_t i = 0; i < 40; ++i) {
@@ -495,7 +477,7 @@ TEST(DistRows, ImportedRowsBeginAnew) {
       check(KVStore::Create("local").get());
       continue;
     }
-    Cluster cluster(Options(1, 2, type));
+    Cluster cluster(JobOf(1, 2, type));
     EachWorker(&cluster, check);
   }
 }
@@ -554,7 +536,7 @@ TEST(DistRows, ATableMayHaveAnOptimizerOfItsOwn) {
   EXPECT_NE(wanted[0], wanted[1]);
   EXPECT_EQ(wanted[1][9], -1);  // row 3 by plain SGD
   for (const char* type : {"dist_sync", "dist_async"}) {
-    Cluster cluster(Options(1, 2, type));
+    Cluster cluster(JobOf(1, 2, type));
     EachWorker(&cluster, [&](KVStore* store) {
       EXPECT_EQ(program(store, own(), false), wanted) << type;
       store->Save((folder / type).string());
@@ -566,7 +548,7 @@ TEST(DistRows, ATableMayHaveAnOptimizerOfItsOwn) {
     const auto again = KVStore::Create("local");
     again->Restore((folder / saved).string());
     const auto its = Optimizer::Create("sgd", {{"learning_rate", 1}});
-    Cluster cluster(Options(1, 3, "dist_sync"));
+    Cluster cluster(JobOf(1, 3, "dist_sync"));
     EachWorker(&cluster, [&](KVStore* store) {
       store->Restore((folder / saved).string());
       EXPECT_EQ(Pull(store, {3, 4}), Pull(again.get(), {3, 4}));
@@ -582,7 +564,7 @@ TEST(DistRows, ATableMayHaveAnOptimizerOfItsOwn) {
       EXPECT_EQ(Values(one), Values(other)) << saved;
     });
   }
-  Cluster cluster(Options(2, 2, "dist_sync"));
+  Cluster cluster(JobOf(2, 2, "dist_sync"));
   EachWorker(&cluster, [&](KVStore* store) {
     RowsInitItem item{"e", Shape({kWidth}), DType::kF32, 10};
     item.optimizer = Optimizer::Create(store->rank() == 0 ? "sgd" : "adam");
@@ -605,7 +587,7 @@ TEST(DistRows, ATableMayHaveAnOptimizerOfItsOwn) {
 }
 
 TEST(DistRows, ExportAndImportSayWhyNot) {
-  Cluster cluster(Options(2, 2, "dist_sync"));
+  Cluster cluster(JobOf(2, 2, "dist_sync"));
   EachWorker(&cluster, [&](KVStore* store) {
     InitTable(store, 10);
     store->Init("d", Floats({1, 2}));
@@ -641,7 +623,7 @@ TEST(DistRows, ExportAndImportSayWhyNot) {
 // servers refuse such a round.
 TEST(DistRows, WhatARefusedCallWouldHaveToldIsToldByTheNextOne) {
   for (const bool by_rows : {false, true}) {
-    Cluster cluster(Options(2, 1, "dist_sync"));
+    Cluster cluster(JobOf(2, 1, "dist_sync"));
     EachWorker(&cluster, [&](KVStore* store) {
       InitTable(store, 10);
       store->Init("d", Floats({1, 2}));

@@ -8,22 +8,15 @@
 #include <vector>
 
 #include "tests/arrays.h"
+#include "tests/cluster_fixture.h"
 #include "tkv/testing.h"
 
 namespace tkv::testing {
 namespace {
 
 using test::Floats;
+using test::JobOf;
 using test::Values;
-
-ClusterOptions Options(int workers, int servers, const char* type = "dist_sync") {
-  ClusterOptions options;
-  options.workers = workers;
-  options.servers = servers;
-  options.type = type;
-  options.store.patience = std::chrono::seconds(30);  // a failure ends
-  return options;
-}
 
 template <typename F>
 std::string Why(Code code, F f) {
@@ -38,7 +31,7 @@ std::string Why(Code code, F f) {
 }
 
 TEST(Observer, ReadsWhatWorkersHaveMadeAndSeesWhichRoundThatIs) {
-  Cluster cluster(Options(1, 2));
+  Cluster cluster(JobOf(1, 2));
   const auto worker = cluster.Join(0);
   const auto observer = cluster.Observe();
   EXPECT_EQ(observer->type(), "observer");
@@ -71,7 +64,7 @@ TEST(Observer, ReadsWhatWorkersHaveMadeAndSeesWhichRoundThatIs) {
 }
 
 TEST(Observer, ReadsRows) {
-  Cluster cluster(Options(1, 2));
+  Cluster cluster(JobOf(1, 2));
   const auto worker = cluster.Join(0);
   RowsInitItem table{.key = "t", .row_shape = Shape({1}), .row_count = 100};
   worker->InitRows({&table, 1});
@@ -96,7 +89,7 @@ TEST(Observer, ReadsRows) {
 }
 
 TEST(Observer, ChangesNothing) {
-  Cluster cluster(Options(1, 1));
+  Cluster cluster(JobOf(1, 1));
   const auto worker = cluster.Join(0);
   worker->Init("w", Floats({1}));
   const auto observer = cluster.Observe();
@@ -120,7 +113,7 @@ TEST(Observer, ChangesNothing) {
 }
 
 TEST(Observer, FindsAKeyThatHasBeenMadeAnew) {
-  Cluster cluster(Options(1, 2));
+  Cluster cluster(JobOf(1, 2));
   const auto worker = cluster.Join(0);
   worker->Init("w", Floats({1}));
   const auto observer = cluster.Observe();
@@ -138,7 +131,7 @@ TEST(Observer, FindsAKeyThatHasBeenMadeAnew) {
 }
 
 TEST(Observer, LooksAtTheStoreThatItIsToldOf) {
-  Cluster cluster(Options(1, 1));
+  Cluster cluster(JobOf(1, 1));
   const auto worker = cluster.Join(0);
   worker->Init("w", Floats({1}));
   const auto other = cluster.Observe(1);
@@ -147,7 +140,7 @@ TEST(Observer, LooksAtTheStoreThatItIsToldOf) {
 }
 
 TEST(Observer, SeesWhoIsWaitedFor) {
-  Cluster cluster(Options(2, 2));
+  Cluster cluster(JobOf(2, 2));
   const auto first = cluster.Join(0);
   const auto second = cluster.Join(1);
   std::thread other([&] { second->Init("w", Floats({0, 0})); });
@@ -188,7 +181,7 @@ TEST(Observer, SeesWhoIsWaitedFor) {
 }
 
 TEST(Observer, AWorkersStoreSaysHowTheJobIsAsWell) {
-  Cluster cluster(Options(1, 2));
+  Cluster cluster(JobOf(1, 2));
   const auto worker = cluster.Join(0);
   worker->Init("w", Floats({0}));
   EXPECT_EQ(worker->Status().keys.size(), 1U);
