@@ -34,7 +34,7 @@ using std::chrono::seconds;
 constexpr size_t kItemBytesMax = size_t{1} << 20;
 // Longer than a launcher may be suspended; a closed connection is noticed at once.
 constexpr seconds kSilence{600};
-constexpr seconds kLastSeconds{1};  // between SIGTERM and SIGKILL
+constexpr seconds kKillAfter{1};  // between SIGTERM and SIGKILL
 
 class Agent {
  public:
@@ -162,7 +162,7 @@ class Agent {
       return;
     }
     Signal(SIGTERM);
-    kill_at_ = Clock::now() + kLastSeconds;
+    kill_at_ = Clock::now() + kKillAfter;
   }
 
   void LookAtChild() {

@@ -55,7 +55,7 @@ constexpr size_t kBeforeMax = 64 << 10;
 
 class Launcher {
  public:
-  Launcher(const LaunchOptions& options, std::vector<Program> programs, Variables variables,
+  Launcher(const LaunchOptions& options, std::vector<JobProgram> programs, Variables variables,
            Form form)
       : options_(options),
         programs_(std::move(programs)),
@@ -640,7 +640,7 @@ class Launcher {
   }
 
   const LaunchOptions& options_;
-  const std::vector<Program> programs_;
+  const std::vector<JobProgram> programs_;
   const int workers_;
   const Variables variables_;  // of all processes
   const Form form_;
@@ -746,7 +746,7 @@ void PrepareFolders(LaunchOptions* options) {
 
 int Launch(const LaunchOptions& given, Form form) {
   LaunchOptions options = given;
-  std::vector<Program> programs = ProgramsOf(options.command, options.workers);
+  std::vector<JobProgram> programs = ProgramsOf(options.command, options.workers);
   if (!options.log_folder.empty() && mkdir(options.log_folder.c_str(), 0777) != 0 &&
       errno != EEXIST) {
     Die(options.log_folder);

@@ -21,12 +21,12 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using asio::ip::tcp;
 
-constexpr std::chrono::milliseconds kLookEvery{200};  // the interval of checks for a signal
-constexpr std::chrono::seconds kRequestPatience{2};   // for a peer to send its request
+constexpr std::chrono::milliseconds kServeSlice{200};  // the interval of checks for a signal
+constexpr std::chrono::seconds kRequestPatience{2};    // for a peer to send its request
 constexpr size_t kRequestBytesMax = 8 << 10;
 constexpr int kSessionsMax = 1000;
 
-std::string Escaped(std::string_view label) {
+std::string EscapedLabel(std::string_view label) {
   std::string text;
   for (const char c : label) {
     if (c == '\n') {
@@ -56,7 +56,7 @@ class Family {
 };
 
 std::string Label(const char* name, std::string_view value) {
-  return std::string(name) + "=\"" + Escaped(value) + '"';
+  return std::string(name) + "=\"" + EscapedLabel(value) + '"';
 }
 std::string Label(const char* name, size_t value) { return Label(name, std::to_string(value)); }
 
@@ -252,7 +252,7 @@ int ServeMetrics(const StatusOptions& options, Form form) {
     std::printf("metrics at %s\n", url.c_str());
     std::fflush(stdout);
   }
-  while (SignalThatCame() == 0) server.Serve(kLookEvery);
+  while (SignalThatCame() == 0) server.Serve(kServeSlice);
   return 128 + SignalThatCame();
 }
 

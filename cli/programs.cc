@@ -48,8 +48,8 @@ int ParseCount(const Times& times) {
 
 }  // namespace
 
-std::vector<Program> ProgramsOf(std::span<const std::string> words, int workers) {
-  std::vector<Program> programs(1, Program{Job::Role::kWorker, workers, {}});
+std::vector<JobProgram> ProgramsOf(std::span<const std::string> words, int workers) {
+  std::vector<JobProgram> programs(1, JobProgram{Job::Role::kWorker, workers, {}});
   for (size_t i = 0; i < words.size(); ++i) {
     const auto times = words[i] == ":" ? TimesOf(words.subspan(i + 1)) : std::optional<Times>();
     if (times) {
@@ -59,7 +59,7 @@ std::vector<Program> ProgramsOf(std::span<const std::string> words, int workers)
       programs.back().command.push_back(words[i]);
     }
   }
-  for (const Program& program : programs) {
+  for (const JobProgram& program : programs) {
     if (program.command.empty() || program.command[0].empty()) {
       throw Error(Code::kInvalidArgument, "launch: there is no command to run");
     }
@@ -71,15 +71,15 @@ std::vector<Program> ProgramsOf(std::span<const std::string> words, int workers)
   return programs;
 }
 
-int CountOf(const std::vector<Program>& programs, Job::Role role) {
+int CountOf(const std::vector<JobProgram>& programs, Job::Role role) {
   int count = 0;
-  for (const Program& program : programs) count += program.role == role ? program.count : 0;
+  for (const JobProgram& program : programs) count += program.role == role ? program.count : 0;
   return count;
 }
 
-const std::vector<std::string>& CommandOf(const std::vector<Program>& programs, Job::Role role,
+const std::vector<std::string>& CommandOf(const std::vector<JobProgram>& programs, Job::Role role,
                                           int rank) {
-  for (const Program& program : programs) {
+  for (const JobProgram& program : programs) {
     if (program.role != role) continue;
     if (rank < program.count) return program.command;
     rank -= program.count;

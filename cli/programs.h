@@ -14,7 +14,7 @@ namespace tkv::cli {
 inline constexpr int kWorkersMax = 4096;
 
 // Processes of a job that run one command.
-struct Program {
+struct JobProgram {
   Job::Role role = Job::Role::kWorker;  // or kObserver
   int count = 1;
   std::vector<std::string> command;
@@ -24,12 +24,12 @@ struct Program {
 // workers.  Each ":" followed by `-n N` or `--observers N` begins another program.  Another ":" is
 // a word of the command.
 //   throws  kInvalidArgument  no command, an invalid number, too many workers
-std::vector<Program> ProgramsOf(std::span<const std::string> words, int workers);
+std::vector<JobProgram> ProgramsOf(std::span<const std::string> words, int workers);
 
-int CountOf(const std::vector<Program>& programs, Job::Role role);
+int CountOf(const std::vector<JobProgram>& programs, Job::Role role);
 
 // Returns the command of a worker or an observer.
-const std::vector<std::string>& CommandOf(const std::vector<Program>& programs, Job::Role role,
+const std::vector<std::string>& CommandOf(const std::vector<JobProgram>& programs, Job::Role role,
                                           int rank);
 
 }  // namespace tkv::cli

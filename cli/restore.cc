@@ -16,7 +16,7 @@
 namespace tkv::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kLookEvery{50};
+constexpr std::chrono::milliseconds kPollInterval{50};
 
 // Waits until the rank has a new incarnation; the answer to a pull then is an error.
 void StayUntilReplaced(KVStore* store) {
@@ -34,7 +34,7 @@ void StayUntilReplaced(KVStore* store) {
   const NDArray ids = NDArray::FromBytes(&first_id, {1}, DType::kI64);
   const RowsPullItem row{smallest->view(), &ids, &out};
   try {
-    for (;; std::this_thread::sleep_for(kLookEvery)) {
+    for (;; std::this_thread::sleep_for(kPollInterval)) {
       if (info.by_rows) {
         store->PullRows({&row, 1});
       } else {

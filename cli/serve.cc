@@ -13,7 +13,7 @@
 namespace tkv::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kLookEvery{400};  // the interval of checks for a signal
+constexpr std::chrono::milliseconds kWaitSlice{400};  // the interval of checks for a signal
 
 void SetUnlessEmpty(const char* variable, const std::string& value) {
   if (!value.empty()) setenv(variable, value.c_str(), 1);
@@ -66,7 +66,7 @@ int RunServe(const ServeOptions& given, Form form) {
   try {
     const auto service = Start(given, options);
     if (!given.quiet) SayWhereItListens(given.role, service->address(), form);
-    while (!service->Wait(kLookEvery)) options.interrupt();
+    while (!service->Wait(kWaitSlice)) options.interrupt();
   } catch (const Error&) {
     if (SignalThatCame() == 0) throw;
     return 128 + SignalThatCame();

@@ -8,13 +8,13 @@
 namespace tkv {
 namespace {
 
-struct Case {
+struct MixCase {
   uint64_t id, mix;
   uint32_t of_8, of_4096;  // buckets
 };
 
 // Computed by another program, after the paper.
-constexpr Case kCases[] = {
+constexpr MixCase kCases[] = {
     {0, 0, 0, 0},
     {1, 0x5692161D100B05E5, 2, 1385},
     {2, 0xDBD238973A2B148A, 6, 3517},
@@ -27,14 +27,14 @@ constexpr Case kCases[] = {
 };
 
 TEST(Mix, OfAnIdIsTheSameInEveryVersion) {
-  for (const Case& c : kCases) {
+  for (const MixCase& c : kCases) {
     EXPECT_EQ(Mix(c.id), c.mix) << c.id;
     EXPECT_EQ(Unmix(c.mix), c.id);
   }
 }
 
 TEST(Mix, IsInTheSameBucketInEveryVersion) {
-  for (const Case& c : kCases) {
+  for (const MixCase& c : kCases) {
     EXPECT_EQ(BucketOf(c.mix, 1), 0u);
     EXPECT_EQ(BucketOf(c.mix, 8), c.of_8) << c.id;
     EXPECT_EQ(BucketOf(c.mix, 4096), c.of_4096) << c.id;

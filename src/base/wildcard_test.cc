@@ -9,13 +9,13 @@ namespace {
 
 using namespace std::string_view_literals;
 
-struct Case {
+struct WildcardCase {
   std::string_view pattern, text;
   bool matches;
 };
 
 TEST(MatchesWildcard, DoesWhatItsCommentSays) {
-  const Case cases[] = {
+  const WildcardCase cases[] = {
       {"", "", true},
       {"", "a", false},
       {"a", "", false},
@@ -76,7 +76,7 @@ TEST(MatchesWildcard, DoesWhatItsCommentSays) {
       {"a", "a\0b"sv, false},
       {"a?b", "a\nb", true},
   };
-  for (const Case& one : cases) {
+  for (const WildcardCase& one : cases) {
     EXPECT_EQ(MatchesWildcard(one.pattern, one.text), one.matches)
         << one.pattern << " and " << one.text;
   }

@@ -21,7 +21,7 @@ namespace {
 constexpr Encoding kTiled[] = {Encoding::kF16, Encoding::kBf16, Encoding::kInt8, Encoding::k2Bit,
                                Encoding::k1Bit};
 // Counts around the words of 16 and 32 elements, the lanes of every target and the blocks of 1,024.
-constexpr size_t kCounts[] = {0, 1, 5, 15, 16, 17, 31, 32, 33, 100, 1023, 1024, 1025, 5001};
+constexpr size_t kEncodedCounts[] = {0, 1, 5, 15, 16, 17, 31, 32, 33, 100, 1023, 1024, 1025, 5001};
 
 class EncodingsOnEveryTarget : public testing::TestWithParam<int64_t> {
  protected:
@@ -62,7 +62,7 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 TEST_P(EncodingsOnEveryTarget, BytesAndResidualsEqualTheOracle) {
   std::mt19937_64 random(1);
   for (const Encoding encoding : kTiled) {
-    for (const size_t count : kCounts) {
+    for (const size_t count : kEncodedCounts) {
       for (const Values values : {Values::kOrdinary, Values::kHard}) {
         const Coding coding{encoding, 0.25F};
         const std::vector<float> gradient = Random(count, values, random);
@@ -109,7 +109,7 @@ TEST_P(EncodingsOnEveryTarget, AnyBytesCanBeRead) {
 
 TEST_P(EncodingsOnEveryTarget, Float32IsReadAsItIs) {
   std::mt19937_64 random(6);
-  for (const size_t count : kCounts) {
+  for (const size_t count : kEncodedCounts) {
     const std::vector<float> source = Random(count, Values::kHard, random);
     ASSERT_EQ(EncodedBytes(Encoding::kF32, count), 4 * count);
     for (const Into into : {Into::kWrite, Into::kAdd}) {

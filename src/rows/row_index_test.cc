@@ -15,7 +15,7 @@
 namespace tkv {
 namespace {
 
-using Truth = std::map<uint64_t, uint64_t>;
+using IndexTruth = std::map<uint64_t, uint64_t>;
 
 std::vector<std::pair<uint64_t, uint64_t>> From(const RowIndex& index, uint64_t first) {
   std::vector<std::pair<uint64_t, uint64_t>> found;
@@ -26,7 +26,7 @@ std::vector<std::pair<uint64_t, uint64_t>> From(const RowIndex& index, uint64_t 
   return found;
 }
 
-void ExpectSame(const RowIndex& index, const Truth& truth, uint64_t first = 0) {
+void ExpectSame(const RowIndex& index, const IndexTruth& truth, uint64_t first = 0) {
   const std::vector<std::pair<uint64_t, uint64_t>> wanted(truth.lower_bound(first), truth.end());
   EXPECT_EQ(From(index, first), wanted);
 }
@@ -58,7 +58,7 @@ TEST(Mix, BucketsAreAscendingPartsOfAboutOneSize) {
 TEST(RowIndex, FindsWhatWasInsertedAndNothingElse) {
   Random random(3);
   RowIndex index;
-  Truth truth;
+  IndexTruth truth;
   for (uint64_t i = 0; i < 300'000; ++i) {
     const uint64_t mix = i < 3 ? UINT64_MAX - i : random.Next();
     ASSERT_EQ(index.Insert(mix, i), truth.emplace(mix, i).first->second);
@@ -80,7 +80,7 @@ TEST(RowIndex, IsAsStdMapIsUnderRandomProgramsOfAFewBuckets) {
     const auto buckets = static_cast<uint32_t>(random.Between(1, 5));
     const auto bucket = static_cast<uint32_t>(random.Between(0, buckets - 1));
     RowIndex index(buckets);
-    Truth truth;
+    IndexTruth truth;
     std::vector<uint64_t> used;
     for (int i = 0; i < 20'000; ++i) {
       const bool again = !used.empty() && random.Chance(0.4);
@@ -109,14 +109,14 @@ TEST(RowIndex, IsAsStdMapIsUnderRandomProgramsOfAFewBuckets) {
 TEST(RowIndex, ACopyKeepsItsContentsWhileTheOtherChanges) {
   Random random(4);
   RowIndex index;
-  Truth truth;
+  IndexTruth truth;
   for (uint64_t i = 0; i < 100'000; ++i) {
     const uint64_t mix = random.Next();
     index.Insert(mix, i);
     truth.emplace(mix, i);
   }
   const RowIndex copy = index;
-  Truth changed = truth;
+  IndexTruth changed = truth;
   for (const auto& [mix, place] : truth) {
     if (place % 2 == 0) {
       index.Erase(mix);

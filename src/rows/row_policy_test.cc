@@ -19,9 +19,9 @@ namespace {
 constexpr size_t kElements = 3;
 
 // A simple model of a table: it computes everything at once, and ignores time and memory.
-class Truth {
+class PolicyTruth {
  public:
-  explicit Truth(const RowPolicy& policy) : policy_(policy) {}
+  explicit PolicyTruth(const RowPolicy& policy) : policy_(policy) {}
 
   struct Row {
     std::vector<float> value;
@@ -88,10 +88,10 @@ RowPolicy DrawPolicy(Random* random) {
   return policy;
 }
 
-void ExpectSame(const RowTable& table, const Truth& truth, uint64_t ids) {
+void ExpectSame(const RowTable& table, const PolicyTruth& truth, uint64_t ids) {
   for (uint64_t id = 0; id < ids; ++id) {
     const uint64_t mix = Mix(id);
-    const Truth::Row* const wanted = truth.Find(id);
+    const PolicyTruth::Row* const wanted = truth.Find(id);
     ASSERT_EQ(table.Contains(mix), wanted != nullptr) << "id " << id << ", version " << truth.now();
     std::vector<float> row(kElements);
     table.Read({&mix, 1}, row.data());
@@ -119,7 +119,7 @@ TEST(RowPolicy, IsAPlainTruthUnderRandomPrograms) {
     RowInitializer seven;
     seven.a = 7;
     RowTable table(DType::kF32, kElements, seven, 1, policy);
-    Truth truth(policy);
+    PolicyTruth truth(policy);
     const uint64_t ids = random.Chance(0.5) ? 20 : 200;
     std::vector<RowTable> copies;  // copies that share pages and segments
     for (int step = 0; step < 80; ++step) {

@@ -72,9 +72,9 @@ void AssignRows(RowTable* table, const std::vector<uint64_t>& mixes,
   table->Assign(places, SourceOf(values, table->row_bytes()), table->dtype());
 }
 
-using Truth = std::map<uint64_t, std::vector<std::byte>>;
+using TableTruth = std::map<uint64_t, std::vector<std::byte>>;
 
-void ExpectSame(const RowTable& table, const Truth& truth) {
+void ExpectSame(const RowTable& table, const TableTruth& truth) {
   ASSERT_EQ(table.size(), truth.size());
   std::vector<uint64_t> mixes;
   std::vector<std::byte> wanted;
@@ -100,8 +100,8 @@ TEST(RowTable, IsAsStdMapIsUnderRandomProgramsOfEveryType) {
     const DType dtype = kTypes[seed % 6];
     const auto elements = static_cast<size_t>(random.Between(1, 40));
     RowTable table(dtype, elements, {});
-    Truth truth;
-    std::vector<std::pair<RowTable, Truth>> copies;
+    TableTruth truth;
+    std::vector<std::pair<RowTable, TableTruth>> copies;
     const uint64_t ids = random.Chance(0.5) ? 300 : uint64_t{1} << 40;
     for (int step = 0; step < 60; ++step) {
       const auto mixes = DrawMixes(&random, static_cast<size_t>(random.Between(0, 200)), ids);

@@ -14,7 +14,7 @@ namespace tkv {
 namespace {
 
 constexpr uint64_t kStream = 77;
-constexpr size_t kElements = 64;
+constexpr size_t kRowElements = 64;
 using Row = std::vector<float>;
 
 struct Noise {
@@ -23,7 +23,7 @@ struct Noise {
   const std::vector<double> params = optimizer->ParamsFor(KeyView(1));
 
   // Returns a row of zeros after an update with a sum of zero.
-  Row OfRow(uint64_t id, size_t elements = kElements) const {
+  Row OfRow(uint64_t id, size_t elements = kRowElements) const {
     RowUpdate step(update, DType::kF32, elements, params, {}, 1, 1, kStream);
     Row row(elements);
     const RowParts parts{reinterpret_cast<std::byte*>(row.data())};
@@ -32,7 +32,7 @@ struct Noise {
     return row;
   }
   // Returns elements of a dense value of zeros, from `begin` on, after an update.
-  Row OfDense(uint64_t begin, size_t elements = kElements) const {
+  Row OfDense(uint64_t begin, size_t elements = kRowElements) const {
     const Row zeros(elements);
     Row value(elements);
     UpdateScalars bound = BindScalars(update, params, {}, 1, 1);
@@ -63,7 +63,7 @@ TEST(RowUpdate, IdsThatDifferInTheirHighBitsHaveNoiseOfTheirOwn) {
 TEST(RowUpdate, DrawsWhatADenseValueDrawsAtTheSameElements) {
   const Noise noise;
   for (const uint64_t id : {uint64_t{0}, uint64_t{7}, (uint64_t{1} << 58) - 1}) {
-    EXPECT_EQ(noise.OfRow(id), noise.OfDense(id * kElements)) << id;
+    EXPECT_EQ(noise.OfRow(id), noise.OfDense(id * kRowElements)) << id;
   }
   constexpr size_t kLarge = 5000;  // several tiles
   EXPECT_EQ(noise.OfRow(3, kLarge), noise.OfDense(3 * kLarge, kLarge));

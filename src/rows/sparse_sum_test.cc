@@ -36,9 +36,9 @@ Batch Draw(Random* random, size_t count, int64_t ids, size_t elements) {
   return batch;
 }
 
-using Truth = std::map<uint64_t, std::vector<float>>;
+using SumTruth = std::map<uint64_t, std::vector<float>>;
 
-void AddTo(Truth* truth, const Batch& batch, size_t elements, RowOrder order) {
+void AddTo(SumTruth* truth, const Batch& batch, size_t elements, RowOrder order) {
   for (size_t i = 0; i < batch.ids.size(); ++i) {
     const auto id = static_cast<uint64_t>(batch.ids[i]);
     const float* row = batch.values.data() + i * elements;
@@ -48,7 +48,7 @@ void AddTo(Truth* truth, const Batch& batch, size_t elements, RowOrder order) {
   }
 }
 
-void ExpectSame(const SparseSum& sum, const Truth& truth, size_t elements) {
+void ExpectSame(const SparseSum& sum, const SumTruth& truth, size_t elements) {
   ASSERT_EQ(sum.size(), truth.size());
   size_t i = 0;
   for (const auto& [name, row] : truth) {
@@ -66,7 +66,7 @@ TEST(SparseSum, AddsRowsOfOneIdFromLeftToRight) {
         const size_t elements = static_cast<size_t>(random.Between(1, 5));
         const Batch a = Draw(&random, count, ids, elements);
         const Batch b = Draw(&random, count / 2, ids, elements);
-        Truth truth;
+        SumTruth truth;
         AddTo(&truth, a, elements, order);
         AddTo(&truth, b, elements, order);
         const RowList lists[] = {a.list(), b.list()};
@@ -89,7 +89,7 @@ TEST(SparseSum, MergesTwo) {
     const RowList list_a = a.list(), list_b = b.list();
     const auto sum_a = SparseSum::Of({&list_a, 1}, kRowsMax, DType::kF32, 3, RowOrder::kMix);
     const auto sum_b = SparseSum::Of({&list_b, 1}, kRowsMax, DType::kF32, 3, RowOrder::kMix);
-    Truth truth, other;
+    SumTruth truth, other;
     AddTo(&truth, a, 3, RowOrder::kMix);
     AddTo(&other, b, 3, RowOrder::kMix);
     for (const auto& [name, row] : other) {

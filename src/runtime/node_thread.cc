@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kEventsPerTurn = 32;
 constexpr Time kLongestTurn = 50 * kMillisecond;
 constexpr Time kLongestSleep = kSecond;
-constexpr Time kRest = 2 * kMillisecond;
+constexpr Time kPollRest = 2 * kMillisecond;
 constexpr Time kSpin = 50'000;
 // A pause in reading counts from this length on.
 constexpr Time kAwayLeast = 50 * kMillisecond;
@@ -274,7 +274,7 @@ bool NodeThread::PollUntil(const std::function<bool()>& done, Time longest) {
       self->caller_polls_ = false;
       const Time now = Now();
       const bool may_rest = !self->is_busy_ && now >= self->others_wait_until_;
-      self->rest_until_ = may_rest ? now + kRest : 0;
+      self->rest_until_ = may_rest ? now + kPollRest : 0;
       // The node's thread wakes by itself in time, unless it was told to sleep longer.
       if (self->stopping_ || self->own_sleeps_until_ > self->rest_until_) {
         self->turn_changed_.notify_all();

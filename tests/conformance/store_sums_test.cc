@@ -14,7 +14,7 @@ using test::Full;
 using test::SameBytes;
 
 constexpr DType kNarrow[] = {DType::kF16, DType::kBF16};
-constexpr int64_t kLong = 70000;  // several tiles and chunks
+constexpr int64_t kSeveralTiles = 70000;  // several tiles and chunks
 
 // Returns the smallest power of two that does not change in this dtype when one is added.
 double BaseOf(DType dtype) { return dtype == DType::kF16 ? 2048 : 256; }
@@ -148,7 +148,7 @@ TEST_P(StoreConformance, SixteenBitSumsHaveTheBitsOfALocalStore) {
     for (const DType dtype : kNarrow) {
       store_ = GetParam().make();
       const auto local = KVStore::Create("local");
-      NarrowSums here(local.get(), dtype, kLong), there(store_.get(), dtype, kLong);
+      NarrowSums here(local.get(), dtype, kSeveralTiles), there(store_.get(), dtype, kSeveralTiles);
       const auto optimizer =
           Optimizer::Create("momentum", {{"learning_rate", 0.1}, {"momentum", 0.9}}, has_master);
       std::mt19937_64 random(7);
@@ -158,7 +158,7 @@ TEST_P(StoreConformance, SixteenBitSumsHaveTheBitsOfALocalStore) {
       store_->SetOptimizer(optimizer);
       for (int push = 0; push < 2; ++push) {
         std::vector<NDArray> rows;
-        for (int i = 0; i < 3; ++i) rows.push_back(Drawn(kLong, dtype, &random));
+        for (int i = 0; i < 3; ++i) rows.push_back(Drawn(kSeveralTiles, dtype, &random));
         here.Push(rows);
         there.Push(rows);
       }

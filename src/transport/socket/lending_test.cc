@@ -55,8 +55,8 @@ struct Receiver final : LinkHandler {
   }
 };
 
-struct Side {
-  explicit Side(bool listens) : arena(OpenArena()) {
+struct LendingSide {
+  explicit LendingSide(bool listens) : arena(OpenArena()) {
     SocketOptions options;
     options.arena = arena;
     if (listens) options.listen = {"unix"};
@@ -88,8 +88,8 @@ class Pair : public ::testing::Test {
     ASSERT_TRUE(Until([&] { return client_.handler.received + server_.handler.received == 2; }));
     ASSERT_EQ(client_.handler.lent + server_.handler.lent, 0U) << "what comes first is inline";
   }
-  Side server_{true};
-  Side client_{false};
+  LendingSide server_{true};
+  LendingSide client_{false};
 };
 
 TEST_F(Pair, LargeBodiesAreLentOnceTheFilesAreThere) {
