@@ -10,11 +10,11 @@
 
 #include "agent.h"
 #include "bench.h"
+#include "checkers.h"
 #include "completion.h"
 #include "doctor.h"
 #include "exit_status.h"
 #include "explain.h"
-#include "explore.h"
 #include "json.h"
 #include "launch.h"
 #include "look.h"
@@ -24,44 +24,13 @@
 #include "restore.h"
 #include "serve.h"
 #include "shape.h"
-#include "sim.h"
 #include "tkv/config.h"
 #include "tkv/optimizer.h"
-#include "tkv/simulation.h"
 #include "top.h"
+#include "validators.h"
 
 namespace tkv::cli {
 namespace {
-
-// For an option with a name or a path: an empty text is a mistake, such as "$HOSTS" with HOSTS
-// unset.
-const CLI::Validator kNotEmpty(
-    [](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
-
-// Refuses a host that looks like an option, because ssh would take it for one.
-const CLI::Validator kHost(
-    [](const std::string& text) {
-      return std::string(text.empty() || text[0] == '-' ? "is no name of a host" : "");
-    },
-    "");
-// For whole numbers: the parser alone would wrap negative numbers and cut large ones.
-const CLI::Validator kNatural(
-    [](const std::string& text) {
-      uint64_t number = 0;
-      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-      const bool is_one = error == std::errc() && end == text.data() + text.size();
-      return std::string(is_one ? "" : "is no whole number from 0 to 2^64 - 1");
-    },
-    "");
-
-// Allows a number within bounds.  The bounds appear in the error, not in the help.
-template <typename Number>
-CLI::Validator Between(Number low, Number high) {
-  return CLI::Range(low, high).description("");
-}
-
-const CLI::Validator kThreads = Between(1, 256);
-const CLI::Validator kProcesses = Between(1, kWorkersMax);  // of a kind, in one job
 
 void AddLaunch(CommandLine* line) {
   const auto options = std::make_shared<LaunchOptions>();
@@ -393,58 +362,11 @@ void AddManual(CommandLine* line) {
       ->check(kNotEmpty);
 }
 
-void AddSim(CommandLine* line) {
-  const auto options = std::make_shared<SimOptions>();
-  CLI::App* const sim =
-      line->Add("sim", "Run a cluster from a seed, with faults, and check every guarantee",
-                [options](Form form) { return RunSim(*options, form); });
-  sim->add_option("--seed", options->simulation.seed, "First seed")
-      ->check(kNatural)
-      ->capture_default_str();
-  sim->add_option("--count", options->count, "Seeds to run")
-      ->check(kNatural)
-      ->check(Between(uint64_t{1}, std::numeric_limits<uint64_t>::max()))
-      ->capture_default_str();
-  sim->add_option("--workers", options->simulation.workers, "Workers; 0: the seed chooses");
-  sim->add_option("--servers", options->simulation.servers, "Servers; 0: the seed chooses");
-  sim->add_option("--steps", options->simulation.steps, "Steps of each worker; 0: the seed chooses")
-      ->check(Between(0, 1000000));
-  sim->add_option("--faults", options->simulation.faults,
-                  "all, or with commas some of " + CLI::detail::join(testing::FaultNames(), ", ") +
-                      "; empty: none")
-      ->capture_default_str();
-  CLI::Option* const jobs =
-      sim->add_option("--jobs", options->jobs, "Threads")->check(kThreads)->capture_default_str();
-  sim->add_option("--failures-max", options->failures_max, "Stop after so many failures")
-      ->check(kNatural)
-      ->check(Between(uint64_t{1}, std::numeric_limits<uint64_t>::max()))
-      ->capture_default_str();
-  CLI::Option* const coverage =
-      sim->add_flag("--coverage", options->coverage, "Print what met what");
-  sim->add_flag("--hashes", options->hashes,
-                "Print the hash of each run, by one thread and in order, and nothing else")
-      ->excludes(jobs, coverage);
-}
-
-void AddExplore(CommandLine* line) {
-  const auto options = std::make_shared<ExploreOptions>();
-  CLI::App* const explore = line->Add(
-      "explore", "Go through every order of events of small jobs, and check every guarantee",
-      [options](Form form) { return RunExplore(*options, form); });
-  CLI::Option* const scope = explore->add_option(
-      "NAME", options->scopes, "Names of jobs, as --list has them; default all that are not large");
-  explore->add_flag("--large", options->large, "All, the large ones too: hours")->excludes(scope);
-  explore->add_flag("--list", options->list, "Print the names")->excludes(scope);
-  explore->add_option("--states-max", options->states_max, "Give up on a job with more; 0: never")
-      ->check(kNatural);
-  explore->add_option("--jobs", options->jobs, "Threads")->check(kThreads)->capture_default_str();
-}
-
 }  // namespace
 
 void AddCommands(CommandLine* line) {
   for (const auto add : {AddLaunch, AddDoctor, AddServer, AddHead, AddStatus, AddTop, AddKeys,
-                         AddGet, AddExplain, AddConfig, AddBench, AddCompletion, AddSim, AddExplore,
+                         AddGet, AddExplain, AddConfig, AddBench, AddCompletion, AddCheckers,
                          AddManual, AddEcho, AddAgent, AddRestorer}) {
     add(line);
   }

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -13,6 +14,18 @@ import time
 import pytest
 
 SOON = 4.0  # seconds until a death on this host has to be known; by its silence it is after 4.5 at the earliest
+
+BUILT = pathlib.Path(__file__).parents[2] / "build" / "release" / "cli" / "tkv"
+
+
+def tkv(subcommand=""):
+    """Return the words that run the package's command, or for sim and explore, which packages lack, that of the build."""
+    if subcommand not in ("sim", "explore"):
+        return [sys.executable, "-m", "tensorkv"]
+    if not BUILT.exists():
+        pytest.skip("./dev build makes the command that has sim and explore")
+    return [str(BUILT)]
+
 
 PRELUDE = """
 import os, signal, sys, time

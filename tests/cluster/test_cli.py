@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import tensorkv as mx
-from jobs import finish, read_until
+from jobs import finish, read_until, tkv
 
 TKV = [sys.executable, "-m", "tensorkv"]
 DOCS = (pathlib.Path(__file__).parents[2] / "docs" / "cli.md").read_text()
@@ -29,7 +29,7 @@ def documented():
 
 def objects(processes, *words, **variables):
     """Return (status, objects) of a command with --json, each of which has the members that the documentation lists."""
-    status, said = finish(processes.start([*TKV, words[0], "--json", *words[1:]], **variables))
+    status, said = finish(processes.start([*tkv(words[0]), words[0], "--json", *words[1:]], **variables))
     found = [json.loads(line) for line in said.split("\n") if line]  # a key may have another end of a line in it
     for one in found:
         members = documented().get((words[0], one["event"])) or documented()["any", one["event"]]
@@ -62,6 +62,16 @@ def objects(processes, *words, **variables):
 def test_every_line_of_json_is_an_object_that_is_documented(processes, words, status, events):
     ended, found = objects(processes, *words)
     assert ended == status and sorted({one["event"] for one in found}) == events, found
+
+
+@pytest.mark.parametrize("subcommand", ["sim", "explore"])
+def test_a_package_names_the_build_that_checks_the_protocol(processes, subcommand):
+    status, said = finish(processes.start([*TKV, subcommand, "--count", "2"]))
+    assert status == 2 and f"tkv: {subcommand}: a package has no simulation; ./dev build" in said, said
+    status, said = finish(processes.start([*TKV, subcommand, "--json"]))
+    assert status == 2 and json.loads(said)["code"] == "Unimplemented", said
+    _, said = finish(processes.start([*TKV, "--help"]))
+    assert subcommand not in re.findall(r"^  (\w+) ", said, re.MULTILINE)
 
 
 def test_an_error_as_json_has_its_code_its_sentence_and_the_exit_status(processes):

@@ -43,7 +43,7 @@ def offered(path, words, folder):
 @pytest.mark.parametrize(
     "words, expected",
     [
-        (["expl"], {"explain", "explore"}),
+        (["co"], {"completion", "config"}),
         (["agen"], set()),  # nobody calls it
         (["--v"], {"--version"}),
         (["launch", "--work"], {"--workers"}),
@@ -62,7 +62,6 @@ def offered(path, words, folder):
         (["explain", "--optimizer", "ada"], {"adadelta", "adagrad", "adam", "adamax", "adamw"}),
         (["explain", "a fi"], {"a file"}),
         (["completion", ""], {"bash", "zsh", "fish"}),
-        (["explore", "X", "--li"], {"--list"}),
         (["explain", "a file", "--opt"], {"--optimizer"}),
         (["nothing", ""], set()),
     ],
@@ -123,7 +122,7 @@ def test_fish_offers_subcommands_options_and_values(script):
         pytest.skip("no fish is installed")
     path = script("fish")
     for line, expected in {
-        "tkv expl": ["explain", "explore"],
+        "tkv co": ["completion", "config"],
         "tkv launch --rest": ["--restart", "--restore"],
         "tkv launch --on-death ": ["continue", "fail", "wait"],
         "tkv completion ": ["bash", "fish", "zsh"],

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import tensorkv
-from jobs import finish, pids_of, read_until, wait_until
+from jobs import finish, pids_of, read_until, tkv, wait_until
 
 TKV = [sys.executable, "-m", "tensorkv"]
 
@@ -87,7 +87,7 @@ def test_what_follows_the_command_is_passed_on_byte_for_byte(processes, mark):
     ],
 )
 def test_a_usage_error_is_named_and_ends_with_status_2(processes, words, expected):
-    status, said = finish(processes.start([*TKV, *words]))
+    status, said = finish(processes.start([*tkv(words[0]), *words]))
     assert status == 2 and expected in said, said
 
 
