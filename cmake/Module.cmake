@@ -9,8 +9,7 @@ target_compile_features(tkv_options INTERFACE cxx_std_20)
 target_include_directories(tkv_options INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 # No contraction: a fused multiply-add would make results depend on the instruction set.
-target_compile_options(tkv_options INTERFACE -ffp-contract=off -fno-math-errno -fvisibility=hidden
-  $<$<CONFIG:Release>:-g1>)
+target_compile_options(tkv_options INTERFACE -ffp-contract=off -fno-math-errno -fvisibility=hidden)
 # Messages and debug information name files as src/..., not where they were on the machine that compiled them: by the whole path,
 # or, where the compiler's cache rewrites paths, by the path from the build's folder.
 file(RELATIVE_PATH to_source ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/CMakeLists.txt)
@@ -33,15 +32,21 @@ if(TKV_BUILD_FUZZERS)
   target_compile_options(tkv_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# tkv_batches(SOURCES_VARIABLE NAME): with TKV_UNITY the variable's files become files that include eight of them each, so that
-# headers are read once for eight.  Batches name their files relative to the tree: the compiler's cache knows them in every
-# clone.  A file with the property SKIP_UNITY_BUILD_INCLUSION stays alone, and so do tests.
+# tkv_batches(SOURCES_VARIABLE NAME [SIZE n]): with TKV_UNITY the variable's files become files that include sixteen of them each,
+# so that headers are read once for sixteen.  Batches name their files relative to the tree: the compiler's cache knows them in
+# every clone.  A file with the property SKIP_UNITY_BUILD_INCLUSION stays alone.
 if(TKV_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(tkv_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # a file that is included may be no header
+  # A file that is included may be no header.  GCC 12 takes more small vectors for uninitialized the more it sees at once; it
+  # looks for such variables where files are compiled alone.
+  target_compile_options(tkv_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage> -Wno-maybe-uninitialized)
 endif()
 function(tkv_batches sources_variable name)
   if(NOT TKV_UNITY)
     return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "SIZE" "")
+  if(NOT arg_SIZE)
+    set(arg_SIZE 16)
   endif()
   set(files "")
   set(number 0)
@@ -51,7 +56,7 @@ function(tkv_batches sources_variable name)
       list(APPEND files ${source})
       continue()
     endif()
-    math(EXPR batch "${number} / 8")
+    math(EXPR batch "${number} / ${arg_SIZE}")
     math(EXPR number "${number} + 1")
     cmake_path(ABSOLUTE_PATH source)
     cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -90,6 +95,9 @@ endif()
 # NAME/1 to NAME/n for CTest, which starts those first.
 function(tkv_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "C" "TIMEOUT;SHARDS" "SOURCES;LABELS")
+  if(NOT arg_C)
+    tkv_batches(arg_SOURCES ${name} SIZE 8)
+  endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE tkv)
   if(arg_C)

@@ -1,7 +1,7 @@
 """Runs clang-tidy over the files of `src/` and `cli/`, but not over those that passed before as they are now.
 
-A file's state is a hash of what it and its headers contain, of clang-tidy's version and rules, and of the file's flags; the build
-knows the headers. A file that passes leaves an empty file of that name in the folder of passes, which clones share.
+A file's state is a hash of what it and its headers contain, of clang-tidy's version and rules, and of the file's flags; the compiler
+lists the headers. A file that passes leaves an empty file of that name in the folder of passes, which clones share.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -35,19 +36,16 @@ def content(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def headers(build):
-    """Return {source: files that its last compile read}."""
-    found, source = {}, None
-    for line in run("ninja", "-C", str(build), "-t", "deps").splitlines():
-        if not line.startswith("    "):
-            source = None
-            continue
-        path = pathlib.Path(os.path.normpath(build / line.strip()))
-        if source is None:  # the first is what was compiled
-            source = path
-            found[source] = []
-        found[source].append(path)
-    return found
+def headers(command):
+    """Return the files that a compile reads.
+
+    Args:
+        command: the compiler's, as the build has it.
+    """
+    words = shlex.split(command)
+    end = words.index("-o")
+    done = subprocess.run([*words[:end], "-M", *words[end + 3 :]], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [pathlib.Path(name) for name in done.stdout.replace("\\\n", " ").split()[1:]]
 
 
 def state(source, read, flags, rules):
@@ -70,30 +68,27 @@ def tidy(name, build):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--build", type=pathlib.Path, required=True, help="a build that is up to date")
+    parser.add_argument("--build", type=pathlib.Path, required=True, help="a build that is configured, without batches")
     parser.add_argument("--passed", type=pathlib.Path, required=True, help="the folder of passes")
     arguments = parser.parse_args()
     build = (ROOT / arguments.build).resolve()
     arguments.passed.mkdir(parents=True, exist_ok=True)
     rules = run(TIDY, "--version") + (ROOT / ".clang-tidy").read_text()
     commands = {entry["file"]: entry["command"] for entry in json.loads((build / "compile_commands.json").read_text())}
-    read = headers(build)
     wanted, every = {}, files()
-    for name in every:
-        path = ROOT / name
-        if str(path) not in commands:
-            continue  # another backend's stub
-        known = path in read
-        key = state(name, read[path], commands[str(path)], rules) if known else None
-        if not known or not (arguments.passed / key).exists():
-            wanted[name] = key
+    compiled = [name for name in every if str(ROOT / name) in commands]  # not another backend's stub
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        read = pool.map(lambda name: headers(commands[str(ROOT / name)]), compiled)
+        for name, paths in zip(compiled, read, strict=True):
+            key = state(name, paths, commands[str(ROOT / name)], rules)
+            if not (arguments.passed / key).exists():
+                wanted[name] = key
         for name, found in pool.map(lambda n: tidy(n, build), wanted):
             if found:
                 failed += 1
                 print("\n".join(line for line in found.splitlines() if "error" in line or "warning:" in line))
-            elif wanted[name]:
+            else:
                 (arguments.passed / wanted[name]).touch()
     print(f"clang-tidy: {len(every)} files, {len(every) - len(wanted)} passed before as they are, {failed} failed")
     return 1 if failed else 0

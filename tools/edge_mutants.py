@@ -23,12 +23,12 @@ LONGEST = 600  # seconds
 
 def build(target):
     """Build the extension or a test in the copy; raise mutants.NotBuiltError where it does not build."""
-    run = {"cwd": TREE, "env": {**os.environ, "CCACHE_BASEDIR": str(TREE)}, "capture_output": True, "text": True}
     if not (BUILD / "build.ninja").exists():
-        options = ["-DTKV_BUILD_PYTHON=ON", "-DTKV_BUILD_BENCH=OFF"]
+        # Not in batches: each mutant compiles one file.
+        options = ["-DTKV_BUILD_PYTHON=ON", "-DTKV_BUILD_BENCH=OFF", "-DTKV_UNITY=OFF"]
         python = f"-DPython_EXECUTABLE={sys.executable}"
-        subprocess.run(["cmake", "--preset", "release", "-B", BUILD, *options, python], check=True, **run)
-    done = subprocess.run(["cmake", "--build", BUILD, "--target", target], check=False, **run)
+        subprocess.run(["cmake", "--preset", "release", "-B", BUILD, *options, python], check=True, **mutants.IN_COPY)
+    done = subprocess.run(["cmake", "--build", BUILD, "--target", target], text=True, check=False, **mutants.IN_COPY)
     if done.returncode != 0:
         raise mutants.NotBuiltError(done.stdout[-3000:])
 
