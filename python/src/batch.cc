@@ -96,7 +96,7 @@ int PriorityOf(const char* verb, nb::handle keys, nb::handle given) {
     return static_cast<int>(value);
   }
   ClearError();
-  nb::module_::import_("tensorkv._store.row_verbs").attr("check_priority")(verb, keys, given);
+  nb::module_::import_("tensorkv._store.arguments").attr("check_priority")(verb, keys, given);
   throw Fail(Code::kInternal, "{}: a priority that Python takes", verb);
 }
 

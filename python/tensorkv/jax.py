@@ -15,8 +15,8 @@ from ._array import ndarray as nd
 from ._frameworks import stepping as _stepping
 from ._frameworks.steps import Steps
 from ._store import helpers as _helpers
-from ._store.row_verbs import shape_and_dtype
 from ._store.trees import Form, flatten_pytree
+from ._store.values import shape_and_dtype
 from .context import Context, cpu, gpu
 from .errors import FailedPreconditionError, InvalidArgumentError
 from .optimizer import Optimizer, Program

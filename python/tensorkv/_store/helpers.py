@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from .kvstore import KVStore
+    from .. import _core
 
 
 class Helper(Protocol):
@@ -23,14 +23,14 @@ class Helper(Protocol):
         ...
 
 
-def helpers_of(kv: KVStore) -> weakref.WeakSet[Any]:
+def helpers_of(kv: _core.Store) -> weakref.WeakSet[Any]:
     """Return the helpers that train through a store."""
     found: weakref.WeakSet[Any] = kv.__dict__.setdefault("_helpers", weakref.WeakSet())
     return found
 
 
 @contextlib.contextmanager
-def loading(kv: KVStore) -> Iterator[None]:
+def loading(kv: _core.Store) -> Iterator[None]:
     """Have the helpers of a store take its values when the block has loaded them."""
     helpers: list[Helper] = list(helpers_of(kv))
     for helper in helpers:
@@ -40,7 +40,7 @@ def loading(kv: KVStore) -> Iterator[None]:
         helper._loaded()
 
 
-def check_disk(kv: KVStore, verb: str) -> None:
+def check_disk(kv: _core.Store, verb: str) -> None:
     """Raise where a helper's parameters are not in the store, which would save or load without them."""
     for helper in helpers_of(kv):
         helper._check_disk(verb)

@@ -8,18 +8,18 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
-from .. import _core, ticket
-from .._array.elements import is_row_sparse
+from .. import ticket
 from .._part import part_of
 from ..errors import InvalidArgumentError
 from . import trees as _trees
-from .row_verbs import KVStoreRows, has_rows, title
+from .arguments import title
+from .row_verbs import KVStoreRows
 from .together import called_by_all, created_by_all
+from .values import each_in_framework_of, empty_like, has_rows, in_framework_of
 
 if TYPE_CHECKING:
     from .._array.ndarray import NDArray
     from .._types import Arrays, ArraysOfKeys, K, Key, Keys, Mode, Targets, Tree
-    from ..ndarray.sparse import RowSparseNDArray
     from ..ticket import Ticket
 
 A = TypeVar("A")
@@ -27,33 +27,6 @@ A = TypeVar("A")
 
 def nothing() -> None:
     """Return None, the result of a push."""
-
-
-def _like(arrays: Any, example: Any) -> Any:
-    """Return arrays in the framework of an example, if there is one."""
-    if example is None:
-        return arrays
-    from .._array import interop as _interop
-
-    return _interop.like(arrays, example)
-
-
-def _each_like(arrays: list[Any], examples: list[Any]) -> list[Any]:
-    return [_like(array, example) for array, example in zip(arrays, examples, strict=True)]
-
-
-def _empty_like(who: str, array: Any) -> NDArray | RowSparseNDArray:
-    """Return a new array with the shape, the dtype and the context of an array of any framework."""
-    from .._array.ndarray import NDArray
-    from ..ndarray import sparse
-
-    if is_row_sparse(array):
-        return sparse.zeros("row_sparse", array.shape, array.context, array.dtype_name)
-    try:
-        view = _core._view_of(NDArray, array, False)
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"{who}: {error}") from None
-    return _core._empty(NDArray, list(view.shape), view.dtype_name, *view._context)
 
 
 @part_of("KVStore")
@@ -497,13 +470,13 @@ class KVStoreVerbs(KVStoreRows):
         if fresh is None and _trees.is_tree(key):
             return self._pull_tree(key, priority, like, async_op)
         if fresh is None:
-            return self._pull_whole(key, priority, lambda fresh: _like(fresh, like), async_op)
+            return self._pull_whole(key, priority, lambda fresh: in_framework_of(fresh, like), async_op)
         if async_op:
             operation = self._pull_async(key, fresh, priority)
             assert operation is not None  # `fresh` is dense
-            return ticket.Ticket(operation, title("pull", key), functools.partial(_like, fresh, like))
+            return ticket.Ticket(operation, title("pull", key), functools.partial(in_framework_of, fresh, like))
         self._pull(key, fresh, priority)
-        return _like(fresh, like)
+        return in_framework_of(fresh, like)
 
     def _pull_tree(self, tree: Any, priority: int, like: Any, async_op: bool) -> Any:
         """Return values in the form of a tree, each like its leaf, or like `like`."""
@@ -512,7 +485,7 @@ class KVStoreVerbs(KVStoreRows):
 
         def result_of(arrays: list[Any]) -> Any:
             examples = [like] * len(keys) if like is not None else _trees.examples(leaves)
-            return form(_each_like(arrays, examples))
+            return form(each_in_framework_of(arrays, examples))
 
         if fresh is None:
             return self._pull_whole(keys, priority, result_of, async_op)
@@ -661,9 +634,9 @@ class KVStoreVerbs(KVStoreRows):
         if is_turn:
             operation = self._pushpull_async(key, value, fresh, priority)
             assert operation is not None  # there is an `out`
-            return ticket.Ticket(operation, title("pushpull", key), functools.partial(_like, fresh, value))
+            return ticket.Ticket(operation, title("pushpull", key), functools.partial(in_framework_of, fresh, value))
         self._pushpull(key, value, fresh, priority)
-        return _like(fresh, value)
+        return in_framework_of(fresh, value)
 
     def _pushpull_tree(self, tree: Any, value: Any, out: Any, priority: int, async_op: bool) -> Any:
         _trees.alone("pushpull", value)
@@ -726,6 +699,6 @@ class KVStoreVerbs(KVStoreRows):
             self.broadcast(keys, values, _trees.outputs("broadcast", keys, out), priority)
             return None
         examples = _trees.examples(values)
-        fresh = [_empty_like(f"broadcast {key!r}", example) for key, example in zip(keys, examples, strict=True)]
+        fresh = [empty_like(f"broadcast {key!r}", example) for key, example in zip(keys, examples, strict=True)]
         self.broadcast(keys, values, fresh, priority)
-        return form(_each_like(fresh, examples))
+        return form(each_in_framework_of(fresh, examples))
