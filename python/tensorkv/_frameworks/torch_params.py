@@ -1,7 +1,8 @@
-"""Names of PyTorch's parameters, and their keys."""
+"""Parameters of PyTorch: their names and keys, their gradients, and checks of them."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -124,4 +125,45 @@ def check_forms(who: str, names: Mapping[Any, str], forms: Mapping[Any, tuple[An
         raise InvalidArgumentError(
             f"{who}: {names[parameter]!r} {found} now, and its key {wanted}; make a new {who} behind such a change, with other"
             " names or another store"
+        )
+
+
+def gradient_of(where: str, who: str, key: str, parameter: Any) -> Any:
+    """Return the gradient of a parameter as stores take it; zeros if there is none.
+
+    Args:
+        where: the beginning of the error.
+        who: the class that trains the parameter.
+        key: of the parameter.
+        parameter: a tensor.
+    """
+    grad = parameter.grad
+    if grad is None:
+        return torch.zeros_like(parameter, requires_grad=False)
+    if grad.is_sparse:
+        raise UnimplementedError(
+            f"{where}: the gradient of {key!r} is sparse, which {who} does not take; kv.push does (docs/sparse.md), and"
+            " torch.nn.Embedding(sparse=False) gives a dense one"
+        )
+    return grad.detach()
+
+
+def check_closure(local: Any) -> None:
+    """Raise if an optimizer computes gradients by itself, which no store would average."""
+    closure = inspect.signature(type(local).step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise UnimplementedError(
+            f"KVOptimizer: {type(local).__name__} calls its closure for gradients several times in a step, and needs those of all"
+            " workers each time; call step of the optimizer itself, and kv.pushpull of gradients and loss inside of the closure"
+        )
+
+
+def check_same(groups: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+    """Raise if the local optimizer has other parameters."""
+    mine = {p for group in groups for p in group["params"] if p.requires_grad}
+    others = {p for group in theirs for p in group["params"] if p.requires_grad}
+    if mine != others:
+        raise InvalidArgumentError(
+            f"KVOptimizer: {len(mine)} parameters, of which {len(mine & others)} are among the {len(others)} of the optimizer;"
+            " the same are needed"
         )

@@ -12,11 +12,11 @@ import torch
 from .._array import ndarray as nd
 from .._store import create as _create
 from .._store import helpers as _helpers
-from ..errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from ..errors import FailedPreconditionError, InvalidArgumentError
 from ..optimizer import Optimizer, Updater, create
 from . import stepping as _stepping
 from .steps import Steps
-from .torch_params import check_forms, check_place, form_of, make_keys, named_of, read_trained
+from .torch_params import check_forms, check_place, form_of, gradient_of, make_keys, named_of, read_trained
 from .torch_states import STORE, check_states, states_of, take_states
 from .torch_watch import Watch
 
@@ -328,22 +328,12 @@ class Trainer:
 
     def _gradients(self, verb: str, ignore_stale_grad: bool) -> list[Any]:
         """Return a gradient for each parameter, or raise."""
-        grads = []
         for key, parameter in self._taking_part().items():
-            grad = parameter.grad
-            if grad is None:
-                if not ignore_stale_grad:
-                    raise FailedPreconditionError(
-                        f"{verb}: {key!r} has no gradient since the last step; ignore_stale_grad=True takes zeros for it"
-                    )
-                grad = torch.zeros_like(parameter, requires_grad=False)
-            elif grad.is_sparse:
-                raise UnimplementedError(
-                    f"{verb}: the gradient of {key!r} is sparse, which Trainer does not take; kv.push does "
-                    "(docs/sparse.md), and torch.nn.Embedding(sparse=False) gives a dense one"
+            if parameter.grad is None and not ignore_stale_grad:
+                raise FailedPreconditionError(
+                    f"{verb}: {key!r} has no gradient since the last step; ignore_stale_grad=True takes zeros for it"
                 )
-            grads.append(grad.detach())
-        return grads
+        return [gradient_of(verb, "Trainer", key, parameter) for key, parameter in self._taking_part().items()]
 
     def _rescale(self, batch_size: float) -> None:
         if not batch_size > 0:

@@ -1,4 +1,4 @@
-"""Notices that a script has written into parameters whose values a store has."""
+"""Notices that a script has written into parameters whose values a store has, or into gradients before they are summed."""
 
 from __future__ import annotations
 
@@ -87,6 +87,38 @@ class Watch:
         return list(found.values())
 
 
+class Gradients:
+    """The gradients that a backward pass has computed, as they were then."""
+
+    def __init__(self) -> None:
+        """Begin without gradients."""
+        self._seen: dict[Any, tuple[Any, int, int | None]] = {}  # gradients, versions, digests
+
+    def note(self, parameter: Any, has_digest: bool) -> None:
+        """Take the gradient of a parameter as it is.
+
+        Args:
+            parameter: of which the backward pass has computed the gradient; nothing happens if it has none.
+            has_digest: note the contents, too, because a change through ``grad.data`` or NumPy moves no version counter. Only
+                gradients in host memory have digests.
+        """
+        grad = parameter.grad
+        if grad is None:
+            return
+        has_digest = has_digest and not grad.is_sparse and grad.device.type == "cpu"
+        self._seen[parameter] = (grad, grad._version, _digests([grad])[0] if has_digest else None)
+
+    def changed(self) -> list[Any]:
+        """Return the parameters whose gradient is another tensor now, or has other contents."""
+        digested = [parameter for parameter, (_, _, digest) in self._seen.items() if digest is not None]
+        digests = dict(zip(digested, _digests([self._seen[one][0] for one in digested]), strict=True))
+        return [
+            parameter
+            for parameter, (grad, version, digest) in self._seen.items()
+            if parameter.grad is not grad or grad._version != version or digest != digests.get(parameter)
+        ]
+
+
 def _split(params: Iterable[Any]) -> tuple[list[Any], list[Any]]:
     """Return the parameters in host memory and those on GPUs."""
     host: list[Any] = []
@@ -96,8 +128,8 @@ def _split(params: Iterable[Any]) -> tuple[list[Any], list[Any]]:
     return host, gpu
 
 
-def _digests(params: list[Any]) -> list[int]:
-    return _core._digests([parameter.detach() for parameter in params])
+def _digests(tensors: list[Any]) -> list[int]:
+    return _core._digests([tensor.detach() for tensor in tensors])
 
 
 def _marks(params: list[Any]) -> list[Any]:

@@ -1,0 +1,105 @@
+"""Learning rates and weight decays of PyTorch's param groups, for the one optimizer of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import InvalidArgumentError
+from ..optimizer import Optimizer
+
+# Options of torch.optim that are an mx.optimizer's own.
+_OTHERS = {"momentum", "dampening", "nesterov", "betas", "eps", "amsgrad", "alpha", "rho", "maximize"}
+
+
+class GroupRates:
+    """The rates that a store's optimizer has taken from the groups.
+
+    The optimizer has the largest rate of a group as its own, and a factor for each key of the other groups.
+    """
+
+    def __init__(self, optimizer: Optimizer | None) -> None:
+        """Take no rate yet.
+
+        Args:
+            optimizer: the one that the store runs; None if groups have no rates here.
+        """
+        self._optimizer = optimizer
+        self._own_mult = (dict(optimizer.lr_mult), dict(optimizer.wd_mult)) if optimizer is not None else ({}, {})
+        self._taken: list[tuple[float, float]] = []
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that a group may have, with their defaults."""
+        base = self._optimizer
+        return {"lr": _rate_of(base), "weight_decay": base.wd} if base is not None else {}
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        """Raise if a group has an option that the store's single optimizer cannot have for each group."""
+        own = self.options()
+        for name in group:
+            if name != "params" and name not in own:
+                wanted = ", ".join(own) if own else "none, because the store has its updater already"
+                raise InvalidArgumentError(f"KVOptimizer: option {name!r} of a group; possible: {wanted}")
+
+    def note(self, groups: list[dict[str, Any]]) -> None:
+        """Take the rates of the groups as those that the optimizer has."""
+        self._taken = self._of(groups)
+
+    def are_taken(self, groups: list[dict[str, Any]]) -> bool:
+        """Return whether the optimizer has the rates of the groups."""
+        return self._of(groups) == self._taken
+
+    def take(self, groups: list[dict[str, Any]], names: Mapping[Any, str]) -> None:
+        """Give the optimizer the rates that a scheduler or the script has changed in the groups.
+
+        Args:
+            groups: param groups.
+            names: the keys of the parameters.
+
+        Raises:
+            InvalidArgumentError: a group has an option that the optimizer would ignore, or a rate although the optimizer has a
+                schedule.
+        """
+        for name in (name for group in groups for name in group if name in _OTHERS):
+            raise InvalidArgumentError(
+                f"KVOptimizer: {name!r} of a group has been set, and of groups the store's optimizer takes lr and weight_decay; change"
+                f" {name!r} of the mx.optimizer, or use a torch.optim.Optimizer"
+            )
+        if not self.are_taken(groups):
+            self.apply(groups, names)
+
+    def apply(self, groups: list[dict[str, Any]], names: Mapping[Any, str]) -> None:
+        """Give the optimizer the rates of the groups, changed or not: a group may have new parameters."""
+        optimizer = self._optimizer
+        if optimizer is None:
+            return
+        rates = self._of(groups)
+        lr, wd = max((rate for rate, _ in rates), key=abs), max((decay for _, decay in rates), key=abs)
+        lr_mult, wd_mult = dict(self._own_mult[0]), dict(self._own_mult[1])
+        for group, (rate, decay) in zip(groups, rates, strict=True):
+            for key in (names[parameter] for parameter in group["params"] if parameter in names):
+                if rate != lr:
+                    lr_mult[key] = lr_mult.get(key, 1.0) * rate / lr
+                if decay != wd:
+                    wd_mult[key] = wd_mult.get(key, 1.0) * decay / wd
+        if lr != _rate_of(optimizer):
+            if optimizer.lr_scheduler is not None:
+                raise InvalidArgumentError(
+                    f"KVOptimizer: a group has lr={lr}, and the optimizer has an lr_scheduler, which decides the learning rate"
+                )
+            optimizer.set_learning_rate(lr)
+        optimizer.wd = wd
+        optimizer.lr_mult, optimizer.wd_mult = lr_mult, wd_mult
+        self._taken = rates
+
+    def _of(self, groups: list[dict[str, Any]]) -> list[tuple[float, float]]:
+        """Return the learning rate and the weight decay of each group."""
+        if self._optimizer is None:
+            return []
+        return [(float(group["lr"]), float(group["weight_decay"])) for group in groups]
+
+
+def _rate_of(optimizer: Optimizer) -> float:
+    """Return the learning rate of new groups: for a schedule, which counts updates itself, its first rate."""
+    schedule = optimizer.lr_scheduler
+    return optimizer.learning_rate if schedule is None else schedule(optimizer.begin_num_update)
