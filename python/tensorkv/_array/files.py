@@ -257,7 +257,7 @@ def _read(file: IO[bytes]) -> Any:
 
 def _row_sparse(ids: NDArray, rows: NDArray) -> RowSparseNDArray:
     """Return the array of two members."""
-    from ..ndarray import sparse
+    from .row_sparse import checked
 
     found = ids.asnumpy()
     if found.ndim != 1 or not found.size or rows.ndim < 1:
@@ -265,7 +265,7 @@ def _row_sparse(ids: NDArray, rows: NDArray) -> RowSparseNDArray:
     extent = int(found[0])
     if extent > ROWS_MAX or (found[1:] >= ROWS_MAX).any():
         raise InvalidArgumentError("ids that are none")
-    return sparse.checked("ids", rows, found[1:].astype(np.int64), (extent, *rows.shape[1:]))
+    return checked("ids", rows, found[1:].astype(np.int64), (extent, *rows.shape[1:]))
 
 
 def _check_that_nothing_is_lost(file: IO[bytes], archive: zipfile.ZipFile, size: int) -> None:

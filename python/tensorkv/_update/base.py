@@ -601,9 +601,9 @@ def _apply_native(
     is_lazy: bool,
 ) -> None:
     """Update a weight, or the rows of it that a row-sparse gradient has."""
-    from ..ndarray import sparse
+    from .._array import row_sparse
 
-    if not sparse.is_rows(grad):
+    if not row_sparse.is_rows(grad):
         native.apply(index, count, grad, weight, states, master)
         return
     if not is_lazy or "reduce_sum" in native.program.text:  # which needs a weight whole
@@ -614,7 +614,7 @@ def _apply_native(
             f"update of {index!r}: a gradient of shape {grad.shape}, the weight has {weight.shape}"
         )
     whole = [array for array in (weight, *states, master) if array is not None and array.shape == weight.shape]
-    rows = [sparse.gather(array, grad._ids) for array in whole]
+    rows = [row_sparse.gather(array, grad._ids) for array in whole]
     part = {id(array): picked for array, picked in zip(whole, rows, strict=True)}
     if not len(grad._ids):
         return
@@ -627,7 +627,7 @@ def _apply_native(
         None if master is None else part[id(master)],
     )
     for array, picked in zip(whole, rows, strict=True):
-        sparse.scatter(picked, grad._ids, array)
+        row_sparse.scatter(picked, grad._ids, array)
 
 
 def _found(klass: type[Any], name: str) -> object:
