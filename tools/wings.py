@@ -45,20 +45,37 @@ def statements(node):
             yield from statements(child)
 
 
-def imports(module):
-    """Return the modules of the package that a module imports while it is imported."""
+def named(module):
+    """Yield the names, below the package, that the import statements of a module name while it is imported."""
     path = modules()[module]
-    found = set()
     for node in statements(ast.parse(path.read_text())):
-        if not isinstance(node, ast.ImportFrom) or not node.level:
+        if isinstance(node, ast.Import):
+            yield from (name.name.partition(".")[2] for name in node.names if name.name.startswith("tensorkv."))
+        if not isinstance(node, ast.ImportFrom):
             continue
         parts = path.relative_to(PACKAGE).parent.parts
-        parts = parts[: len(parts) - node.level + 1]
-        base = ".".join([*parts, *([node.module] if node.module else [])])
+        parts = parts[: len(parts) - node.level + 1] if node.level else ()
+        stem = node.module or ""
+        if not node.level:
+            if stem.partition(".")[0] != "tensorkv":
+                continue
+            stem = stem.partition(".")[2]
+        base = ".".join([*parts, *([stem] if stem else [])])
         for name in node.names:
             full = f"{base}.{name.name}" if base else name.name
-            found.add(full if full in modules() or full == "_core" else base)
-    return found - {module, ""}
+            yield full if full in modules() or full == "_core" else base
+
+
+def imports(module):
+    """Return the modules of the package that a module imports while it is imported.
+
+    The import of a module runs the folders above it first. The folders above the module itself have begun before it.
+    """
+    found = set()
+    for name in named(module):
+        parts = name.split(".")
+        found.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return {name for name in found if name and name != module and not module.startswith(f"{name}.")}
 
 
 def wing_of(module):
