@@ -87,7 +87,7 @@ def test_what_follows_the_command_is_passed_on_byte_for_byte(processes, mark):
     ],
 )
 def test_a_usage_error_is_named_and_ends_with_status_2(processes, words, expected):
-    status, said = finish(processes.start([*tkv(words[0]), *words]))
+    status, said = finish(processes.start([*tkv(*words[:1]), *words]))
     assert status == 2 and expected in said, said
 
 
