@@ -47,6 +47,24 @@ class ListingTest : public test::ShardTest {
   uint64_t seq_ = 100;
 };
 
+TEST_F(ListingTest, CountsAPushThatWaitsForItsPredecessorOnce) {
+  meta_.mode = KeyMeta::Mode::kAsync;
+  MakeKey("async");
+  key_ = IdOf(CanonicalKey(0, "async"));
+  Message waits = Push(++seq_, 1, 1);
+  waits.need = seq_ + 1;
+  EXPECT_EQ(Send(kLink0, waits).type, Type{}) << "its predecessor has not come";
+  EXPECT_EQ(List(kLink1).listed.workers.size(), 2U);
+  const uint64_t predecessor = waits.need;
+  Send(kLink0, Push(predecessor, 2, 2));
+  EXPECT_EQ(effects_.sends.size(), 2U) << "both are accepted";
+  const auto listed = List(kLink1).listed.workers;
+  const auto of_worker = std::ranges::find(listed, Rank{0}, &Listed::Pushed::rank);
+  ASSERT_NE(of_worker, listed.end());
+  EXPECT_EQ(of_worker->pushes, 2U);
+  EXPECT_EQ(of_worker->bytes, 32U);
+}
+
 TEST_F(ListingTest, SaysHowAKeyIsUpdatedToWhomAsks) {
   const auto ask = [&](uint8_t flags) {
     Message describe = Make(Type::kDescribe, ++seq_);

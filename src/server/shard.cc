@@ -410,6 +410,10 @@ void Shard::Judge(Session* session, Message& message, Effects* effects) {
                      effects);
   }
   session->Begin(message.seq);
+  if (message.type == Type::kPush) {
+    ++session->pushes;
+    session->pushed_bytes += message.body.size;
+  }
   Execute(session, message, effects);
 }
 
@@ -421,8 +425,6 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
   }
   switch (message.type) {
     case Type::kPush:
-      ++session->pushes;
-      session->pushed_bytes += message.body.size;
       return OnPush(session, message, effects);
     case Type::kPull:
       return OnPull(session, message, effects);
