@@ -410,7 +410,7 @@ void Shard::Judge(Session* session, Message& message, Effects* effects) {
                      effects);
   }
   session->Begin(message.seq);
-  if (message.type == Type::kPush) {
+  if (message.type == Type::kPush && message.body.owner != NoMemory()) {
     ++session->pushes;
     session->pushed_bytes += message.body.size;
   }
