@@ -157,7 +157,7 @@ class Tensor:
         return capsule(_managed_of(self), b"dltensor_versioned")
 
     def _let_go(self, managed):
-        del self.exports[managed]
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(self.exports.pop(managed)))
 
     def __del__(self):
         self.framework.free(self.address)
@@ -171,7 +171,9 @@ def _managed_of(tensor):
     steps = (ctypes.c_int64 * rank)(*(tensor.strides or tensor.shape))
     strides = steps if tensor.strides else None
     managed.tensor = _Tensor(tensor.address, *tensor.says, rank, 2, 32, 1, extents, strides, 0)
-    tensor.exports[ctypes.addressof(managed)] = managed, extents, steps, tensor
+    tensor.exports[ctypes.addressof(managed)] = export = managed, extents, steps, tensor
+    # The consumer's reference. Without it the garbage collector sees a ring that nobody holds, and frees an export in use.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(export))
     return ctypes.addressof(managed)
 
 

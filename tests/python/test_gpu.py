@@ -23,7 +23,7 @@ def run(*arguments, **variables):
     """Run Python with four pretended GPUs; what it prints, after it has ended well and misused none of them."""
     assert IS_ON_HARDWARE or (DRIVER / "libcuda.so.1").exists(), "`./dev build` builds the pretended driver"
     driver = {} if IS_ON_HARDWARE else {"LD_LIBRARY_PATH": str(DRIVER), "FAKE_DEVICES": "4"}
-    environment = {**os.environ, **driver, **variables}
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1", **driver, **variables}
     done = subprocess.run(
         [sys.executable, *arguments], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=110
     )

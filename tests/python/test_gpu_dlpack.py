@@ -191,6 +191,21 @@ def test_tensors_of_several_gpus_in_one_call_are_waited_for_on_each():
     """)
 
 
+def test_tensors_that_only_a_gpu_still_uses_survive_the_garbage_collector():
+    program("""
+        tensor = known_framework("torch, exchange")
+        frameworks = [Framework(i) for i in range(4)]
+        gc.set_threshold(1)
+        for seed in orders(10):
+            with mx.kv.create("device" if seed % 2 else "local") as kv:
+                kv.init("a", mx.nd.zeros((5,)))
+                for push in range(5):
+                    kv.push("a", [tensor(f, [float(push)] * 5) for f in frameworks])
+                    gc.collect()
+                assert kv.pull("a").asnumpy().tolist() == [4.0 * 4] * 5
+    """)
+
+
 @KINDS
 @pytest.mark.parametrize("name", ["torch", "torch, exchange"])
 def test_a_tensor_lives_as_long_as_a_gpu_uses_it(kind, name):
