@@ -13,12 +13,13 @@
 
 namespace tkv::test {
 
+// Returns the options of a job, whose calls fail after 30 seconds.
 inline testing::ClusterOptions JobOf(int workers, int servers, const char* type = "dist_sync") {
   testing::ClusterOptions options;
   options.workers = workers;
   options.servers = servers;
   options.type = type;
-  options.store.patience = std::chrono::seconds(30);  // a failure ends
+  options.store.patience = std::chrono::seconds(30);
   return options;
 }
 

@@ -124,11 +124,11 @@ def first_error(error):
 
 # The compiler's cache knows every file but the one that a mutant changes, because the options are those of the tree.
 IN_COPY = {"cwd": COPY / "tree", "env": {**os.environ, "CCACHE_BASEDIR": str(COPY / "tree")}, "capture_output": True}
-FEW = 8  # mutants: so many compile no longer than all files one by one
+FEW = 8  # the number of mutants up to which batches are taken
 
 
 def configure(count):
-    """Configure the copy's build for a number of mutants: few compile the batches that the cache has, many one file each."""
+    """Configure the copy's build. A few mutants compile batches, which the compiler's cache has; many compile one file each."""
     batches = "ON" if count <= FEW else "OFF"
     options = ["-DTKV_BUILD_TESTS=OFF", "-DTKV_BUILD_BENCH=OFF", f"-DTKV_UNITY={batches}"]
     subprocess.run(["cmake", "--preset", "release", *options], check=True, **IN_COPY)

@@ -14,7 +14,7 @@ using test::Full;
 using test::SameBytes;
 
 constexpr DType kNarrow[] = {DType::kF16, DType::kBF16};
-constexpr int64_t kSeveralTiles = 70000;  // several tiles and chunks
+constexpr int64_t kSeveralTiles = 70000;  // and several chunks
 
 // Returns the smallest power of two that does not change in this dtype when one is added.
 double BaseOf(DType dtype) { return dtype == DType::kF16 ? 2048 : 256; }
