@@ -1,5 +1,5 @@
-// The subcommands sim and explore, which check the protocol.  A package has none of the code that
-// they run.
+// The subcommands sim and explore, which check the protocol.  A build without
+// TKV_BUILD_SIMULATION, such as a package, has none of their code.
 
 #pragma once
 

@@ -11,8 +11,7 @@
 
 namespace tkv::cli {
 
-// For an option with a name or a path: an empty text is a mistake, such as "$HOSTS" with HOSTS
-// unset.
+// Refuses an empty text, for example from "$HOSTS" where HOSTS is unset.
 inline const CLI::Validator kNotEmpty(
     [](const std::string& text) { return std::string(text.empty() ? "is empty" : ""); }, "");
 
@@ -22,7 +21,9 @@ inline const CLI::Validator kHost(
       return std::string(text.empty() || text[0] == '-' ? "is no name of a host" : "");
     },
     "");
-// For whole numbers: the parser alone would wrap negative numbers and cut large ones.
+
+// Refuses a text that is not a whole number from 0 to 2^64 - 1.  The parser alone would wrap
+// negative numbers and cut large ones.
 inline const CLI::Validator kNatural(
     [](const std::string& text) {
       uint64_t number = 0;

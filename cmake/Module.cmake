@@ -10,14 +10,14 @@ target_include_directories(tkv_options INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 # No contraction: a fused multiply-add would make results depend on the instruction set.
 target_compile_options(tkv_options INTERFACE -ffp-contract=off -fno-math-errno -fvisibility=hidden)
-# Messages and debug information name files as src/..., not where they were on the machine that compiled them: by the whole path,
-# or, where the compiler's cache rewrites paths, by the path from the build's folder.
+# Messages and debug information name files as src/...  The compiler sees a whole path, or a path from the build's folder where
+# its cache rewrites paths; both prefixes are removed.
 file(RELATIVE_PATH to_source ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/CMakeLists.txt)
 string(REPLACE CMakeLists.txt "" to_source "${to_source}")
 target_compile_options(tkv_options INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}/= -ffile-prefix-map=${to_source}=)
 if(TKV_WARNINGS_AS_ERRORS)
   target_compile_options(tkv_options INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror)
-  # The stable algorithms of libstdc++ 12 use what it deprecates itself, and Clang tells it of every use.
+  # The stable algorithms of libstdc++ 12 use what it deprecates itself, and Clang warns at each use.
   target_compile_options(tkv_options INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 endif()
 if(TKV_SANITIZE)
@@ -32,12 +32,12 @@ if(TKV_BUILD_FUZZERS)
   target_compile_options(tkv_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# tkv_batches(SOURCES_VARIABLE NAME [SIZE n]): with TKV_UNITY the variable's files become files that include sixteen of them each,
-# so that headers are read once for sixteen.  Batches name their files relative to the tree: the compiler's cache knows them in
-# every clone.  A file with the property SKIP_UNITY_BUILD_INCLUSION stays alone.
+# tkv_batches(SOURCES_VARIABLE NAME [SIZE n]): with TKV_UNITY, replaces the sources in the variable by generated files that include
+# up to SIZE (default 16) of them each, so that headers are read once for all.  Generated files name sources relative to the tree,
+# so that all clones share the compiler's cache.  A file with the property SKIP_UNITY_BUILD_INCLUSION stays alone.
 if(TKV_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # A file that is included may be no header.  GCC 12 takes more small vectors for uninitialized the more it sees at once; it
-  # looks for such variables where files are compiled alone.
+  # -Wsubobject-linkage takes every included file for a header, and batches include sources.  GCC 12 reports small vectors
+  # as uninitialized in large files, wrongly; a build with -DTKV_UNITY=OFF has that warning.
   target_compile_options(tkv_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage> -Wno-maybe-uninitialized)
 endif()
 function(tkv_batches sources_variable name)
@@ -87,11 +87,11 @@ endfunction()
 
 set(TKV_TEST_TIMEOUT 300)  # seconds
 if(TKV_SANITIZE)
-  set(TKV_TEST_TIMEOUT 900)  # the interpreter of GPU kernels takes some twenty times as long
+  set(TKV_TEST_TIMEOUT 900)
 endif()
 
-# tkv_test(NAME SOURCES ... [SHARDS n] [LABELS ...] [C]): a GoogleTest program over the whole library; with C, a program in C that
-# writes its results as GoogleTest does.  Programs whose tests mostly wait for time to pass are run in shards, several at a time:
+# tkv_test(NAME SOURCES ... [SHARDS n] [TIMEOUT seconds] [LABELS ...] [C]): a GoogleTest program over the whole library; with C, a
+# program in C that writes its results as GoogleTest does.  TIMEOUT is TKV_TEST_TIMEOUT by default.  Programs whose tests mostly wait for time to pass are run in shards, several at a time:
 # NAME/1 to NAME/n for CTest, which starts those first.
 function(tkv_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "C" "TIMEOUT;SHARDS" "SOURCES;LABELS")
