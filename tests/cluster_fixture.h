@@ -1,4 +1,4 @@
-// Jobs of threads for tests: a cluster's options, and the work of all its workers at once.
+// Helpers for tests that run the workers of a job as threads.
 
 #pragma once
 
@@ -23,7 +23,7 @@ inline testing::ClusterOptions JobOf(int workers, int servers, const char* type 
   return options;
 }
 
-// Runs body(store) for each worker on a thread of its own.
+// Runs body(store) for each worker on a thread of its own, closes the stores, and waits for all.
 inline void EachWorker(testing::Cluster* cluster, const std::function<void(KVStore*)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < cluster->workers(); ++rank) {

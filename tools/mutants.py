@@ -81,7 +81,7 @@ class Mutant:
 
 
 def find(folder, names=()):
-    """Return the mutants in a folder of tests/ whose names contain one of these, or all; all of them can be made.
+    """Return the mutants in a folder of tests/ whose names contain one of `names`, or all. Each mutant of the folder can be made.
 
     Raises:
         SystemExit: a mutant of the folder cannot be made of the sources, or none has such a name.
@@ -122,7 +122,7 @@ def first_error(error):
     return next((line for line in str(error).splitlines() if "error" in line), "no line names an error")
 
 
-# The compiler's cache knows every file but the one that a mutant changes, because the options are those of the tree.
+# With relative paths the copy shares the compiler's cache with builds of the tree that have the same options.
 IN_COPY = {"cwd": COPY / "tree", "env": {**os.environ, "CCACHE_BASEDIR": str(COPY / "tree")}, "capture_output": True}
 FEW = 8  # the number of mutants up to which batches are taken
 
@@ -142,7 +142,7 @@ def build():
         raise NotBuiltError(done.stdout[-3000:])
 
 
-# A rule that is taken away may leave something unused, which is no error here.
+# A mutant may leave a variable or a function unused, which is no error here.
 QUIET = "".join(
     f'#pragma GCC diagnostic ignored "-Wunused-{what}"\n'
     for what in ("parameter", "variable", "but-set-variable", "function")
@@ -154,9 +154,9 @@ def applied(mutant, tree, prefix=""):
     """Break the rule in a copy of the sources while the block runs.
 
     Args:
-        mutant: that breaks it.
+        mutant: the one to apply.
         tree: the folder of the copy.
-        prefix: what each broken file begins with.
+        prefix: text that is put before each changed file.
     """
     changed = mutant.changed()
     for name, text in changed.items():

@@ -67,7 +67,7 @@ def test_every_line_of_json_is_an_object_that_is_documented(processes, words, st
 @pytest.mark.parametrize("subcommand", ["sim", "explore"])
 def test_a_package_names_the_build_that_checks_the_protocol(processes, subcommand):
     status, said = finish(processes.start([*TKV, subcommand, "--count", "2"]))
-    assert status == 2 and f"tkv: {subcommand}: a package has no simulation; ./dev build" in said, said
+    assert status == 2 and f"tkv: {subcommand}: not in this build; ./dev build" in said, said
     status, said = finish(processes.start([*TKV, subcommand, "--json"]))
     assert status == 2 and json.loads(said)["code"] == "Unimplemented", said
     _, said = finish(processes.start([*TKV, "--help"]))

@@ -58,7 +58,7 @@ class Framework:
             stream = made.value
         self.stream = stream
         self._end = self._event()
-        self._writes = False  # and has not waited for it
+        self._writes = False  # since the last wait
 
     def _call(self, name, *arguments):
         """Call with the context of the device, which is current no longer than that."""
@@ -135,7 +135,7 @@ class Tensor:
         self.address = framework.allocate(self.count)
         self.shape = shape or (self.count,)
         self.strides = strides
-        self.exports = {}  # by address, what their consumers have not let go
+        self.exports = {}  # by the address of the description: exports in use
         self.asked = []  # the streams that consumers have given
         self.says = GPU, framework.index
         self.write(values)

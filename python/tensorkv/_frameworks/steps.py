@@ -1,4 +1,4 @@
-"""The steps of an optimizer whose pushes servers count."""
+"""Numbers of an optimizer's steps, so that a restarted worker repeats only the missing pushes of a step."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class Steps:
             return number - (self._is_again or self._size > 0)
 
     def begin(self, keys: Collection[Any], resting: Iterable[Any] = ()) -> None:
-        """Begin the next step, or note that the step under way pushes more keys than it seemed.
+        """Begin the next step, or raise the number of keys that the step under way pushes.
 
         Args:
-            keys: all keys that this step pushes; the store may lack some, which the step makes.
+            keys: all keys that this step pushes. The step makes those that the store does not have yet.
             resting: other keys of the optimizer, which earlier steps may have pushed.
         """
         with self._lock:
@@ -76,7 +76,8 @@ class Steps:
     def _find(self, keys: Iterable[Any]) -> int:
         """Return the number of the last step, which may have to be made again.
 
-        Servers know it of a worker that has been started again. Otherwise the key that has been pushed most often counts.
+        For a restarted worker it is the largest number that servers have. If they have none, it is the largest round of a key.
+        The step has to be made again if fewer keys have that number than the step pushes.
         """
         if self._number is not None:
             return self._number
@@ -118,7 +119,7 @@ class Steps:
             self._pushed = frozenset()
 
     def undo(self) -> None:
-        """Take the step under way back, in which this process has pushed nothing."""
+        """Cancel the step under way. Call it only if this process has pushed nothing in it."""
         with self._lock:
             self._is_again = self._is_again or self._size > 0
             self._size = 0
@@ -126,7 +127,7 @@ class Steps:
 
     @contextlib.contextmanager
     def one(self, keys: Collection[Any], resting: Iterable[Any] = ()) -> Iterator[list[int]]:
-        """Make a step whose pushes are all in one call of this block. If the block fails before them, the step does not count.
+        """Make a step in a block that pushes in one call. If the block fails before them, the step does not count.
 
         Yields:
             the positions of the keys that are to be pushed; there may be none.

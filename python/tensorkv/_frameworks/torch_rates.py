@@ -15,7 +15,8 @@ _OTHERS = {"momentum", "dampening", "nesterov", "betas", "eps", "amsgrad", "alph
 class GroupRates:
     """The rates that a store's optimizer has taken from the groups.
 
-    The optimizer has the largest rate of a group as its own, and a factor for each key of the other groups.
+    The optimizer's learning rate is that of the group with the largest. Keys of other groups have a factor in `lr_mult`. Weight
+    decays and `wd_mult` work the same way.
     """
 
     def __init__(self, optimizer: Optimizer | None) -> None:
@@ -42,7 +43,7 @@ class GroupRates:
                 raise InvalidArgumentError(f"KVOptimizer: option {name!r} of a group; possible: {wanted}")
 
     def note(self, groups: list[dict[str, Any]]) -> None:
-        """Take the rates of the groups as those that the optimizer has."""
+        """Record the groups' rates as applied, without a change of the optimizer."""
         self._taken = self._of(groups)
 
     def are_taken(self, groups: list[dict[str, Any]]) -> bool:
@@ -50,7 +51,7 @@ class GroupRates:
         return self._of(groups) == self._taken
 
     def take(self, groups: list[dict[str, Any]], names: Mapping[Any, str]) -> None:
-        """Give the optimizer the rates that a scheduler or the script has changed in the groups.
+        """Check the groups, and give the optimizer the rates that a scheduler or the script has changed in them.
 
         Args:
             groups: param groups.
@@ -100,6 +101,6 @@ class GroupRates:
 
 
 def _rate_of(optimizer: Optimizer) -> float:
-    """Return the learning rate of new groups: for a schedule, which counts updates itself, its first rate."""
+    """Return the learning rate of new groups. With a schedule it is the first rate: the schedule decides later ones."""
     schedule = optimizer.lr_scheduler
     return optimizer.learning_rate if schedule is None else schedule(optimizer.begin_num_update)

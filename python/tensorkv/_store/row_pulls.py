@@ -34,7 +34,7 @@ class RowPulls:
         self.foreign: list[Any] = []  # outputs of other frameworks
 
     def add(self, key: Any, ids: Any, out: Any) -> None:
-        """Read rows into an array of shape ``(len(ids), ...)``."""
+        """Add a read of rows into `out`, of shape ``(len(ids), ...)``, for `run`; without ids there is nothing to read."""
         if len(ids):
             self.keys.append(key)
             self.ids.append([ids])
@@ -47,7 +47,7 @@ class RowPulls:
         return view_of(who, out, True)
 
     def add_whole(self, key: Any, out: Any) -> None:
-        """Read all of a key."""
+        """Add a read of the whole value of a key, for `run`."""
         self.whole_keys.append(key)
         self.whole_outs.append(out)
 
@@ -96,7 +96,7 @@ def ticket_of(operations: list[Any], title: str, end: Callable[[], Any]) -> Tick
 
 
 def only_once(end: Callable[[], Any]) -> Callable[[], Any]:
-    """Return a function that calls `end` the first time, and gives its result each time."""
+    """Return a function that calls `end` until it succeeds once, and from then on returns that result."""
     results: list[Any] = []
 
     def result() -> Any:
@@ -160,7 +160,7 @@ def assigning_rows(target: Any, data: NDArray, ids: np.ndarray[Any, Any], is_cop
 
 
 def like_ids(array: NDArray, ids: Any) -> Any:
-    """Return an array in the framework of ids: of a list, a range or an int as it is, of what has no framework NumPy's."""
+    """Return the array in the framework of `ids`: itself for a list, a range or an int, and NumPy's for ids of no framework."""
     from .._array import interop as _interop
 
     if isinstance(ids, (list, tuple, range, int)):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class KVStoreUpdating(KVStoreVerbs):
     """The part of KVStore that combines a pushed sum with the stored value."""
 
-    _updater: AnyUpdater | None  # kept alive, and for those who look at it
+    _updater: AnyUpdater | None  # keeps the updater alive
     _function: Called | Read | UpdaterSteps | None
     _native: _core.Optimizer | None  # of a Program
 
@@ -58,7 +58,8 @@ class KVStoreUpdating(KVStoreVerbs):
         Raises:
             InvalidArgumentError: a function that cannot be read, with the line and the reason; a later init raises it for
                 its keys. An async function or a generator function, which updates nothing. The updater before stays.
-            UnimplementedError: a class derived from `mx.optimizer.Updater` in a distributed store.
+            UnimplementedError: in a distributed store, an `mx.optimizer.Updater` that has states or is of a derived class, or an
+                optimizer that cannot run without Python.
 
         Example:
             >>> kv = mx.kv.create('local')
@@ -98,7 +99,7 @@ class KVStoreUpdating(KVStoreVerbs):
     ) -> None:
         """Keep the updater that the store calls or runs from now on."""
         if self._running not in (None, running):
-            self._running.optimizer.num_update = self._running.optimizer.num_update  # which is the store's no longer
+            self._running.optimizer.num_update = self._running.optimizer.num_update  # a copy of the store's count
         self._updater, self._running, self._function, self._native = updater, running, function, None
 
     def _run_native(self, optimizer: _core.Optimizer) -> None:
@@ -108,7 +109,7 @@ class KVStoreUpdating(KVStoreVerbs):
         self._native = optimizer
 
     def _run_function(self, updater: Callable[..., Any]) -> None:
-        """Call a function at each push; where no Python can run, read it as a program, which is that of rank 0 for all."""
+        """Call a function at each push. A distributed store reads it as a program instead; servers run that of rank 0."""
         from .._update.functions import Called, Read
 
         now = self._function
@@ -135,7 +136,7 @@ class KVStoreUpdating(KVStoreVerbs):
         return self._function if isinstance(self._function, Read) else None
 
     def _meets(self, key: Any, value: Any) -> None:
-        """Have a function that servers run read for new keys, before they are made."""
+        """Read the function that servers run for keys that are about to be made."""
         read = self._read()
         if read is None:
             return
@@ -161,7 +162,7 @@ class KVStoreUpdating(KVStoreVerbs):
             self._set_optimizer(_core.Optimizer(read.program, lazy=False))
 
     def _meets_shape(self, key: Any, shape: tuple[int, ...], dtype: str) -> None:
-        """Have a function that servers run read for a new key, before it is made."""
+        """Read the function that servers run for a key that is about to be made."""
         if self._read() is not None:
             self._meets(key, nd_empty(shape, dtype=dtype))
 
@@ -225,7 +226,7 @@ class KVStoreUpdating(KVStoreVerbs):
         print(explanation(store, key), end="")
 
     def _run_updater(self, updater: Updater) -> None:
-        """Call an updater, whose states are its own; where no Python can run, run the optimizer of a plain one."""
+        """Call an updater, which keeps its states. A distributed store runs its optimizer, if it has no states yet."""
         from .. import optimizer as opt
         from .._update.functions import UpdaterSteps
 
@@ -270,16 +271,16 @@ class KVStoreUpdating(KVStoreVerbs):
         """Run an optimizer in the store at each push: the stored value is the weight, the sum is the gradient.
 
         Later changes of its hyperparameters count from the next push on, in each store that runs it. A change is an
-        error if a store cannot take it, because it keeps no states for it or runs without Python. Setting an optimizer
-        starts with fresh states. If the running optimizer has the same program and hyperparameters, its states stay.
+        error if a store has no states for it, or cannot run it without Python. A new optimizer starts with empty states,
+        unless its program and hyperparameters equal those of the running one.
 
         In a distributed store rank 0 defines it for all workers. Another rank may leave the call out, or make the same
         one. If its hyperparameters differ from those of rank 0, now or later, or if rank 0 has set no optimizer, a
         round of ``dist_sync`` fails on every worker. The error names both workers, and the round updates nothing. In
         ``dist_async`` each push is applied with the hyperparameters of the worker that pushes.
 
-        The rounds of ``dist_sync`` wait for rank 0 by themselves. In ``dist_async`` a push of another rank that arrives
-        before the optimizer of rank 0 is assigned, or an error if that rank has called `set_optimizer` too. Therefore
+        The rounds of ``dist_sync`` wait for rank 0 by themselves. In ``dist_async`` a push that arrives before the
+        optimizer of rank 0 replaces the stored value, or is an error if its rank has called `set_optimizer` too. Therefore
         call `barrier` after `set_optimizer`, or `init` or `init_table`, in which the other ranks wait for rank 0.
 
         A learning-rate schedule that is Python code is called before each push of this worker, once for each key. Its
