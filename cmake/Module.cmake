@@ -91,8 +91,8 @@ if(TKV_SANITIZE)
 endif()
 
 # tkv_test(NAME SOURCES ... [SHARDS n] [TIMEOUT seconds] [LABELS ...] [C]): a GoogleTest program over the whole library; with C, a
-# program in C that writes its results as GoogleTest does.  TIMEOUT is TKV_TEST_TIMEOUT by default.  Programs whose tests mostly wait for time to pass are run in shards, several at a time:
-# NAME/1 to NAME/n for CTest, which starts those first.
+# program in C that writes its results as GoogleTest does.  TIMEOUT is TKV_TEST_TIMEOUT by default.  Programs whose tests mostly
+# wait for time to pass are run in shards, several at a time: NAME/1 to NAME/n for CTest, which starts those first.
 function(tkv_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "C" "TIMEOUT;SHARDS" "SOURCES;LABELS")
   if(NOT arg_C)
