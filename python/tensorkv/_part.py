@@ -14,8 +14,9 @@ def part_of(name: str) -> Callable[[C], C]:
 
     def rename(part: C) -> C:
         for member, value in vars(part).items():
-            if isinstance(value, FunctionType):
-                value.__qualname__ = f"{name}.{member}"
+            function = getattr(value, "__func__", value)  # of a static or class method
+            if isinstance(function, FunctionType):
+                function.__qualname__ = f"{name}.{member}"
         return part
 
     return rename

@@ -280,6 +280,8 @@ def test_properties_and_protocols():
     assert kv.is_capable("optimizer") and mx.kv.KVStore.is_capable(mx.kv.KVStoreBase.OPTIMIZER)
     with pytest.raises(ValueError):
         kv.is_capable("telepathy")
+    with pytest.raises(TypeError, match=r"^KVStore\.is_capable\(\)"):
+        kv.is_capable()
     with pytest.raises(NotImplementedError):
         pickle.dumps(kv)
     kv.close()
