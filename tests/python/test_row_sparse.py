@@ -3,6 +3,7 @@
 import array
 import json
 import pathlib
+import pickle
 import threading
 
 import numpy as np
@@ -674,7 +675,10 @@ def test_pull_rows_into_outputs(kv):
 def test_ids_keep_all_their_bits(kv, ids):
     kv.init_table("t", 1)
     kv.push_rows("t", ids, np.ones((2, 1), np.float32))
-    assert kv.export_rows("t").ids.tolist() == [3, 2**60 + 1]
+    exported = kv.export_rows("t")
+    assert exported.ids.tolist() == [3, 2**60 + 1]
+    assert pickle.loads(pickle.dumps(exported)).ids.tolist() == exported.ids.tolist()
+    assert pickle.loads(b"ctensorkv._store.row_verbs\nTableRows\n.") is type(exported)  # a name in older pickles
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from ..ndarray import sparse
 from .arguments import as_list, check_priority, columns_of, grouped, one_or_all, pairs_of, title
 from .row_pulls import RowPulls, assigning_rows, like_ids, requests_of, ticket_of
 from .tables import KVStoreTables
+from .tables import TableRows as TableRows  # older pickles have it here
 from .values import (
     GivenRows,
     KeyForm,
