@@ -127,11 +127,11 @@ class KVStoreDisk(KVStoreUpdating):
         """
         place = _place("load", path)
         seen = _snapshots.Place(place)
-        try:
-            with _helpers.loading(self), called_by_all("every worker calls load"):
+        with _helpers.loading(self), called_by_all("every worker calls load"):
+            try:
                 rounds = self._load(place)
-        except KeyNotFoundError as missing:
-            raise SnapshotNotFoundError(str(missing)) from None
+            except KeyNotFoundError as missing:
+                raise SnapshotNotFoundError(str(missing)) from None
         # Rounds of an asynchronous key are each worker's own pushes, and no snapshot has them.
         self._go_on("load", place, seen, None if _core.is_async(self.type) else rounds)
         return rounds
