@@ -329,6 +329,10 @@ class _Averaging:
         workers = self._kv.num_workers
         return summed if workers == 1 else jax.tree_util.tree_map(lambda leaf: leaf / workers, summed), state
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Averaging:
+        """Return itself: a copy of the transformation sums in the same keys."""
+        return self
+
     def _check_disk(self, verb: str) -> None:
         if self._leaves is not None or self._unread is not None:
             _stepping.refuse_disk(

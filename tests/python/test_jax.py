@@ -1,5 +1,6 @@
 """tensorkv.jax: pytrees that train through the store train as they do in one process on the joined batch."""
 
+import copy
 import doctest
 import threading
 
@@ -208,6 +209,12 @@ def test_an_init_of_average_that_fails_behind_its_keys_can_be_repeated(monkeypat
     close(mean.update(start(), None)[0], start())
     with pytest.raises(mx.errors.AlreadyExistsError):
         mean.init(start())
+
+
+def test_a_copy_of_average_sums_in_the_same_keys():
+    mean = mx.jax.average(mx.kv.create())
+    mean.init(start())
+    close(copy.deepcopy(mean).update(start(), None)[0], start())
 
 
 def test_the_examples_of_the_docstrings_run():
