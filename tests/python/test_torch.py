@@ -317,6 +317,31 @@ class TestSteps:
         assert kv.round("w") == 0
 
 
+@pytest.mark.parametrize(
+    "make", [lambda params: mx.optimizer.SGD(learning_rate=1), lambda params: torch.optim.SGD(params, lr=1)]
+)
+def test_a_step_whose_gradient_is_refused_does_not_count(make):
+    embedding = torch.nn.Embedding(3, 1, sparse=True)
+    kv = mx.kv.create()
+    opt = mx.torch.KVOptimizer(embedding.named_parameters(), kv, make(embedding.parameters()), overlap=False)
+    embedding(torch.tensor([1])).sum().backward()
+    with pytest.raises(mx.errors.UnimplementedError):
+        opt.step()
+    assert opt.steps == 0 and kv.round("weight") == 0
+    with torch.no_grad():
+        embedding.weight.fill_(5)
+    embedding.weight.grad = torch.ones(3, 1)
+    if isinstance(make([embedding.weight]), torch.optim.Optimizer):
+        opt.step()
+        assert embedding.weight.flatten().tolist() == [4, 4, 4]
+    else:
+        with pytest.raises(mx.errors.FailedPreconditionError, match="assign"):  # the write is not lost
+            opt.step()
+        opt.assign()
+        opt.step()
+        assert embedding.weight.flatten().tolist() == [4, 4, 4] and opt.steps == 1
+
+
 class TestRates:
     """Param groups and PyTorch's schedulers."""
 
@@ -399,6 +424,80 @@ class TestRates:
         wanted = {n: p.detach() - 0.5 * p.grad for n, p in model.named_parameters()}
         opt.step()
         close(dict(model.named_parameters()), wanted, 1e-6)
+
+    def test_what_a_script_sets_in_the_optimizer_stays_when_groups_change(self):
+        w, v, late = (torch.nn.Parameter(torch.zeros(1), requires_grad=name != "late") for name in ("w", "v", "late"))
+        sgd = mx.optimizer.SGD(learning_rate=1)
+        groups = [{"params": [("w", w), ("late", late)]}, {"params": [("v", v)], "lr": 0.5}]
+        opt = mx.torch.KVOptimizer(groups, mx.kv.create(), sgd)
+
+        def moves():
+            before = [p.item() for p in (w, v, late)]
+            (w + v + late).sum().backward()
+            opt.step()
+            opt.zero_grad()
+            return [b - p.item() for b, p in zip(before, (w, v, late), strict=True)]
+
+        assert moves() == [1, 0.5, 0]
+        sgd.set_lr_mult({"w": 0})
+        assert moves() == [0, 0.5, 0]  # and the group's factor of v stays
+        sgd.set_learning_rate(4)
+        assert moves() == [0, 2, 0]
+        late.requires_grad_()
+        assert moves() == [0, 2, 4]
+        opt.param_groups[1]["lr"] = 0.25
+        assert moves() == [0, 1, 4]
+        opt.param_groups[0]["lr"] = 2
+        assert moves() == [0, 0.25, 2]
+        sgd.set_lr_mult({})
+        assert moves() == [2, 0.25, 2]
+
+    def test_rates_that_a_schedule_forbids_make_no_key(self):
+        kv = mx.kv.create()
+        schedule = mx.lr_scheduler.FactorScheduler(step=5, base_lr=0.1)
+        with pytest.raises(mx.errors.InvalidArgumentError, match="lr_scheduler, which decides"):
+            mx.torch.KVOptimizer(
+                [{"params": [("w", torch.nn.Parameter(torch.zeros(1)))], "lr": 0.5}],
+                kv,
+                mx.optimizer.SGD(lr_scheduler=schedule),
+            )
+        assert kv.keys() == []
+
+    def test_a_scheduler_counts_when_the_torch_optimizer_itself_has_loaded(self):
+        w = torch.nn.Parameter(torch.zeros(1))
+        sgd = torch.optim.SGD([w], lr=1)
+        opt = mx.torch.KVOptimizer([("w", w)], mx.kv.create(), sgd)
+        schedule = torch.optim.lr_scheduler.StepLR(opt, 1, gamma=0.5)
+        sgd.load_state_dict(sgd.state_dict())
+        w.sum().backward()
+        opt.step()
+        schedule.step()
+        opt.step()
+        assert w.item() == -1.5 and opt.param_groups is sgd.param_groups
+
+    def test_a_parameter_whose_key_has_gone_is_no_missing_snapshot(self, tmp_path):
+        model = torch.nn.Linear(2, 1)
+        opt = mx.torch.KVOptimizer(model.named_parameters(), kv := mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+        kv.delete("bias")
+        kv.save(tmp_path / "saved")
+        with pytest.raises(mx.errors.KeyNotFoundError, match="'bias'") as caught:
+            kv.load(tmp_path / "saved")
+        assert not isinstance(caught.value, mx.errors.SnapshotNotFoundError) and opt.steps == 0
+
+    def test_a_load_that_fails_changes_nothing(self):
+        model = torch.nn.Linear(2, 1)
+        sgd = mx.optimizer.SGD(learning_rate=1, momentum=0.5)
+        opt = mx.torch.KVOptimizer(model.named_parameters(), kv := mx.kv.create(), sgd)
+        saved = opt.state_dict()
+        saved["param_groups"][0]["lr"] = 7
+        model(torch.ones(2)).sum().backward()
+        opt.step()
+        before = opt.state_dict()
+        model.double()
+        with pytest.raises(mx.errors.InvalidArgumentError, match="float64"):
+            opt.load_state_dict(saved)
+        assert opt.param_groups[0]["lr"] == 1
+        assert torch.equal(opt.state_dict()["store"], before["store"]) and kv.round("weight") == 1
 
     def test_a_group_that_comes_later(self):
         w, v = (torch.nn.Parameter(torch.zeros(2)) for _ in range(2))

@@ -151,20 +151,28 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         super().__init__(bare, own)
         self._is_made = True
         if self._local is not None:
-            self.param_groups, self.state = self._local.param_groups, self._local.state
+            self._adopt()
             self.defaults = self._local.defaults
+            self._local.register_load_state_dict_post_hook(self._hook(lambda adopting, _: adopting._adopt()))
         new, frozen = self._find_new(named)
         if not new:
             raise InvalidArgumentError("KVOptimizer: there is no parameter that requires a gradient")
+        has_rates = any(group.keys() & own.keys() for group in groups)
+        if has_rates:
+            self._rates.check(self.param_groups)
         with _stepping.running(kv, optimizer if self._local is None else None, self._divisor):
             self._register(new)
             self._rates.note(self.param_groups)
-            if any(group.keys() & own.keys() for group in groups):
+            if has_rates:
                 self._rates.apply(self.param_groups, self._names)
         self._add_frozen(frozen)
         if self._local is not None:  # its gradients leave before its steps begin
             self._steps.loaded(self._names.values())
         _helpers.helpers_of(kv).add(self)
+
+    def _adopt(self) -> None:
+        """Have the groups and the states of the torch.optim.Optimizer, which makes new ones when it loads."""
+        self.param_groups, self.state = self._local.param_groups, self._local.state
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add parameters to train, on every worker alike."""
@@ -604,16 +612,17 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """Have the store change the parameters."""
         params = self._taking_part()
         outs = [parameter.detach() for parameter in params]
-        self._begin_step()
-        late = [p for p in params if p not in pushed and self._steps.lacks(self._names[p])]
         keys = [self._names[parameter] for parameter in params]
+        grads = {p: self._gradient(p) for p in params if p not in pushed}  # may raise; then no step has begun
+        self._begin_step()
+        late = [p for p in grads if self._steps.lacks(self._names[p])]
         self._watch.drop(params)
         with self._steps.noted():
             if len(late) == len(params):
-                self._kv.pushpull(keys, [self._gradient(parameter) for parameter in params], outs)
+                self._kv.pushpull(keys, [grads[p] for p in late], outs)
             else:
                 if late:
-                    self._kv.push([self._names[p] for p in late], [self._gradient(p) for p in late])
+                    self._kv.push([self._names[p] for p in late], [grads[p] for p in late])
                 for ticket in pushed.values():
                     ticket.wait()
                 self._kv.pull(keys, out=outs)
@@ -623,9 +632,9 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def _sum_gradients(self, pushed: dict[Any, Ticket[None]]) -> None:
         """Have the store sum the gradients, and divide them if they are averaged."""
         params = self._taking_part()
-        self._begin_step()
         late = [parameter for parameter in params if parameter not in pushed]
-        grads = [self._gradient(parameter) for parameter in late]
+        grads = [self._gradient(parameter) for parameter in late]  # may raise; then no step has begun
+        self._begin_step()
         if late:
             self._kv.pushpull([self._names[parameter] for parameter in late], grads, grads)
         for ticket in pushed.values():
@@ -670,7 +679,9 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         does, so load the model first.
 
         Raises:
-            InvalidArgumentError: no states of a store; those of another rank than 0; other groups.
+            InvalidArgumentError: no states of a store; those of another rank than 0; a parameter that has another dtype or shape
+                than its key. Nothing has changed then.
+            ValueError: other groups. Nothing has changed then.
             KVError: as ``kv.load_optimizer_states`` and ``kv.assign``.
 
         Example:
@@ -687,10 +698,10 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """
         if self._local is not None:
             self._local.load_state_dict(state_dict)
-            self.param_groups, self.state = self._local.param_groups, self._local.state
             return
         check_states("KVOptimizer", state_dict)
         self._check_between("load_state_dict")
+        check_forms("KVOptimizer", self._names, self._forms)
         before = [{**group} for group in self.param_groups]
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
         try:
