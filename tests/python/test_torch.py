@@ -4,6 +4,7 @@ import contextlib
 import doctest
 import functools
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -340,6 +341,49 @@ def test_a_step_whose_gradient_is_refused_does_not_count(make):
         opt.assign()
         opt.step()
         assert embedding.weight.flatten().tolist() == [4, 4, 4] and opt.steps == 1
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize(
+    "make", [lambda params: mx.optimizer.SGD(learning_rate=1), lambda params: torch.optim.SGD(params, lr=1)]
+)
+def test_a_gradient_that_a_failed_step_has_pushed_is_not_pushed_again(make, overlap, monkeypatch):
+    model = torch.nn.Linear(1, 1, bias=False)
+    kv = mx.kv.create()
+    torch.nn.init.constant_(model.weight, 8)
+    opt = mx.torch.KVOptimizer(model.named_parameters(), kv, make(model.parameters()), overlap=overlap)
+
+    def backward():
+        model(torch.ones(1, 1)).sum().backward()
+
+    def late(call, *args, **kwargs):
+        """Fail after the call has been made: what it pushed counts."""
+        call(*args, **kwargs)
+        raise mx.errors.DeadlineExceededError("planted")
+
+    backward()
+    with monkeypatch.context() as patch, pytest.raises(mx.errors.DeadlineExceededError):
+        if overlap and opt._local:
+            opt._pushed[model.weight] = types.SimpleNamespace(
+                wait=functools.partial(late, opt._pushed[model.weight].wait)
+            )
+        else:
+            name = "pull" if overlap else "pushpull"
+            patch.setattr(kv, name, functools.partial(late, getattr(kv, name)))
+        opt.step()
+    assert kv.round("weight") == 1
+    with pytest.raises(mx.errors.FailedPreconditionError, match="'weight' had been pushed.*zero_grad"):
+        opt.step()
+    with pytest.raises(mx.errors.FailedPreconditionError, match="'weight' had been pushed.*zero_grad"):
+        backward()
+    with pytest.raises(mx.errors.FailedPreconditionError, match="'weight' had been pushed.*zero_grad"), opt.no_sync():
+        backward()
+    assert kv.round("weight") == 1
+    before = model.weight.item() if opt._local else kv.pull("weight").item()
+    opt.zero_grad()
+    backward()
+    opt.step()
+    assert kv.round("weight") == 2 and model.weight.item() == before - 1
 
 
 class TestRates:

@@ -135,17 +135,17 @@ class Steps:
         self.begin(keys, resting)
         lacking = [number for number, key in enumerate(keys) if self.lacks(key)]
         first = list(keys)[lacking[0]] if lacking else None  # a call pushes all of its keys or none
-        before = self._rounds(first)
+        before = self.pushes_of(first)
         try:
             with self.noted():
                 yield lacking
         except BaseException:
-            if self._rounds(first) == before:
+            if self.pushes_of(first) == before:
                 self.undo()
             raise
         finally:
             self.end()
 
-    def _rounds(self, key: Any) -> int:
+    def pushes_of(self, key: Any) -> int:
         """Return how often a key was pushed; 0 for a key that the store does not have."""
         return self._kv.round(key) if key is not None and key in self._kv else 0

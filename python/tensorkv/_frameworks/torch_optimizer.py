@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -128,6 +128,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._is_reduced = False
         self._priorities: dict[Any, int] = {}
         self._pushed: dict[Any, Ticket[None]] = {}
+        self._spent: set[Any] = set()  # parameters whose present gradients a failed step has pushed
         self._computed = Gradients()  # of the last backward pass
         self._is_synced = True
         self._divisor = _stepping.divisor_of(kv, average)
@@ -279,7 +280,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     # ------------------------------------------------------------------------------------------------------------ a step
 
     def _check_unpushed(self, parameter: Any) -> None:
-        """Raise if a second backward pass would add to a gradient that has left."""
+        """Raise if a backward pass would add to a gradient that has been pushed."""
+        self._check_unspent([parameter])
         if not self._is_synced:
             return
         if self._is_reduced:
@@ -294,6 +296,28 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 f"KVOptimizer: a second backward pass before step(), and the gradient of {self._names[parameter]!r} has been pushed;"
                 " put all but the last pass inside `with opt.no_sync():`, or give overlap=False"
             )
+
+    def _check_unspent(self, parameters: Iterable[Any]) -> None:
+        """Raise if a step that failed has pushed one of these gradients: a second push would count it twice."""
+        for parameter in self._spent.intersection(parameters):
+            if parameter.grad is not None:
+                raise FailedPreconditionError(
+                    f"KVOptimizer: the last step failed after the gradient of {self._names[parameter]!r} had been pushed, and a second"
+                    " push would count it twice; call zero_grad() and make another backward pass"
+                )
+            self._spent.discard(parameter)
+
+    @contextlib.contextmanager
+    def _spending(self, parameters: Sequence[Any]) -> Iterator[None]:
+        """Note that the gradients have been pushed if the block fails after its call, which pushes all of them or none."""
+        first = self._names[parameters[0]] if parameters else None
+        before = self._steps.pushes_of(first)
+        try:
+            yield
+        except BaseException:
+            if self._steps.pushes_of(first) != before:
+                self._spent.update(parameters)
+            raise
 
     def _take_gradient(self, parameter: Any) -> None:
         """Note a gradient that the backward pass has computed, and push it if that is wanted."""
@@ -388,6 +412,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 " pass whose gradients are thrown away inside `with opt.no_sync():`, or give overlap=False"
             )
         self._is_reduced = False
+        self._spent.clear()
         self._steps.undo()
         self._computed = Gradients()
         super().zero_grad(set_to_none)
@@ -493,6 +518,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     def _finish(self, end: Callable[[dict[Any, Ticket[None]]], None]) -> None:
         """Push the gradients that the backward pass has not pushed, and wait for all pushes."""
+        self._check_unspent(self._taking_part())
         pushed, self._pushed = self._pushed, {}
         computed, self._computed = self._computed, Gradients()
         is_repeatable = False
@@ -513,6 +539,9 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                     self._take_rates()
                 with _stepping.unfreezing(unfrozen):
                     end(pushed)
+        except BaseException:
+            self._spent.update(pushed)
+            raise
         finally:
             if not is_repeatable:
                 self._steps.end()
@@ -558,7 +587,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
         Raises:
             FailedPreconditionError: parameters that have been written without `assign`; a GradScaler without `reduce`; gradients
-                that have been changed without `reduce`, unless `overlap` writes sums into them meanwhile (docs/torch.md).
+                that have been changed without `reduce`, unless `overlap` writes sums into them meanwhile (docs/torch.md);
+                gradients that a step pushed before it failed.
             InvalidArgumentError: a parameter has another dtype or shape than its key; another option of a group than `lr` and
                 `weight_decay` has been set, if the store runs the optimizer.
             UnavailableError: another worker has left, and makes no more steps.
@@ -617,7 +647,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._begin_step()
         late = [p for p in grads if self._steps.lacks(self._names[p])]
         self._watch.drop(params)
-        with self._steps.noted():
+        with self._steps.noted(), self._spending(late):
             if len(late) == len(params):
                 self._kv.pushpull(keys, [grads[p] for p in late], outs)
             else:
@@ -635,10 +665,11 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         late = [parameter for parameter in params if parameter not in pushed]
         grads = [self._gradient(parameter) for parameter in late]  # may raise; then no step has begun
         self._begin_step()
-        if late:
-            self._kv.pushpull([self._names[parameter] for parameter in late], grads, grads)
-        for ticket in pushed.values():
-            ticket.wait()
+        with self._spending(late):
+            if late:
+                self._kv.pushpull([self._names[parameter] for parameter in late], grads, grads)
+            for ticket in pushed.values():
+                ticket.wait()
         for parameter, grad in zip(late, grads, strict=True):
             if parameter.grad is None:
                 parameter.grad = grad
