@@ -4,32 +4,32 @@
 # DEPS are other modules or imported targets.  The include table in tools/layers.txt is checked by tools/tidy.py.
 set_property(GLOBAL PROPERTY TKV_MODULES "")
 
-add_library(tkv_options INTERFACE)
-target_compile_features(tkv_options INTERFACE cxx_std_20)
-target_include_directories(tkv_options INTERFACE
+add_library(tkv_flags INTERFACE)
+target_compile_features(tkv_flags INTERFACE cxx_std_20)
+target_include_directories(tkv_flags INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 # No contraction: a fused multiply-add would make results depend on the instruction set.
-target_compile_options(tkv_options INTERFACE -ffp-contract=off -fno-math-errno -fvisibility=hidden)
+target_compile_options(tkv_flags INTERFACE -ffp-contract=off -fno-math-errno -fvisibility=hidden)
 # Messages and debug information name files as src/...  The compiler sees a whole path, or a path from the build's folder where
 # its cache rewrites paths; both prefixes are removed.
 file(RELATIVE_PATH to_source ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/CMakeLists.txt)
 string(REPLACE CMakeLists.txt "" to_source "${to_source}")
-target_compile_options(tkv_options INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}/= -ffile-prefix-map=${to_source}=)
+target_compile_options(tkv_flags INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}/= -ffile-prefix-map=${to_source}=)
 if(TKV_WARNINGS_AS_ERRORS)
-  target_compile_options(tkv_options INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror)
+  target_compile_options(tkv_flags INTERFACE -Wall -Wextra -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -Werror)
   # The stable algorithms of libstdc++ 12 use what it deprecates itself, and Clang warns at each use.
-  target_compile_options(tkv_options INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
+  target_compile_options(tkv_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 endif()
 if(TKV_SANITIZE)
   # Without debug information a report still names functions, and builds and links take half the time.
-  target_compile_options(tkv_options INTERFACE -fsanitize=${TKV_SANITIZE} -fno-sanitize-recover=all -O1 -g0 -fno-omit-frame-pointer)
-  target_link_options(tkv_options INTERFACE -fsanitize=${TKV_SANITIZE})
+  target_compile_options(tkv_flags INTERFACE -fsanitize=${TKV_SANITIZE} -fno-sanitize-recover=all -O1 -g0 -fno-omit-frame-pointer)
+  target_link_options(tkv_flags INTERFACE -fsanitize=${TKV_SANITIZE})
   if(TKV_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(tkv_options INTERFACE -Wno-tsan)  # Asio's fences, which it does not see
+    target_compile_options(tkv_flags INTERFACE -Wno-tsan)  # Asio's fences, which it does not see
   endif()
 endif()
 if(TKV_BUILD_FUZZERS)
-  target_compile_options(tkv_options INTERFACE -fsanitize=fuzzer-no-link)
+  target_compile_options(tkv_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 # tkv_batches(SOURCES_VARIABLE NAME [SIZE n]): with TKV_UNITY, replaces the sources in the variable by generated files that include
@@ -38,7 +38,7 @@ endif()
 if(TKV_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # -Wsubobject-linkage takes every included file for a header, and batches include sources.  GCC 12 reports small vectors
   # as uninitialized in large files, wrongly; a build with -DTKV_UNITY=OFF has that warning.
-  target_compile_options(tkv_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage> -Wno-maybe-uninitialized)
+  target_compile_options(tkv_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage> -Wno-maybe-uninitialized)
 endif()
 function(tkv_batches sources_variable name)
   if(NOT TKV_UNITY)
@@ -77,7 +77,7 @@ function(tkv_module name)
   tkv_batches(arg_SOURCES tkv_${name})
   add_library(tkv_${name} OBJECT ${arg_SOURCES})
   set_target_properties(tkv_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  target_link_libraries(tkv_${name} PUBLIC tkv_options ${arg_DEPS})
+  target_link_libraries(tkv_${name} PUBLIC tkv_flags ${arg_DEPS})
   set_property(GLOBAL APPEND PROPERTY TKV_MODULES tkv_${name})
   if(TKV_BUILD_TESTS AND arg_TESTS)
     list(TRANSFORM arg_TESTS PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")

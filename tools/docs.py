@@ -171,7 +171,7 @@ def options():
 
     lines = [
         "# Options\n",
-        "Made from the table in `src/runtime/option_table.cc` by `./dev docs`. An argument of `create` goes before its environment",
+        "Made from the table in `src/options/option_table.cc` by `./dev docs`. An argument of `create` goes before its environment",
         "variable, the variable before the default. `tkv config` shows those in force. The flags of `tkv launch` set the",
         "variable for all processes of the job, those of `tkv server` and `tkv head` for that process. Durations have a second argument without `_ms`, which takes",
         "seconds. In C++ the members of `tkv::StoreOptions` have these names. An option without effect on the store that is made",

@@ -1,4 +1,4 @@
-// The options of a store.  A row of the table in src/runtime/option_table.cc gives each of them its
+// The options of a store.  A row of the table in src/options/option_table.cc gives each of them its
 // name, environment variable, unit, range and description.
 
 #pragma once

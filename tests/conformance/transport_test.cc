@@ -14,7 +14,7 @@
 
 #include "base/arena.h"
 #include "base/format.h"
-#include "runtime/failpoints.h"
+#include "job/failpoints.h"
 #include "transport/address.h"
 #include "transport/inproc/network.h"
 #include "transport/socket/endpoint.h"

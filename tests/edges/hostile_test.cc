@@ -14,7 +14,7 @@
 
 #include "base/arena.h"
 #include "base/format.h"
-#include "runtime/node_thread.h"
+#include "job/node_thread.h"
 #include "tests/edges/raw_peer.h"
 #include "transport/socket/endpoint.h"
 

@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "runtime/gpu_landings.h"
-#include "runtime/gpu_sums.h"
+#include "dist/gpu_landings.h"
+#include "dist/gpu_sums.h"
 #include "tests/gpu/fake/fixture.h"
 #include "tests/gpu/same_values.h"
 #include "tests/gpu/store_program.h"

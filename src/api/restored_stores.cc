@@ -1,0 +1,52 @@
+// Restores the stores of a job from a snapshot, and lists how often its keys were updated.
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "checkpoint/snapshot.h"
+#include "dist/dist_store.h"
+#include "tkv/job.h"
+#include "tkv/kvstore.h"
+
+namespace tkv {
+
+std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
+                                                    const StoreOptions& options) {
+  const checkpoint::Reader reader(path);
+  const std::vector<uint32_t> numbers = reader.stores();
+  std::vector<std::unique_ptr<KVStore>> stores;
+  const auto make = [&] {
+    StoreOptions of_store = options;
+    of_store.deterministic |= std::any_of(reader.keys().begin(), reader.keys().end(),
+                                          [&](const checkpoint::SavedKey& key) {
+                                            return key.store == stores.size() && key.deterministic;
+                                          });
+    stores.push_back(KVStore::Create("dist_sync", of_store));
+  };
+  constexpr uint32_t kStoresMax = 1 << 16;
+  if (!numbers.empty() && numbers.back() >= kStoresMax) {
+    throw Fail(Code::kDataLoss, "{}: keys of store {}, and a job has fewer than {}", path,
+               numbers.back(), kStoresMax);
+  }
+  make();
+  for (const uint32_t number : numbers) {
+    while (stores.size() <= number) make();
+    const std::string of_store = path + "/store-" + std::to_string(number);
+    stores[number]->Restore(numbers.size() > 1 ? of_store : path);
+  }
+  return stores;
+}
+
+std::vector<SavedUpdates> UpdatesIn(const std::string& path, const KVStore& store) {
+  checkpoint::Reader reader(path);
+  const auto* const distributed = dynamic_cast<const DistStore*>(&store);
+  reader.TakeStore(distributed != nullptr ? distributed->number() : 0);
+  std::vector<SavedUpdates> all;
+  for (const checkpoint::SavedKey& key : reader.keys()) {
+    if (key.is_of_updater) continue;
+    all.push_back({key.key, *std::max_element(key.updates.begin(), key.updates.end())});
+  }
+  return all;
+}
+
+}  // namespace tkv

@@ -1,0 +1,717 @@
+// Pushes and pulls of a distributed store: checks and gathers values, starts operations and waits
+// for them.
+
+#include <algorithm>
+#include <atomic>
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <functional>
+#include <new>
+#include <utility>
+
+#include "base/duration.h"
+#include "base/small_vector.h"
+#include "dist/dist_store.h"
+#include "dist/gpu_landings.h"
+#include "dist/gpu_sums.h"
+#include "store/checks.h"
+#include "store/overlap.h"
+#include "tensor/device_copy.h"
+#include "tensor/strided.h"
+#include "update/parallel.h"
+
+namespace tkv {
+namespace {
+
+// The position of each key of a call in its list.
+using Places = boost::unordered_flat_map<const void*, size_t>;
+
+// Returns how long a push waits for servers to accept sources, before it copies them.
+// The wait is some times as long as the copy would take.  Sources that are soon accepted are then
+// not copied, and no caller waits long for a few bytes.
+std::chrono::nanoseconds WorthWaiting(size_t bytes) {
+  constexpr double kNanosecondsPerByte = 1;
+  constexpr std::chrono::nanoseconds kLeast = std::chrono::microseconds(500);
+  constexpr std::chrono::nanoseconds kMost = std::chrono::milliseconds(50);
+  const double nanoseconds = static_cast<double>(bytes) * kNanosecondsPerByte;
+  if (nanoseconds >= static_cast<double>(kMost.count())) return kMost;
+  return std::max(kLeast, std::chrono::nanoseconds(static_cast<int64_t>(nanoseconds)));
+}
+
+// Returns an object that makes writers of arrays wait until the call has read them; null if memory
+// is lacking.
+std::shared_ptr<Pending> ReaderOf(const CallPtr& call) {
+  try {
+    return std::make_shared<AcceptedPart>(call);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+// Marks the array as read by the call.  Returns true if its writers will wait.
+bool IsKeptFree(const NDArray& array, const std::shared_ptr<Pending>& reader) {
+  try {
+    return reader != nullptr && array.storage()->AddReader(reader);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+bool IsOnGpu(const NDArray* array) { return IsOfDevice(*array); }
+
+// Returns the shape of a whole value of a key.  For a table, the number of rows is the first
+// dimension.
+//   throws  kInvalidArgument  the table has too many rows for one array
+Shape WholeShape(std::string_view verb, const KeyRecord& record) {
+  const KVStore::KeyInfo& info = record.info;
+  if (!info.by_rows) return info.shape;
+  if (info.row_count > WholeRowsMax(record)) {
+    throw Fail(Code::kInvalidArgument,
+               "{} {}: the key has {} rows of {} bytes, too many for one array; push and pull rows",
+               verb, record.key.view().ToString(), info.row_count, record.value_bytes);
+  }
+  std::vector<int64_t> dims = {static_cast<int64_t>(info.row_count)};
+  dims.insert(dims.end(), info.shape.begin(), info.shape.end());
+  return Shape(dims);
+}
+
+}  // namespace
+
+// ---- checks -------------------------------------------------------------------------------------
+
+// Checks that the updater can take this key.  Call with the store's lock.
+void DistStore::CheckUpdate(std::string_view verb, const KeyRecord& record) {
+  const DType dtype = record.info.dtype;
+  const Optimizer* const optimizer = record.own ? record.own.get() : optimizer_.get();
+  if (!IsArithmetic(dtype) && (num_workers() > 1 || optimizer != nullptr)) {
+    throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
+               record.key.view().ToString(), Name(dtype));
+  }
+  if (optimizer == nullptr) return;
+  try {
+    CompiledUpdates& code = record.own ? record.own_code : compiled_;
+    BindScalars(code.For(optimizer->program(), dtype), optimizer->ParamsFor(record.key.view()), {},
+                1, num_workers());
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
+  }
+}
+
+void DistStore::WaitFor(const NDArray& array, Access access) {
+  Storage& storage = *array.storage();
+  if (!storage.IsInUse(access)) return;
+  Timed(WaitCause::kArray, [&] {
+    if (access == Access::kRead) {
+      storage.WaitReadable(options_.patience);
+    } else {
+      storage.WaitWritable(options_.patience);
+    }
+  });
+}
+
+// ---- gathering ----------------------------------------------------------------------------------
+
+// Adds hyperparameters to a push if the servers may not know them.  Call with the store's lock.
+void DistStore::TellParams(const KeyView& key, Source* source) const {
+  const KeyRecord& record = *source->record;
+  if (record.own) {
+    std::vector<double> params = record.own->ParamsFor(key);
+    if (params != record.meta->own->params) source->scalars = std::move(params);
+    return;
+  }
+  if (optimizer_ == nullptr) return;
+  std::vector<double> params = optimizer_->ParamsFor(key);
+  const bool is_first = is_optimizer_of_other_ && record.told != optimizer_number_;
+  if (is_first) source->told = optimizer_number_;
+  if (params != committed_params_ || is_first) source->scalars = std::move(params);
+}
+
+std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
+                                                        std::span<const PushItem> items) {
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  std::vector<Source> sources;
+  std::vector<SmallVector<const NDArray*>> values;
+  sources.reserve(items.size());
+  values.reserve(items.size());
+  Places places;
+  places.reserve(items.size());
+  {
+    const auto lock = Lock(verb);
+    for (const PushItem& item : items) {
+      const RecordPtr record = Get(verb, item.key);
+      CheckValues(verb, item, WholeShape(verb, *record), record->info.dtype);
+      if (record->info.by_rows) CheckOfHost(verb, item.key, item.values);
+      const auto [place, is_new] = places.emplace(record.get(), sources.size());
+      const size_t at = place->second;
+      if (is_new) {
+        CheckUpdate(verb, *record);
+        sources.push_back({.record = record, .priority = item.priority, .step = item.step});
+        values.emplace_back();
+        if (compresses_ && !record->info.by_rows) PlanCompression(verb, &sources.back());
+        TellParams(item.key, &sources.back());
+      }
+      sources[at].priority = std::max(sources[at].priority, item.priority);
+      values[at].insert(values[at].end(), item.values.begin(), item.values.end());
+      if (values[at].size() > 1 && !IsArithmetic(record->info.dtype)) {
+        throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
+                   item.key.ToString(), Name(record->info.dtype));
+      }
+    }
+  }
+  std::vector<std::pair<Source*, std::span<const NDArray* const>>> on_gpus;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    sources[i].values = values[i].size();
+    const std::span all(values[i].data(), values[i].size());
+    const bool is_for_gpus = sources[i].residual == nullptr && sources[i].record->value_bytes > 0;
+    if (is_for_gpus && std::ranges::any_of(all, IsOnGpu)) {
+      on_gpus.emplace_back(&sources[i], all);
+    } else {
+      GatherValues(verb, all, &sources[i]);
+    }
+  }
+  if (!on_gpus.empty()) GatherFromGpus(verb, std::move(on_gpus));
+  Compress(&sources);
+  return sources;
+}
+
+// Gathers values that are on the host, or that are copied there to be compressed.
+void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* const> values,
+                             Source* source) {
+  const KeyView key = source->record->key.view();
+  if (source->residual != nullptr) {
+    source->packed = AllOnHost(verb, key, values);
+    return;
+  }
+  for (const NDArray* value : values) {
+    NamingKey(verb, key, [&] { WaitFor(*value, Access::kRead); });
+  }
+  if (source->record->info.by_rows) return GatherAllRows(verb, values, source);
+  if (values.size() == 1) {
+    source->is_own = !values[0]->contiguous();
+    // An empty array may be on a GPU.
+    const bool is_empty = values[0]->size() == 0;
+    source->array =
+        is_empty ? NDArray::Empty(values[0]->shape(), values[0]->dtype()) : values[0]->Packed();
+    return;
+  }
+  std::vector<NDArray> packed;
+  std::vector<const void*> pointers;
+  for (const NDArray* value : values) {
+    packed.push_back(value->Packed());
+    pointers.push_back(packed.back().data());
+  }
+  const DType dtype = packed[0].dtype();
+  const NDArray sum = NDArray::Empty(packed[0].shape(), ComputeType(dtype));
+  TileJob job;
+  job.dtype = dtype;
+  job.count = static_cast<size_t>(sum.size());
+  job.sources = pointers;
+  job.value = sum.data();
+  job.is_wide = true;
+  RunJobs({&job, 1}, ThreadsFor(options_.threads));
+  TakeSum(sum, source);
+}
+
+// Sets the source to a sum that the worker has computed.  Sums of 16-bit values stay wide, and the
+// server rounds them once.
+void DistStore::TakeSum(const NDArray& sum, Source* source) {
+  source->array = sum;
+  source->is_own = true;
+  if (sum.dtype() == source->record->info.dtype) return;
+  source->encoded.emplace().encoding = Encoding::kF32;
+  source->encoded->bytes = MemoryOf(sum);
+}
+
+void DistStore::AwaitSum(const GpuSums& gpus, size_t lot) {
+  Timed(WaitCause::kArray, [&] { gpus.Await(lot, options_.patience); });
+}
+
+std::vector<NDArray> DistStore::AllOnHost(std::string_view verb, const KeyView& key,
+                                          std::span<const NDArray* const> arrays) {
+  GpuSums gpus(verb);  // each array is a sum by itself
+  for (const NDArray* array : arrays) {
+    if (IsOnGpu(array) && array->size() > 0) gpus.Add(key, {&array, 1});
+  }
+  gpus.Start(options_.patience);
+  std::vector<NDArray> all;
+  size_t copied = 0;
+  for (const NDArray* array : arrays) {
+    if (!IsOnGpu(array)) {
+      NamingKey(verb, key, [&] { WaitFor(*array, Access::kRead); });
+      all.push_back(array->Packed());
+    } else if (array->size() == 0) {
+      all.push_back(NDArray::Empty(array->shape(), array->dtype()));
+    } else {
+      all.push_back(gpus.OnHost(copied++));
+    }
+  }
+  for (size_t lot = 0; lot < gpus.lots(); ++lot) AwaitSum(gpus, lot);
+  return all;
+}
+
+// Starts the sums of values on GPUs, those of keys with the highest priority first.
+void DistStore::GatherFromGpus(
+    std::string_view verb,
+    std::vector<std::pair<Source*, std::span<const NDArray* const>>> values) {
+  std::ranges::stable_sort(values, std::greater(),
+                           [](const auto& one) { return one.first->priority; });
+  const auto gpus = std::make_shared<GpuSums>(verb);
+  for (const auto& [source, its] : values) {
+    source->gpus = gpus;
+    source->gpu_sum = gpus->Add(source->record->key.view(), its);
+  }
+  gpus->Start(options_.patience);
+  for (const auto& [source, its] : values) {
+    TakeSum(gpus->OnHost(source->gpu_sum), source);
+  }
+}
+
+std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
+                                                        std::span<const PullItem> items,
+                                                        std::span<const PushItem> inputs) {
+  std::vector<Target> targets;
+  std::vector<SmallVector<const NDArray*>> outs;
+  targets.reserve(items.size());
+  outs.reserve(items.size());
+  {
+    const auto lock = Lock(verb);
+    for (const PullItem& item : items) {
+      const RecordPtr record = Get(verb, item.key);
+      CheckOuts(verb, item, WholeShape(verb, *record), record->info.dtype);
+      if (record->info.by_rows) CheckOfHost(verb, item.key, item.outs);
+      targets.push_back({record, {}, {}, item.priority});
+      if (!record->info.by_rows) targets.back().bytes = item.outs.size() * record->value_bytes;
+      outs.emplace_back(item.outs.begin(), item.outs.end());
+    }
+  }
+  // Values arrive directly in the outputs unless arrays of the call share memory.
+  OverlapCheck overlap;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    for (const NDArray* value : inputs[i].values) overlap.Reads(i, *value);
+  }
+  for (size_t i = 0; i < outs.size(); ++i) {
+    for (const NDArray* out : outs[i]) overlap.Writes(i, *out);
+  }
+  const bool shares = overlap.Conflicts();
+  std::shared_ptr<GpuLandings> gpus;
+  std::vector<std::optional<size_t>> gpu_landings(targets.size());
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const KeyInfo& info = targets[i].record->info;
+    const auto on_host = std::stable_partition(outs[i].begin(), outs[i].end(), IsOnGpu);
+    if (on_host != outs[i].begin() && info.shape.size() > 0) {
+      if (gpus == nullptr) gpus = std::make_shared<GpuLandings>(std::string(verb), shares);
+      gpu_landings[i] = gpus->Add(items[i].key, info.shape, info.dtype, {outs[i].begin(), on_host});
+    }
+    outs[i].erase(outs[i].begin(), on_host);
+  }
+  if (gpus != nullptr) gpus->Prepare();
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const KeyInfo& info = targets[i].record->info;
+    targets[i].gpus = gpus;
+    targets[i].lands_for_gpus = gpu_landings[i].has_value();
+    if (gpu_landings[i]) targets[i].landing = gpus->OnHost(*gpu_landings[i]);
+    if (info.by_rows) {
+      for (const NDArray* out : outs[i]) {
+        WaitFor(*out, Access::kWrite);
+        targets[i].outs.push_back(*out);
+        targets[i].bytes += out->bytes();
+      }
+      AskForAllRows(&targets[i]);
+      continue;
+    }
+    for (const NDArray* out : outs[i]) {
+      WaitFor(*out, Access::kWrite);
+      const bool can_land = !shares && !targets[i].landing && out->contiguous() &&
+                            out->dtype() == info.dtype && outs[i].size() == 1;
+      if (can_land) {
+        targets[i].landing = *out;
+      } else {
+        targets[i].outs.push_back(*out);
+      }
+    }
+    if (!targets[i].landing) targets[i].landing = NDArray::Empty(info.shape, info.dtype);
+  }
+  return targets;
+}
+
+// ---- operations ---------------------------------------------------------------------------------
+
+Operation DistStore::Make(Operation::Kind kind, const std::string& verb,
+                          const KeyRecord* record) const {
+  Operation operation;
+  operation.kind = kind;
+  operation.verb = verb;
+  operation.store = number_;
+  operation.patience = Saturated(options_.patience).count();
+  if (record != nullptr) operation.key = record->name;
+  return operation;
+}
+
+Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb, const Source& source,
+                              const CallPtr& call) const {
+  Operation push = Make(kind, verb, source.record.get());
+  if (source.encoded) {
+    push.value = *source.encoded;
+  } else {
+    push.value.bytes = MemoryOf(source.array);
+  }
+  push.scalars = source.scalars;
+  push.priority = source.priority;
+  push.step = source.step;
+  call->keys.push_back(source.record);
+  call->sources.push_back(push.value.bytes);
+  return push;
+}
+
+void DistStore::AddTarget(const Target& target, Operation* operation, const CallPtr& call) const {
+  operation->out = {static_cast<std::byte*>(target.landing.HostData()), target.landing.bytes(),
+                    target.landing.storage()};
+  operation->ids = target.ids;
+  if (operation->kind == Operation::Kind::kPull) operation->priority = target.priority;
+  call->keys.push_back(target.record);
+  call->targets.push_back(operation->out.bytes());
+}
+
+// Notes the pushes of a call that was launched.  A refused call changes no counter, and its
+// hyperparameters count as not sent.
+void DistStore::NotePushed(const std::vector<Source>& sources) {
+  std::lock_guard lock(mutex_);
+  for (const Source& source : sources) {
+    if (source.told != 0) source.record->told = source.told;
+    source.record->bytes.pushed_bytes +=
+        source.bytes > 0 ? source.bytes : source.values * source.record->value_bytes;
+    ++source.record->pushes;
+    if (saving_stores_ != nullptr) saving_stores_->Raise(source.record->rounds());
+  }
+}
+
+DistStore::Pulled DistStore::PulledOf(const std::vector<Target>& targets) {
+  Pulled pulled;
+  pulled.reserve(targets.size());
+  for (const Target& target : targets) pulled.emplace_back(target.record, target.bytes);
+  return pulled;
+}
+
+void DistStore::CountPulled(const Pulled& pulled) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [record, bytes] : pulled) record->bytes.pulled_bytes += bytes;
+}
+
+std::shared_ptr<GpuLandings> DistStore::GpusOf(const std::vector<Target>& targets) {
+  return targets.empty() ? nullptr : targets[0].gpus;
+}
+
+// Sets the work to do when all values have arrived.  From now on, users of outputs on GPUs wait for
+// it.
+void DistStore::PrepareFinish(const CallPtr& call, std::vector<Target> targets,
+                              std::chrono::nanoseconds patience) {
+  const std::shared_ptr<GpuLandings> gpus = GpusOf(targets);
+  std::erase_if(targets, [](const Target& target) { return target.outs.empty(); });
+  if (targets.empty() && gpus == nullptr) return;
+  for (const Target& target : targets) {
+    for (const NDArray& out : target.outs) call->targets.push_back(MemoryOf(out));
+  }
+  if (gpus != nullptr) {
+    for (auto& memory : gpus->outputs()) call->targets.push_back({nullptr, 0, std::move(memory)});
+    gpus->Enter(patience);
+  }
+  call->finish = [call = call.get(), gpus, targets = std::move(targets)] {
+    for (const Target& target : targets) {
+      if (target.order != nullptr) {
+        ScatterRows(target);
+        continue;
+      }
+      for (const NDArray& out : target.outs) {
+        const NDArray packed = out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype());
+        const TileJob::Output output{packed.data(), packed.dtype()};
+        TileJob job;
+        job.dtype = target.landing.dtype();
+        job.count = static_cast<size_t>(target.landing.size());
+        job.value = target.landing.data();
+        job.outputs = {&output, 1};
+        RunJobs({&job, 1}, 1);
+        if (!out.contiguous()) CopyElements(packed, out);
+      }
+    }
+    if (gpus != nullptr) gpus->Run(&call->awaited);
+  };
+}
+
+// Starts all operations of a call.  Operations whose values are on GPUs start when the values have
+// arrived.
+void DistStore::LaunchParts(const CallPtr& call, std::vector<Part> parts) {
+  std::shared_ptr<GpuSums> gpus;
+  for (const Part& part : parts) {
+    if (part.source != nullptr && part.source->gpus != nullptr) gpus = part.source->gpus;
+  }
+  std::vector<std::vector<Operation>> lots(gpus == nullptr ? 1 : 1 + gpus->lots());
+  for (Part& part : parts) {
+    const bool is_of_gpu = part.source != nullptr && part.source->gpus != nullptr;
+    const size_t lot = is_of_gpu ? 1 + gpus->LotOf(part.source->gpu_sum) : 0;
+    lots[lot].push_back(std::move(part.operation));
+  }
+  if (gpus == nullptr) return worker_->Launch(call, std::move(lots[0]));
+  Worker::Expect(call, lots);
+  size_t next = 0;
+  bool has_begun = false;
+  const auto end = [&](const Error& error) {
+    for (; next < lots.size(); ++next) worker_->EndPart(call, lots[next], error);
+    Abandon(call);
+  };
+  try {
+    for (; next < lots.size(); ++next) {
+      if (lots[next].empty()) continue;
+      if (next > 0) AwaitSum(*gpus, next - 1);
+      // Another thread may have closed the store meanwhile.
+      CheckOpen(call->verb());
+      worker_->LaunchPart(call, std::exchange(lots[next], {}));
+      has_begun = true;
+    }
+  } catch (const Error& error) {
+    end(error);
+    if (!has_begun) throw;
+    throw Fail(error.code(), "{}; what the call has pushed to other keys counts", error.what());
+  } catch (...) {  // interrupted
+    end(Error(Code::kCancelled, "given up by its caller"));
+    throw;
+  }
+}
+
+// Operations have deadlines of their own.  This longer one is for a thread that is stuck.
+std::chrono::nanoseconds DistStore::LongestWait(std::chrono::nanoseconds patience) const {
+  return Saturated(patience) + Saturated(options_.server_patience) + std::chrono::seconds(5);
+}
+
+void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
+  try {
+    Timed(WaitCause::kAnswer, [&] { call->Wait(LongestWait(patience)); });
+    // Frees memory on the user's thread.
+    const auto ended = worker_->TakeOwners();
+  } catch (...) {
+    if (!call->done()) worker_->GiveUp(call);
+    const auto ended = worker_->TakeOwners();
+    std::lock_guard lock(mutex_);
+    TellAgain(*call);
+    throw;
+  }
+}
+
+// Cancels a call for which nobody waits any more.  The call may have begun.
+void DistStore::Abandon(const CallPtr& call) {
+  worker_->GiveUp(call);
+  std::lock_guard lock(mutex_);
+  TellAgain(*call);
+}
+
+// Forgets which hyperparameters were sent for the keys of a failed call.  Call with the store's
+// lock.  If the round failed because the servers have no optimizer, the next push must send them
+// again, so that it fails too instead of being assigned.
+void DistStore::TellAgain(const Call& call) {
+  for (const RecordPtr& record : call.keys) record->told = 0;
+}
+
+Ticket DistStore::Tracked(const CallPtr& call) {
+  worker_->GoOn();
+  std::lock_guard lock(mutex_);
+  untold_.push_back(call);
+  return call;
+}
+
+// Makes the sources independent of the caller, who may write to them after a push has returned.
+// Arrays of this library stay marked as in use until they are read.  Other arrays are copied,
+// unless the servers accept the push soon.
+void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sources) {
+  bool waits = false;
+  size_t foreign_bytes = 0;
+  const std::shared_ptr<Pending> reader = ReaderOf(call);
+  for (const Source& source : sources) {
+    if (source.is_own || IsKeptFree(source.array, reader)) continue;
+    waits = true;
+    foreign_bytes += source.array.bytes();
+  }
+  if (!waits) return;
+  const bool fits = BytesCopied() + foreign_bytes <= options_.window_bytes;
+  try {
+    Timed(WaitCause::kAccepted, [&] {
+      call->WaitAccepted(fits ? WorthWaiting(foreign_bytes) : Saturated(options_.patience));
+    });
+  } catch (const Error&) {
+    Copy(call, foreign_bytes);
+  } catch (const std::bad_alloc&) {
+    // No memory for the error that the time is over.
+    Copy(call, foreign_bytes);
+  } catch (...) {  // interrupted: the push continues
+    Copy(call, foreign_bytes);
+    throw;
+  }
+}
+
+// Makes the call continue with copies of its sources.  Returns false if there is no memory for
+// them.
+bool DistStore::GoesOnWithCopies(const CallPtr& call, size_t bytes) {
+  try {
+    {
+      std::lock_guard lock(mutex_);
+      copied_.emplace_back(call, bytes);
+    }
+    worker_->Detach(call);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+// Makes the call continue with copies of its sources.  Without memory for copies, the caller waits
+// until the servers have accepted the sources.  No later change of them is then sent.
+void DistStore::Copy(const CallPtr& call, size_t bytes) {
+  if (GoesOnWithCopies(call, bytes)) return;
+  try {
+    Timed(WaitCause::kAccepted, [&] { call->WaitAccepted(LongestWait(options_.patience)); });
+  } catch (...) {
+    worker_->GiveUp(call);
+    throw;
+  }
+}
+
+// Returns the bytes of the copies that calls hold and that no server has accepted yet.
+size_t DistStore::BytesCopied() {
+  std::lock_guard lock(mutex_);
+  std::erase_if(copied_, [](const auto& copied) { return copied.first->accepted(); });
+  size_t bytes = 0;
+  for (const auto& copied : copied_) bytes += copied.second;
+  return bytes;
+}
+
+std::vector<NDArray> DistStore::OutputsOf(const std::vector<Target>& targets) {
+  std::vector<NDArray> outputs;
+  for (const Target& target : targets) {
+    // A landing without other outputs is an array of the user; any other landing belongs to the
+    // store.
+    if (target.outs.empty() && !target.lands_for_gpus) outputs.push_back(target.landing);
+    outputs.insert(outputs.end(), target.outs.begin(), target.outs.end());
+  }
+  return outputs;
+}
+
+// Marks the arrays of an asynchronous call that was launched, so that their users wait for it.  If
+// that fails, the caller gets no ticket, and the call is cancelled.
+void DistStore::LetGo(const CallPtr& call, const std::vector<Source>& sources,
+                      const std::vector<NDArray>& outputs) {
+  try {
+    const auto writer = std::make_shared<WrittenPart>(call);
+    for (const NDArray& output : outputs) output.storage()->AddWriter(writer);
+    FreeSources(call, sources);
+  } catch (...) {
+    Abandon(call);
+    throw;
+  }
+}
+
+CallPtr DistStore::PushAs(const std::string& verb, std::span<const PushItem> items,
+                          bool until_done) {
+  const std::vector<KeyView> keys = KeysOf(items);
+  RaiseUnseen(verb, keys);
+  SaveIfDue(keys);
+  return StartPushes(verb, GatherSources(verb, items), until_done);
+}
+
+CallPtr DistStore::StartPushes(const std::string& verb, const std::vector<Source>& sources,
+                               bool until_done) {
+  const CallPtr call = NewCall(verb);
+  std::vector<Part> parts;
+  for (const Source& source : sources) {
+    parts.push_back({MakePush(Operation::Kind::kPush, verb, source, call), &source});
+    if (until_done) {
+      parts.push_back({Make(Operation::Kind::kWait, verb, source.record.get()), &source});
+    }
+  }
+  LaunchParts(call, std::move(parts));
+  NotePushed(sources);
+  try {
+    FreeSources(call, sources);
+  } catch (...) {
+    // The caller gets no ticket, so a later verb reports how the call ends.
+    Tracked(call);
+    throw;
+  }
+  return call;
+}
+
+void DistStore::Push(std::span<const PushItem> items) {
+  Counted(Verb::kPush, [&] { Tracked(PushAs("push", items, false)); });
+}
+
+CallPtr DistStore::PullAs(const std::string& verb, std::span<const PullItem> items, bool is_async) {
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  RaiseUnseen(verb, KeysOf(items));
+  return StartPulls(verb, GatherTargets(verb, items, {}), is_async);
+}
+
+CallPtr DistStore::StartPulls(const std::string& verb, std::vector<Target> targets, bool is_async) {
+  const Pulled pulled = PulledOf(targets);
+  const CallPtr call = NewCall(verb);
+  std::vector<Operation> operations;
+  // An observer has no pushes to count rounds by, and a `load` may have changed the numbers of
+  // rounds.
+  if (worker_->is_observer()) {
+    for (const Target& target : targets) {
+      operations.push_back(Make(Operation::Kind::kFindBase, verb, target.record.get()));
+    }
+    call->on_outcome = [pulled, &ops = call->ops](const Outcome& outcome) {
+      const auto at = static_cast<size_t>(std::ranges::find(ops, outcome.op) - ops.begin());
+      if (at < pulled.size()) return;  // the outcome of a kFindBase
+      std::atomic_ref(pulled.at(at - pulled.size()).first->pulled).store(outcome.round);
+    };
+  }
+  for (const Target& target : targets) {
+    operations.push_back(Make(Operation::Kind::kPull, verb, target.record.get()));
+    AddTarget(target, &operations.back(), call);
+  }
+  const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
+  PrepareFinish(call, std::move(targets), options_.patience);
+  worker_->Launch(call, std::move(operations));
+  CountPulled(pulled);
+  if (is_async) LetGo(call, {}, outputs);
+  return call;
+}
+
+CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushItem> items,
+                                 std::span<const PullItem> outs, bool is_async) {
+  const std::vector<KeyView> keys = KeysOf(items);
+  RaiseUnseen(verb, keys);
+  RaiseUnseen(verb, KeysOf(outs));
+  SaveIfDue(keys);
+  std::vector<Target> targets = GatherTargets(verb, outs, items);
+  const std::vector<Source> sources = GatherSources(verb, items);
+  const Pulled pulled = PulledOf(targets);
+  const CallPtr call = NewCall(verb);
+  std::vector<Part> parts;
+  parts.reserve(sources.size() + targets.size());
+  std::vector<bool> is_pulled(targets.size());
+  Places places;
+  places.reserve(targets.size());
+  for (size_t i = 0; i < targets.size(); ++i) places.emplace(targets[i].record.get(), i);
+  for (const Source& source : sources) {
+    const auto place = places.find(source.record.get());
+    if (place == places.end()) {
+      parts.push_back({MakePush(Operation::Kind::kPush, verb, source, call), &source});
+      continue;
+    }
+    parts.push_back({MakePush(Operation::Kind::kPushPull, verb, source, call), &source});
+    AddTarget(targets[place->second], &parts.back().operation, call);
+    is_pulled[place->second] = true;
+  }
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (is_pulled[i]) continue;
+    parts.push_back({Make(Operation::Kind::kPull, verb, targets[i].record.get())});
+    AddTarget(targets[i], &parts.back().operation, call);
+  }
+  const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
+  PrepareFinish(call, std::move(targets), options_.patience);
+  LaunchParts(call, std::move(parts));
+  NotePushed(sources);
+  CountPulled(pulled);
+  if (is_async) LetGo(call, sources, outputs);
+  return call;
+}
+
+}  // namespace tkv

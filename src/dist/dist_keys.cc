@@ -1,0 +1,192 @@
+// The keys of a distributed store: init, broadcast, delete.
+
+#include <algorithm>
+
+#include "dist/dist_store.h"
+#include "store/checks.h"
+#include "update/program_body.h"
+
+namespace tkv {
+
+DistStore::NewRecordPtr DistStore::NewRecord(std::string_view verb, const KeyView& key,
+                                             KeyInfo info, std::string_view mode) const {
+  CheckMode(verb, key, mode);
+  auto record = std::make_shared<KeyRecord>(KeyRecord{Key(key), "", std::move(info), mode_});
+  try {
+    record->name = CanonicalKey(number_, key);
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{}: {}", verb, error.what());
+  }
+  if (mode == "sync") record->mode = KeyMeta::Mode::kSync;
+  if (mode == "async") record->mode = KeyMeta::Mode::kAsync;
+  return record;
+}
+
+KeyMeta DistStore::MetaOf(const KeyRecord& record) const {
+  KeyMeta meta;
+  meta.name = record.name;
+  meta.dtype = record.info.dtype;
+  meta.shape = record.info.shape;
+  meta.mode = record.mode;
+  if (record.mode == KeyMeta::Mode::kSync) {
+    meta.staleness = static_cast<uint32_t>(options_.staleness);
+  }
+  meta.deterministic = options_.deterministic;
+  return meta;
+}
+
+// Returns the layout of a new key with a value.  Call with the store's lock.
+Layout DistStore::NewLayout() const {
+  const bool is_whole = optimizer_ != nullptr && NeedsWholeValue(optimizer_->program());
+  return is_whole ? Layout::kWhole : Layout::kDense;
+}
+
+// Makes the record of a new key with a value.  Call with the store's lock.
+DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitItem& item,
+                                            Layout layout) const {
+  CheckMade(verb, item.key, item.value);
+  const NDArray& value = *item.value;
+  const bool is_on_gpu = value.context().kind == DeviceKind::kGpu;
+  if (is_on_gpu) NamingKey(verb, item.key, [&] { CheckUsable(value.context()); });
+  // Pulls find the value there.
+  const Context context = is_on_gpu ? Context() : value.context();
+  NewRecordPtr record =
+      NewRecord(verb, item.key, {value.shape(), value.dtype(), context}, item.mode);
+  if (layout == Layout::kWhole && value.bytes() > kPartBytesMax) {
+    throw Fail(Code::kResourceExhausted,
+               "{} {}: {} bytes, and a value that the program '{}' needs whole has at most {}",
+               verb, item.key.ToString(), value.bytes(), optimizer_->program().name(),
+               kPartBytesMax);
+  }
+  record->bytes.init_bytes = record->value_bytes = value.bytes();
+  KeyMeta meta = MetaOf(*record);
+  meta.layout = layout;
+  record->meta = std::make_shared<const KeyMeta>(std::move(meta));
+  return record;
+}
+
+Operation DistStore::InitOf(std::string_view verb, const KeyRecord& record, const NDArray& value) {
+  Operation init = Make(Operation::Kind::kInit, std::string(verb), &record);
+  init.meta = record.meta;
+  const NDArray* const values[] = {&value};
+  init.value.bytes = MemoryOf(AllOnHost(verb, record.key.view(), values)[0]);
+  return init;
+}
+
+void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
+  const std::vector<KeyView> keys = KeysOf(items);
+  RaiseUnseen(verb, keys);
+  std::vector<NewRecordPtr> records;
+  {
+    const auto lock = Lock(verb);
+    CheckNewKeys(verb, keys,
+                 order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
+                 [&](const KeyView& key) { return keys_.contains(key); });
+    const Layout layout = NewLayout();
+    records.reserve(items.size());
+    for (const InitItem& item : items) records.push_back(NewValue(verb, item, layout));
+  }
+  // All operations are made before the first one is launched.
+  std::vector<Operation> inits;
+  inits.reserve(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    inits.push_back(InitOf(verb, *records[i], *items[i].value));
+  }
+  LaunchInits(std::string(verb), std::move(inits), records);
+}
+
+// Creates or finds keys, each by a call of its own.  If one fails, the keys that were made before
+// stay.
+void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> inits,
+                            const std::vector<NewRecordPtr>& records) {
+  std::vector<CallPtr> calls;
+  for (size_t i = 0; i < inits.size(); ++i) {
+    calls.push_back(NewCall(verb));
+    calls.back()->sources.push_back(inits[i].value.bytes);
+    calls.back()->on_outcome = [made = records[i]](const Outcome& outcome) {
+      if (outcome.meta != nullptr) made->meta = outcome.meta;
+    };
+    std::vector<Operation> operations;
+    operations.push_back(std::move(inits[i]));
+    worker_->Launch(calls.back(), std::move(operations));
+  }
+  std::exception_ptr error;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    try {
+      if (error) {
+        worker_->GiveUp(calls[i]);
+      }
+      Await(calls[i], options_.patience);
+      if (worker_->rejoined()) GoOnBehind(*records[i]);
+      const auto lock = Lock(verb);
+      keys_.emplace(records[i]->key, records[i]);
+      order_.push_back(records[i]->key);
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+// Continues the count of a key's rounds after those of earlier incarnations of this worker.
+void DistStore::GoOnBehind(const KeyRecord& record) {
+  worker_->Run([&](ClientNode& node, Time) {
+    const Client& client = node.client();
+    record.former_rounds = client.RoundOf(record.name) - client.BaseOf(record.name);
+    record.former_step = client.FormerStepOf(record.name);
+    return true;
+  });
+  if (saving_stores_ == nullptr || record.former_rounds == 0) return;
+  saving_stores_->Raise(record.former_rounds);
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->when.GoesOn(record.former_rounds);
+}
+
+void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
+  Counted(Verb::kBroadcast, [&] {
+    CheckBroadcast(items, outs);
+    InitAs("broadcast", items);
+    Await(PullAs("broadcast", outs, false), options_.patience);
+  });
+}
+
+void DistStore::Delete(const KeyView& key) {
+  Counted(Verb::kDelete, [&] { Erase(key); });
+}
+
+void DistStore::Erase(const KeyView& key) {
+  RaiseUnseen("delete", {&key, 1});
+  RecordPtr record;
+  {
+    const auto lock = Lock("delete");
+    record = Get("delete", key);
+  }
+  const CallPtr call = NewCall("delete");
+  std::vector<Operation> operations;
+  operations.push_back(Make(Operation::Kind::kDelete, "delete", record.get()));
+  worker_->Launch(call, std::move(operations));
+  Await(call, options_.patience);
+  const auto lock = Lock("delete");
+  keys_.erase(record->key);
+  std::erase(order_, record->key);
+  const bool leads = saving_stores_ != nullptr && record->rounds() >= saving_stores_->most_rounds;
+  if (leads) saving_stores_->is_stale = true;
+  deleted_.rounds += call->round();
+  deleted_.bytes += record->bytes;
+}
+
+uint64_t DistStore::Round(const KeyView& key) const {
+  RecordPtr record;
+  {
+    const auto lock = Lock("round");
+    record = Get("round", key);
+  }
+  return worker_->Run([&](ClientNode& node, Time) { return node.client().PushedOf(record->name); });
+}
+
+PushStep DistStore::FormerStep(const KeyView& key) const {
+  const auto lock = Lock("round");
+  return Get("round", key)->former_step;
+}
+
+}  // namespace tkv

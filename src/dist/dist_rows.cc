@@ -1,0 +1,422 @@
+// Rows in a distributed store.  Outgoing rows are sorted into the buckets of their keys, incoming
+// rows into the user's order.
+
+#include <algorithm>
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <cstring>
+#include <numeric>
+
+#include "codec/runs.h"
+#include "dist/dist_store.h"
+#include "kernels/kernels.h"
+#include "rows/initial_row.h"
+#include "store/checks.h"
+#include "tensor/strided.h"
+#include "update/parallel.h"
+#include "update/program_body.h"
+
+namespace tkv {
+namespace {
+
+constexpr uint32_t kBucketsPerServer = 4;
+constexpr size_t kInitBytesOfBucket = size_t{64} << 20;
+
+using Places = boost::unordered_flat_map<const void*, size_t>;
+
+RowGeometry GeometryOf(std::string_view verb, const KeyRecord& record) {
+  const KVStore::KeyInfo& info = record.info;
+  if (info.by_rows) return {info.shape, info.dtype, info.row_count};
+  return RowsOfArray(verb, record.key.view(), info.shape, info.dtype);
+}
+
+void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
+  if (rows < UINT32_MAX) return;
+  throw Fail(Code::kInvalidArgument, "{} {}: {} rows in one call, at most 2^32 are possible", verb,
+             key.ToString(), rows);
+}
+
+// Throws errors that servers would report for a new table, before anything is sent.
+//   returns  the policy in the form that servers have
+RowPolicy CheckTable(std::string_view verb, const RowsInitItem& item) {
+  CheckNewRows(item);
+  const auto elements = static_cast<size_t>(item.row_shape.size());
+  try {
+    const InitialRow initial(item.dtype, elements, item.initializer);
+    return RowTable::CheckedPolicy(item.policy, item.dtype);
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{} {}: {}", verb, item.key.ToString(), error.what());
+  }
+}
+
+uint32_t BucketsFor(int servers, size_t init_bytes) {
+  const size_t wanted =
+      std::max<size_t>(static_cast<size_t>(servers) * kBucketsPerServer,
+                       (init_bytes + kInitBytesOfBucket - 1) / kInitBytesOfBucket);
+  return static_cast<uint32_t>(std::min<size_t>(wanted, KeyMeta::kBucketsMax));
+}
+
+}  // namespace
+
+// ---- init ---------------------------------------------------------------------------------------
+
+void DistStore::InitRows(std::span<const RowsInitItem> items) {
+  Counted(Verb::kInit, [&] { InitRowsAs("init", items); });
+}
+
+// Makes the record of a new table.  Call with the store's lock.
+DistStore::NewRecordPtr DistStore::NewTable(std::string_view verb, const RowsInitItem& item) {
+  const RowPolicy policy = CheckTable(verb, item);
+  const Optimizer* const optimizer = item.optimizer ? item.optimizer.get() : optimizer_.get();
+  if (optimizer != nullptr) CheckUpdatesRows(verb, item.key, *optimizer, Code::kInvalidArgument);
+  KeyInfo info{item.row_shape, item.dtype, Context::Cpu(), true, item.row_count};
+  NewRecordPtr record = NewRecord(verb, item.key, std::move(info), item.mode);
+  record->own = item.optimizer;
+  if (record->own) CheckUpdate(verb, *record);
+  record->value_bytes = static_cast<size_t>(item.row_shape.size()) * ItemSize(item.dtype);
+  if (item.rows != nullptr) record->bytes.init_bytes = item.rows->values.bytes();
+  KeyMeta meta = MetaOf(*record);
+  meta.layout = Layout::kRows;
+  meta.row_count = item.row_count;
+  meta.buckets = BucketsFor(worker_->servers(), record->bytes.init_bytes);
+  meta.initializer = item.initializer;
+  meta.policy = policy;
+  if (item.optimizer != nullptr) meta.own = SpecOf(*item.optimizer);
+  record->meta = std::make_shared<const KeyMeta>(std::move(meta));
+  return record;
+}
+
+// Returns the operation that creates a table.
+//   rows  the first rows, or null
+Operation DistStore::InitRowsOf(std::string_view verb, const NewRecordPtr& record,
+                                const Rows* rows) {
+  const KeyView key = record->key.view();
+  Source source{.record = record};
+  NDArray ids;
+  NDArray values;
+  std::vector<RowList> lists;
+  if (rows != nullptr) {
+    WaitFor(rows->ids, Access::kRead);
+    WaitFor(rows->values, Access::kRead);
+    ids = rows->ids.Packed();
+    values = rows->values.Packed();
+    CheckIds(verb, key, IdsOf(ids), record->info.row_count);
+    CheckEachOnce(verb, key, IdsOf(ids));
+    lists.push_back({IdsOf(ids), values.data()});
+  }
+  EncodeRows(verb, lists, &source);
+  Operation init = Make(Operation::Kind::kInit, std::string(verb), record.get());
+  init.meta = record->meta;
+  init.value = *source.encoded;
+  return init;
+}
+
+void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> items) {
+  const std::vector<KeyView> keys = KeysOf(items);
+  RaiseUnseen(verb, keys);
+  std::vector<NewRecordPtr> records;
+  {
+    const auto lock = Lock(verb);
+    CheckNewKeys(verb, keys,
+                 order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
+                 [&](const KeyView& key) { return keys_.contains(key); });
+    for (const RowsInitItem& item : items) {
+      records.push_back(item.value == nullptr
+                            ? NewTable(verb, item)
+                            : NewValue(verb, {item.key, item.value, item.mode}, NewLayout()));
+    }
+  }
+  std::vector<Operation> inits;
+  inits.reserve(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    inits.push_back(items[i].value == nullptr ? InitRowsOf(verb, records[i], items[i].rows)
+                                              : InitOf(verb, *records[i], *items[i].value));
+  }
+  LaunchInits(std::string(verb), std::move(inits), records);
+}
+
+// ---- push ---------------------------------------------------------------------------------------
+
+// Encodes a contribution of rows to a table.
+void DistStore::EncodeRows(std::string_view verb, std::span<const RowList> lists, Source* source) {
+  const KeyRecord& record = *source->record;
+  const DType dtype = record.info.dtype;
+  const auto elements = static_cast<size_t>(record.info.shape.size());
+  try {
+    const SparseSum sum = SparseSum::Of(lists, record.info.row_count, dtype, elements,
+                                        RowOrder::kMix, SparseSum::Memory::kBorrow);
+    const RowSource rows = sum.values();
+    // The server rounds the sums, so that they are rounded only once.
+    const DType type = sum.has_sums() ? sum.dtype() : dtype;
+    const size_t row_bytes = elements * ItemSize(type);
+    source->array = scratch_.Take(codec::RowsBytes(sum.names(), row_bytes));
+    source->is_own = true;
+    const auto write = [&](size_t i, std::byte* at) {
+      if (sum.dtype() == type) {
+        std::memcpy(at, rows.at(i), row_bytes);
+      } else {
+        kernels::Convert(sum.dtype(), rows.at(i), type, at, elements);
+      }
+    };
+    codec::WriteRows(sum.names(), record.meta->buckets, row_bytes, BlockOf(source->array), write,
+                     &source->encoded.emplace(), type == dtype ? 0 : codec::kWideValues);
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
+  }
+}
+
+std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb,
+                                                           std::span<const RowsPushItem> items) {
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  std::vector<Source> sources;
+  std::vector<std::vector<const Rows*>> values;
+  Places places;
+  {
+    const auto lock = Lock(verb);
+    for (const RowsPushItem& item : items) {
+      const RecordPtr record = Get(verb, item.key);
+      const RowGeometry geometry = GeometryOf(verb, *record);
+      if (item.values.empty()) {
+        throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
+                   item.key.ToString());
+      }
+      for (const Rows* rows : item.values) CheckRows(verb, item.key, rows, geometry);
+      const auto [place, is_new] = places.emplace(record.get(), sources.size());
+      if (is_new) {
+        CheckUpdate(verb, *record);
+        sources.push_back({.record = record, .priority = item.priority});
+        values.emplace_back();
+        TellParams(item.key, &sources.back());
+      }
+      Source& source = sources[place->second];
+      source.priority = std::max(source.priority, item.priority);
+      for (const Rows* rows : item.values) {
+        values[place->second].push_back(rows);
+        source.bytes += rows->values.bytes();
+      }
+    }
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    Source& source = sources[i];
+    const KeyView key = source.record->key.view();
+    const RowGeometry geometry = GeometryOf(verb, *source.record);
+    std::vector<NDArray> packed;
+    std::vector<RowList> lists;
+    size_t total = 0;
+    packed.reserve(2 * values[i].size());
+    lists.reserve(values[i].size());
+    for (const Rows* value : values[i]) {
+      WaitFor(value->ids, Access::kRead);
+      WaitFor(value->values, Access::kRead);
+      packed.push_back(value->ids.Packed());
+      const auto some = IdsOf(packed.back());
+      packed.push_back(value->values.Packed());
+      CheckIds(verb, key, some, geometry.row_count);
+      lists.push_back({some, packed.back().data()});
+      total += some.size();
+    }
+    CheckRowTotal(verb, key, total);
+    source.values = values[i].size();
+    if (source.record->info.by_rows) {
+      EncodeRows(verb, lists, &source);
+    } else {
+      EncodeRuns(verb, lists, &source);
+    }
+  }
+  return sources;
+}
+
+// Encodes a contribution of rows to a dense key.
+void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists, Source* source) {
+  const KeyRecord& record = *source->record;
+  const RowGeometry geometry = GeometryOf(verb, record);
+  const auto elements = static_cast<size_t>(geometry.row_shape.size());
+  try {
+    const SparseSum sum = SparseSum::Of(lists, geometry.row_count, record.info.dtype, elements,
+                                        RowOrder::kId, SparseSum::Memory::kBorrow);
+    const bool is_wide = sum.has_sums() && sum.dtype() != record.info.dtype;
+    const codec::RunWriter runs(*record.meta, elements, sum.names(),
+                                is_wide ? codec::kWideValues : 0);
+    source->array = scratch_.Take(runs.bytes());
+    source->is_own = true;
+    const RowSource rows = sum.values();
+    runs.Write([&](size_t i) { return static_cast<const std::byte*>(rows.at(i)); },
+               BlockOf(source->array), &source->encoded.emplace());
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
+  }
+}
+
+// Encodes a push of whole arrays to a table, as a push of all its rows.
+void DistStore::GatherAllRows(std::string_view verb, std::span<const NDArray* const> values,
+                              Source* source) {
+  std::vector<int64_t> ids(source->record->info.row_count);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<NDArray> packed;
+  std::vector<RowList> lists;
+  packed.reserve(values.size());
+  lists.reserve(values.size());
+  for (const NDArray* value : values) {
+    packed.push_back(value->Packed());
+    lists.push_back({ids, packed.back().data()});
+    source->bytes += value->bytes();
+  }
+  EncodeRows(verb, lists, source);
+}
+
+// Throws if a key of the call has both rows and whole values.
+void DistStore::CheckNoneIsBoth(std::string_view verb, std::span<const Source> sources,
+                                std::span<const PushItem> whole) const {
+  Places with_rows;
+  for (const Source& source : sources) with_rows.emplace(source.record.get(), 0);
+  const auto lock = Lock(verb);
+  for (const PushItem& item : whole) {
+    if (!with_rows.contains(Get(verb, item.key).get())) continue;
+    throw Fail(Code::kInvalidArgument, "{} {}: the key stands with rows and with whole values",
+               verb, item.key.ToString());
+  }
+}
+
+CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items,
+                              std::span<const PushItem> whole, bool until_done) {
+  std::vector<KeyView> keys = KeysOf(items);
+  for (const PushItem& item : whole) keys.push_back(item.key);
+  RaiseUnseen(verb, keys);
+  SaveIfDue(keys);
+  std::vector<Source> sources;
+  if (!items.empty() || whole.empty()) sources = GatherRowSources(verb, items);
+  if (!whole.empty()) {
+    CheckNoneIsBoth(verb, sources, whole);
+    for (Source& other : GatherSources(verb, whole)) sources.push_back(std::move(other));
+  }
+  return StartPushes(verb, sources, until_done);
+}
+
+void DistStore::PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                         std::string_view verb) {
+  Counted(Verb::kPush, [&] { Tracked(PushRowsAs(std::string(verb), items, whole, false)); });
+}
+
+Ticket DistStore::PushRowsAsync(std::span<const RowsPushItem> items,
+                                std::span<const PushItem> whole, std::string_view verb) {
+  return Counted(Verb::kPush,
+                 [&] { return Tracked(PushRowsAs(std::string(verb), items, whole, true)); });
+}
+
+// ---- pull ---------------------------------------------------------------------------------------
+
+// Sorts the ids, encodes the request for their rows, and allocates the memory in which the rows
+// arrive.
+void DistStore::AskForRows(std::span<const int64_t> ids, Target* target) {
+  const KeyRecord& record = *target->record;
+  target->order = std::make_shared<const codec::IdOrder>(ids);
+  const NDArray block = scratch_.Take(target->order->size() * sizeof(uint64_t));
+  codec::WriteIds(target->order->mixes(), record.meta->buckets, BlockOf(block), &target->ids);
+  target->landing = scratch_.Take(target->order->size() * record.value_bytes);
+}
+
+void DistStore::AskForAllRows(Target* target) {
+  const auto count = static_cast<size_t>(target->record->info.row_count);
+  std::vector<int64_t> ids(count);
+  std::iota(ids.begin(), ids.end(), 0);
+  AskForRows(ids, target);
+  target->out_ends.assign(target->outs.size(), count);
+  target->is_shared = true;
+}
+
+std::vector<DistStore::Target> DistStore::GatherRowTargets(std::string_view verb,
+                                                           std::span<const RowsPullItem> items) {
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  std::vector<Target> targets;
+  std::vector<std::vector<const RowsPullItem*>> readings;
+  Places places;
+  {
+    const auto lock = Lock(verb);
+    for (const RowsPullItem& item : items) {
+      const RecordPtr record = Get(verb, item.key);
+      CheckByRows(verb, item.key, record->info.by_rows);
+      CheckRowsOut(verb, item, GeometryOf(verb, *record));
+      const auto [place, is_new] = places.emplace(record.get(), targets.size());
+      if (is_new) {
+        targets.push_back({.record = record, .priority = item.priority});
+        readings.emplace_back();
+      }
+      Target& target = targets[place->second];
+      target.priority = std::max(target.priority, item.priority);
+      target.bytes += item.out->bytes();
+      readings[place->second].push_back(&item);
+    }
+  }
+  for (size_t i = 0; i < targets.size(); ++i) {
+    Target& target = targets[i];
+    std::vector<int64_t> ids;
+    for (const RowsPullItem* reading : readings[i]) {
+      WaitFor(*reading->ids, Access::kRead);
+      WaitFor(*reading->out, Access::kWrite);
+      const NDArray packed = reading->ids->Packed();
+      const auto some = IdsOf(packed);
+      CheckIds(verb, target.record->key.view(), some, target.record->info.row_count);
+      ids.insert(ids.end(), some.begin(), some.end());
+      target.outs.push_back(*reading->out);
+      target.out_ends.push_back(ids.size());
+    }
+    CheckRowTotal(verb, target.record->key.view(), ids.size());
+    AskForRows(ids, &target);
+  }
+  return targets;
+}
+
+// Copies the rows that have arrived to the places of their ids in the outputs.
+void DistStore::ScatterRows(const Target& target) {
+  const KeyInfo& info = target.record->info;
+  const size_t row_bytes = target.record->value_bytes;
+  const auto elements = static_cast<size_t>(info.shape.size());
+  const auto* const landed = static_cast<const std::byte*>(target.landing.HostData());
+  const codec::IdOrder& order = *target.order;
+  std::vector<NDArray> packed;
+  packed.reserve(target.outs.size());
+  for (const NDArray& out : target.outs) {
+    packed.push_back(out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype()));
+  }
+  const auto write = [&](size_t out, size_t row, const std::byte* source) {
+    const DType dtype = packed[out].dtype();
+    auto* const at = static_cast<std::byte*>(packed[out].data()) + row * elements * ItemSize(dtype);
+    if (dtype == info.dtype) {
+      std::memcpy(at, source, row_bytes);
+    } else {
+      kernels::Convert(info.dtype, source, dtype, at, elements);
+    }
+  };
+  for (size_t i = 0; i < order.size(); ++i) {
+    const std::byte* const row = landed + i * row_bytes;
+    for (const size_t place : order.PlacesOf(i)) {
+      if (target.is_shared) {
+        for (size_t out = 0; out < packed.size(); ++out) write(out, place, row);
+        continue;
+      }
+      const auto end = std::upper_bound(target.out_ends.begin(), target.out_ends.end(), place);
+      const auto out = static_cast<size_t>(end - target.out_ends.begin());
+      write(out, place - (out == 0 ? 0 : target.out_ends[out - 1]), row);
+    }
+  }
+  for (size_t out = 0; out < packed.size(); ++out) {
+    if (!target.outs[out].contiguous()) CopyElements(packed[out], target.outs[out]);
+  }
+}
+
+CallPtr DistStore::PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items,
+                              bool is_async) {
+  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
+  RaiseUnseen(verb, KeysOf(items));
+  return StartPulls(verb, GatherRowTargets(verb, items), is_async);
+}
+
+void DistStore::PullRows(std::span<const RowsPullItem> items, std::string_view verb) {
+  Counted(Verb::kPull,
+          [&] { Await(PullRowsAs(std::string(verb), items, false), options_.patience); });
+}
+
+Ticket DistStore::PullRowsAsync(std::span<const RowsPullItem> items, std::string_view verb) {
+  return Counted(Verb::kPull, [&] { return Tracked(PullRowsAs(std::string(verb), items, true)); });
+}
+
+}  // namespace tkv

@@ -1,0 +1,909 @@
+// Saving and loading of a distributed store.
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "base/duration.h"
+#include "base/format.h"
+#include "base/mix.h"
+#include "base/wait.h"
+#include "dist/dist_store.h"
+#include "store/checks.h"
+
+namespace tkv {
+namespace {
+
+// The bytes that may be on their way to servers.
+constexpr size_t kAheadBytes = size_t{64} << 20;
+constexpr uint64_t kCandidatesAtOnce = uint64_t{1} << 19;
+constexpr size_t kNamedMax = 5;  // the keys named in one line of the log
+
+// Returns the entry of a key in a snapshot.  `states` describe the version of each chunk that was
+// cut.
+//   throws  kUnavailable  the optimizer has not reached every chunk
+SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<ChunkState>& states,
+                     uint64_t round, Parts parts) {
+  SavedKey key;
+  key.key = name;
+  key.dtype = meta.dtype;
+  key.shape = meta.shape;
+  key.is_async = meta.mode == KeyMeta::Mode::kAsync;
+  key.deterministic = meta.deterministic;
+  key.round = round;
+  key.chunk_elements = states.size() > 1 && !meta.by_rows() ? meta.chunk_elements : 0;
+  if (meta.by_rows()) {
+    key.by_rows = true;
+    key.row_count = meta.row_count;
+    key.initializer = meta.initializer;
+    key.policy = meta.policy;
+    if (meta.own) {
+      key.own = {meta.own->program, meta.own->multi_precision, meta.own->params, meta.own->lazy};
+    }
+    for (const ChunkState& state : states) {
+      key.rows += state.rows;
+      key.candidates += state.candidates;
+      key.row_version = std::max(key.row_version, state.row_version);
+      key.policy.has_notes = state.has_notes;
+    }
+  }
+  key.has_value = parts == Parts::kAll;
+  key.updates.clear();
+  for (const ChunkState& state : states) key.updates.push_back(state.updates);
+  const auto updated = std::find_if(states.begin(), states.end(),
+                                    [](const ChunkState& state) { return state.updates > 0; });
+  if (updated == states.end()) return key;
+  for (const ChunkState& state : states) {
+    const bool fits = state.spec.program == updated->spec.program &&
+                      state.spec.multi_precision == updated->spec.multi_precision &&
+                      state.has_master == updated->has_master;
+    // The first pushes of an asynchronous key under an optimizer are under way.
+    if (!fits) {
+      throw Fail(Code::kUnavailable, "key {}: the optimizer has not reached every chunk yet",
+                 name.view().ToString());
+    }
+  }
+  DescribeProgram(Program::Parse(updated->spec.program), updated->spec.multi_precision,
+                  updated->spec.params, &key, updated->spec.lazy);
+  key.has_master = updated->has_master;
+  return key;
+}
+
+// The parts of a key in the form in which its chunks receive them.
+struct Restored {
+  std::vector<ChunkState> states;
+  NDArray body;
+  SmallVector<size_t, 1> ends;
+};
+
+// Returns the counters and the update rule of a chunk.  If the key was saved in other chunks, all
+// chunks get the same.
+ChunkState StateOf(const SavedKey& saved, const KeyMeta& meta, uint32_t chunk, Parts parts) {
+  ChunkState state;
+  state.updates = saved.updates[saved.updates.size() == meta.chunk_count() ? chunk : 0];
+  state.has_value = parts == Parts::kAll;
+  state.has_master = saved.has_master;
+  state.arrays = static_cast<uint8_t>(saved.arrays.size());
+  state.scalars = static_cast<uint8_t>(saved.scalars.size());
+  state.spec.program = saved.program.text;
+  state.spec.multi_precision = saved.program.multi_precision;
+  return state;
+}
+
+// Returns how many rows of a key one RESTORE has: about 16 MiB of them, at least one.
+//   throws  kResourceExhausted  a single row is too large
+uint64_t RowsAtOnce(const SavedKey& saved, const KeyMeta& meta, Parts parts) {
+  constexpr size_t kBytes = size_t{16} << 20;
+  ChunkState state = StateOf(saved, meta, 0, parts);
+  state.by_rows = true;
+  state.rows = 1;
+  const size_t bytes = state.Bytes(meta.dtype, meta.elements());
+  if (bytes > kPartBytesMax) {
+    throw Fail(Code::kResourceExhausted,
+               "key {}: a row has {} bytes with its states, at most {} can be put back",
+               saved.key.view().ToString(), bytes, kPartBytesMax);
+  }
+  return std::max<size_t>(1, kBytes / bytes);
+}
+
+// Reads rows or candidates of a key, `count` of them from row `first` on, in the form in which its
+// buckets receive them.
+Restored GatherRows(const checkpoint::Reader& reader, size_t index, const KeyMeta& meta,
+                    Parts parts, bool are_candidates, uint64_t first, uint64_t count) {
+  const SavedKey& saved = reader.keys()[index];
+  const uint32_t buckets = meta.buckets;
+  const uint64_t ids_part = are_candidates ? ChunkState::kCandidates : ChunkState::kIds;
+  std::vector<uint64_t> ids(count);
+  reader.Read(index, ids_part, std::as_writable_bytes(std::span(ids)), first * sizeof(uint64_t));
+  Restored restored;
+  restored.states.resize(buckets);
+  size_t bytes = 0;
+  auto next = ids.begin();
+  for (uint32_t b = 0; b < buckets; ++b) {
+    const auto end = std::partition_point(
+        next, ids.end(), [&](uint64_t id) { return BucketOf(Mix(id), buckets) <= b; });
+    ChunkState& state = restored.states[b];
+    // A bucket that receives nothing is not changed.
+    state.by_rows = true;
+    const bool begins = first == 0 && !are_candidates;
+    if (begins || end > next) {
+      state = StateOf(saved, meta, b, parts);
+      state.by_rows = true;
+      state.row_version = saved.row_version;
+      state.has_notes = saved.policy.has_notes && parts == Parts::kAll;
+      (are_candidates ? state.candidates : state.rows) = static_cast<uint64_t>(end - next);
+      bytes += state.Bytes(meta.dtype, meta.elements());
+    }
+    next = end;
+    restored.ends.push_back(bytes);
+  }
+  restored.body = NDArray::Empty({static_cast<int64_t>(bytes)}, DType::kU8);
+  auto* const body = static_cast<std::byte*>(restored.body.HostData());
+  // The position of the next part of each bucket.
+  std::vector<size_t> at(buckets);
+  for (uint32_t b = 1; b < buckets; ++b) at[b] = restored.ends[b - 1];
+  const auto deal = [&](uint64_t part, const std::byte* from) {
+    for (uint32_t b = 0; b < buckets; ++b) {
+      const ChunkState& state = restored.states[b];
+      const size_t size = state.PartBytes(part, meta.dtype, meta.elements());
+      if (size > 0) std::memcpy(body + at[b], from, size);
+      at[b] += size;
+      from += size;
+    }
+  };
+  ChunkState whole = StateOf(saved, meta, 0, parts);
+  whole.by_rows = true;
+  whole.has_notes = saved.policy.has_notes && parts == Parts::kAll;
+  std::vector<std::byte> block;
+  const auto read_and_deal = [&](uint64_t part) {
+    const size_t row_bytes = ChunkState::RowBytes(part, meta.dtype, meta.elements());
+    block.resize(count * row_bytes);
+    reader.Read(index, part, block, first * row_bytes);
+    deal(part, block.data());
+  };
+  if (!are_candidates) {
+    deal(ChunkState::kIds, reinterpret_cast<const std::byte*>(ids.data()));
+    if (whole.has_notes) read_and_deal(ChunkState::kNotes);
+    for (uint64_t part = 0; part < ChunkState::kStates + whole.arrays; ++part) {
+      if (whole.HasPart(part)) read_and_deal(part);
+    }
+  }
+  std::vector<double> scalars(saved.updates.size());
+  for (uint64_t s = 0; s < whole.scalars; ++s) {
+    reader.Read(index, ChunkState::kStates + whole.arrays + s,
+                std::as_writable_bytes(std::span(scalars)));
+    for (uint32_t b = 0; b < buckets; ++b) {
+      if (restored.states[b].scalars == 0) continue;
+      std::memcpy(body + at[b], &scalars[scalars.size() == buckets ? b : 0], sizeof(double));
+      at[b] += sizeof(double);
+    }
+  }
+  if (are_candidates) {
+    deal(ids_part, reinterpret_cast<const std::byte*>(ids.data()));
+    read_and_deal(ChunkState::kCandidateNotes);
+  }
+  return restored;
+}
+
+Restored Gather(const checkpoint::Reader& reader, size_t index, const KeyMeta& meta, Parts parts) {
+  const SavedKey& saved = reader.keys()[index];
+  Restored restored;
+  const uint32_t chunks = meta.chunk_count();
+  size_t bytes = 0;
+  for (uint32_t c = 0; c < chunks; ++c) {
+    const ChunkState& state = restored.states.emplace_back(StateOf(saved, meta, c, parts));
+    bytes += state.Bytes(meta.dtype, meta.elements_of(c));
+    restored.ends.push_back(bytes);
+  }
+  restored.body = NDArray::Empty({static_cast<int64_t>(bytes)}, DType::kU8);
+  auto* const body = static_cast<std::byte*>(restored.body.HostData());
+  const ChunkState& first = restored.states[0];
+  const uint64_t count = ChunkState::kStates + first.arrays + first.scalars;
+  // The position of the next part of each chunk.
+  std::vector<size_t> at(chunks);
+  for (uint32_t c = 1; c < chunks; ++c) at[c] = restored.ends[c - 1];
+  for (uint64_t part = 0; part < count; ++part) {
+    if (!first.HasPart(part)) continue;
+    size_t whole = 0;
+    for (uint32_t c = 0; c < chunks; ++c) {
+      whole += first.PartBytes(part, meta.dtype, meta.elements_of(c));
+    }
+    // A key that was saved in other chunks has no scalars for each chunk.
+    const NDArray tensor = NDArray::Empty({static_cast<int64_t>(whole)}, DType::kU8);
+    auto* const data = static_cast<std::byte*>(tensor.HostData());
+    reader.Read(index, part, {data, whole});
+    size_t from = 0;
+    for (uint32_t c = 0; c < chunks; ++c) {
+      const size_t size = first.PartBytes(part, meta.dtype, meta.elements_of(c));
+      if (size > 0) std::memcpy(body + at[c], data + from, size);
+      at[c] += size;
+      from += size;
+    }
+  }
+  return restored;
+}
+
+}  // namespace
+
+// ---- saving -------------------------------------------------------------------------------------
+
+// Returns the keys of this store, in the order of their init.
+DistStore::SavedStore DistStore::ToSave(const std::string& verb) const {
+  const auto lock = Lock(verb);
+  SavedStore store{number_, {}, saves_};
+  for (const Key& key : order_) store.records.push_back(keys_.find(key)->second);
+  return store;
+}
+
+// Returns all stores that save into the folder of this one.  Call with the mutex of
+// `saving_stores_`.
+std::vector<DistStore::SavedStore> DistStore::AllToSave() const {
+  std::vector<SavedStore> all;
+  for (const auto& [number, store] : saving_stores_->stores) {
+    std::lock_guard lock(store->mutex_);
+    if (store->closed_) continue;
+    all.push_back({number, {}, store->saves_});
+    for (const Key& key : store->order_) {
+      all.back().records.push_back(store->keys_.find(key)->second);
+    }
+  }
+  return all;
+}
+
+// Makes the servers keep a version of every key at its present round.  Returns null if another rank
+// saves.
+std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::string& path,
+                                       Parts parts, std::span<const SavedStore> stores,
+                                       std::chrono::nanoseconds patience) {
+  std::vector<std::pair<RecordPtr, uint32_t>> records;  // with the numbers of their stores
+  for (const SavedStore& store : stores) {
+    for (const RecordPtr& record : store.records) records.emplace_back(record, store.number);
+  }
+  bool has_optimizer = parts == Parts::kAll;
+  {
+    const auto lock = Lock(verb);
+    has_optimizer = has_optimizer || optimizer_ != nullptr;
+  }
+  if (!IsSender()) return nullptr;
+  auto saving = std::make_shared<Saving>(verb, path, parts, worker_, number_, options_);
+  for (const SavedStore& store : stores) saving->AddStore(store.number);
+  if (records.empty()) return saving;
+  const CallPtr call = NewCall(verb);
+  const auto outcomes = std::make_shared<std::map<OpId, Outcome>>();
+  call->on_outcome = [outcomes](const Outcome& outcome) { outcomes->emplace(outcome.op, outcome); };
+  std::vector<Operation> operations;
+  operations.reserve(records.size());
+  for (const auto& [record, number] : records) {
+    operations.push_back(Make(Operation::Kind::kCut, verb, record.get()));
+  }
+  try {
+    worker_->Launch(call, std::move(operations));
+    Await(call, patience);
+    for (size_t i = 0; i < records.size(); ++i) {
+      const auto& [record, number] = records[i];
+      const Outcome& outcome = outcomes->at(call->ops[i]);
+      const uint64_t base =
+          worker_->Run([&](ClientNode& node, Time) { return node.client().BaseOf(record->name); });
+      SavedKey key = Named(verb.c_str(), [&] {
+        return DescribeKey(record->key, *outcome.meta, *outcome.states, base + outcome.round,
+                           parts);
+      });
+      key.store = number;
+      // Another rank may have set the optimizer, or the key may have its own.
+      has_optimizer = has_optimizer || !key.program.text.empty() || !key.own.text.empty();
+      saving->Add(std::move(key), {record->name, outcome.meta, outcome.states});
+    }
+    Named(verb.c_str(), [&] { CheckHasStates(has_optimizer); });
+  } catch (...) {
+    saving->Release();
+    throw;
+  }
+  return saving;
+}
+
+DistStore::CutTurn::CutTurn(std::shared_ptr<Saves> saves, const std::string& verb, Cutting cutting)
+    : saves_(std::move(saves)) {
+  std::lock_guard lock(saves_->mutex);
+  if (saves_->is_busy()) {
+    throw Fail(Code::kFailedPrecondition,
+               "{}: an earlier save or export of this store is under way", verb);
+  }
+  saves_->cutting = cutting;
+}
+
+DistStore::CutTurn::~CutTurn() {
+  std::lock_guard lock(saves_->mutex);
+  saves_->cutting = Cutting::kNone;
+  saves_->cut.notify_all();
+}
+
+// Begins a save, the only one of its stores.  Returns null if another rank saves.
+std::shared_ptr<Saving> DistStore::Begin(const std::string& verb, const std::string& path,
+                                         Parts parts, std::span<const SavedStore> stores,
+                                         Cutting cutting, std::chrono::nanoseconds patience) {
+  std::deque<CutTurn> turns;
+  for (const SavedStore& store : stores) turns.emplace_back(store.saves, verb, cutting);
+  std::shared_ptr<Saving> saving = Cut(verb, path, parts, stores, patience);
+  if (saving == nullptr) return nullptr;
+  std::unique_lock<std::mutex> lock;
+  try {
+    lock = Lock(verb);
+  } catch (...) {
+    // Another thread has closed the store meanwhile.
+    saving->Release();
+    throw;
+  }
+  for (const SavedStore& store : stores) {
+    std::lock_guard saves_lock(store.saves->mutex);
+    store.saves->saving = saving;
+    store.saves->is_auto_saving = cutting == Cutting::kByItself;
+  }
+  return saving;
+}
+
+std::string DistStore::SaveAs(const std::string& verb, const std::string& path, Parts parts) {
+  RaiseUnseen(verb, {});
+  AwaitAutoSave();
+  const SavedStore store = ToSave(verb);
+  const uint64_t most_rounds = saving_stores_ == nullptr ? 0 : saving_stores_->most_rounds.load();
+  const std::shared_ptr<Saving> saving =
+      Begin(verb, path, parts, std::span(&store, 1), Cutting::kForUser, options_.patience);
+  if (saving == nullptr) return {};
+  // The caller receives the error here, so the store must not report it again.
+  struct Ended {
+    Saves* saves;
+    const Saving* saving;
+    ~Ended() {
+      std::lock_guard lock(saves->mutex);
+      if (saves->saving.get() == saving) saves->saving = nullptr;
+    }
+  } const ended{saves_.get(), saving.get()};
+  std::string saved = saving->Run();
+  if (saving_stores_ != nullptr && PlaceOf(path) == saving_stores_->when.folder()) {
+    std::lock_guard lock(saving_stores_->mutex);
+    // This snapshot has all that an automatic save would have.
+    if (saving_stores_->stores.size() == 1) {
+      saving_stores_->when.Begun(most_rounds, NodeThread::Now());
+    }
+  }
+  return saved;
+}
+
+Ticket DistStore::SaveAsync(const std::string& path) {
+  return Counted(Verb::kSave, [&]() -> Ticket {
+    RaiseUnseen("save", {});
+    AwaitAutoSave();
+    const SavedStore store = ToSave("save");
+    const std::shared_ptr<Saving> saving =
+        Begin("save", PlaceOf(path), Parts::kAll, std::span(&store, 1), Cutting::kForUser,
+              options_.patience);
+    if (saving == nullptr) return KVStore::DoneTicket();
+    Saving::Start(saving);
+    return saving;
+  });
+}
+
+// Starts an automatic save if one is due and this call begins a new round.  Every key is then as
+// the step before has left it.  The save includes all stores that save into the same folder.
+void DistStore::SaveIfDue(std::span<const KeyView> keys) {
+  if (saving_stores_ == nullptr) return;
+  NoteWriter();
+  if (saving_stores_->is_stale) RecountRounds();
+  const uint64_t most_rounds = saving_stores_->most_rounds;
+  {
+    std::lock_guard lock(mutex_);
+    const auto begins_round = [&](const KeyView& key) {
+      const auto found = keys_.find(key);
+      return found != keys_.end() && found->second->rounds() >= most_rounds;
+    };
+    if (most_rounds == 0 || std::none_of(keys.begin(), keys.end(), begins_round)) return;
+  }
+  std::vector<SavedStore> stores;
+  {
+    std::lock_guard lock(saving_stores_->mutex);
+    const Time now = NodeThread::Now();
+    if (!saving_stores_->when.IsDue(most_rounds, now)) return;
+    stores = AllToSave();
+    const auto is_busy = [](const SavedStore& store) {
+      std::lock_guard saves_lock(store.saves->mutex);
+      return store.saves->is_busy();
+    };
+    if (std::any_of(stores.begin(), stores.end(), is_busy)) return;
+    saving_stores_->when.Begun(most_rounds, now);
+  }
+  SaveBeside(stores, options_.patience, SaveWhen::kAlways);
+}
+
+// Counts the rounds of the remaining keys, after a key that may have had the most was removed.
+void DistStore::RecountRounds() {
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->is_stale = false;
+  uint64_t most = 0;
+  for (const auto& [number, store] : saving_stores_->stores) {
+    std::lock_guard store_lock(store->mutex_);
+    for (const auto& [key, record] : store->keys_) most = std::max(most, record->rounds());
+  }
+  saving_stores_->most_rounds = most;
+  saving_stores_->when.GoesBack(most);
+}
+
+// Notes if this worker has the lowest living rank: such a worker saves on close.
+void DistStore::NoteWriter() {
+  {
+    std::lock_guard lock(saving_stores_->mutex);
+    if (saving_stores_->is_writer) return;
+  }
+  if (!IsSender()) return;
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->is_writer = true;
+}
+
+// Notes that an assign or the load of a snapshot has replaced values, unless the snapshot is in
+// this folder.
+void DistStore::NoteAssigned(const std::string& snapshot) {
+  if (saving_stores_ == nullptr) return;
+  std::error_code error;
+  const auto folder = std::filesystem::path(snapshot).parent_path();
+  if (std::filesystem::equivalent(folder, saving_stores_->when.folder(), error)) return;
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->has_assigned = true;
+}
+
+bool DistStore::IsSender() const {
+  return worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
+}
+
+// Returns true if a worker of a lower rank is dead, so that its last rounds may not be saved.
+bool DistStore::FollowsTheDead() const {
+  return worker_->Run([](ClientNode& node, Time) {
+    const Client& client = node.client();
+    const auto& workers = client.epoch().workers;
+    return std::any_of(workers.begin(), workers.begin() + client.rank(),
+                       [](const Epoch::Seat& seat) { return seat.IsDead(); });
+  });
+}
+
+// Saves everything that no snapshot has, before the first store of the folder is closed.
+// The lowest rank does so.  The next one does it again only if it has pushed since, or if that rank
+// has died.  CloseAs waits until all is written.
+//   returns  the exception of an interrupt, which ends the wait but not the close
+std::exception_ptr DistStore::SaveAtEnd() {
+  if (saving_stores_ == nullptr) return nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return nullptr;
+  }
+  try {
+    AwaitAutoSave();
+    const bool follows_the_dead = FollowsTheDead();
+    std::vector<SavedStore> stores;
+    {
+      std::lock_guard lock(saving_stores_->mutex);
+      if (!saving_stores_->is_writer && !follows_the_dead) return nullptr;
+      saving_stores_->when.Begun(saving_stores_->most_rounds, NodeThread::Now());
+      stores = AllToSave();
+    }
+    // Servers answer at once unless another worker is missing, and close does not wait for a
+    // missing worker.
+    SaveBeside(stores, options_.server_patience, SaveWhen::kIfNew);
+  } catch (const Error& error) {
+    if (error.code() == Code::kCancelled) return std::current_exception();
+    if (options_.log) options_.log(2, Format("no snapshot was saved by itself: {}", error.what()));
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+// Logs the keys that the snapshot will lack.  A job that continues from a snapshot has keys before
+// its script inits them.  Keys that are not inited before the first save are in no snapshot of the
+// store.
+void DistStore::WarnOfLacking(std::span<const SavedStore> stores) {
+  if (!options_.log || !worker_->rejoined()) return;
+  std::vector<KeyStatus> keys;
+  try {
+    if (!IsSender()) return;
+    {
+      std::lock_guard lock(saving_stores_->mutex);
+      if (std::exchange(saving_stores_->has_looked, true)) return;
+    }
+    keys = ListedKeys(ListAll("save"));
+  } catch (const Error& error) {
+    if (error.code() == Code::kCancelled) throw;
+    // The save itself will report the error.
+    return;
+  }
+  std::set<std::string> saved;  // canonical names
+  std::set<uint32_t> numbers;
+  for (const SavedStore& store : stores) {
+    numbers.insert(store.number);
+    for (const RecordPtr& record : store.records) saved.insert(record->name);
+  }
+  std::string named;
+  size_t count = 0;
+  for (const KeyStatus& key : keys) {
+    // If this worker has opened a store that is not saved here, that store saves elsewhere or not
+    // at all.
+    const bool is_ours = numbers.contains(key.store) || key.store >= worker_->store_count();
+    if (!is_ours || saved.contains(CanonicalKey(key.store, key.key.view()))) continue;
+    if (++count <= kNamedMax) {
+      named +=
+          Format("{}{} of store {}", count > 1 ? ", " : "", key.key.view().ToString(), key.store);
+    }
+  }
+  if (count == 0) return;
+  if (count > kNamedMax) named += Format(" and {} more", count - kNamedMax);
+  options_.log(2, Format("the servers have keys that this script has not inited, and the snapshot "
+                         "will lack them: {}; init all keys before the first push",
+                         named));
+}
+
+// Starts an automatic save.  A failure becomes a line of the log.
+void DistStore::SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,
+                           SaveWhen when) {
+  const auto log_failure = [log = options_.log](const Error& error) {
+    if (log) log(2, Format("no snapshot was saved by itself: {}", error.what()));
+  };
+  try {
+    const std::string& folder = saving_stores_->when.folder();
+    WarnOfLacking(stores);
+    const std::shared_ptr<Saving> saving =
+        Begin("save", folder, Parts::kAll, stores, Cutting::kByItself, patience);
+    bool has_assigned = false;
+    {
+      std::lock_guard lock(saving_stores_->mutex);
+      saving_stores_->is_writer = saving != nullptr;
+      has_assigned = std::exchange(saving_stores_->has_assigned, false);
+    }
+    if (saving == nullptr) return;
+    if (when == SaveWhen::kIfNew && !has_assigned && saving->IsInNewest()) return saving->Skip();
+    saving->OnEnd([log_failure, log = options_.log, folder, saving = saving.get()] {
+      if (const auto error = saving->failure()) return log_failure(*error);
+      if (log) log(1, Format("a snapshot has been saved in {}", folder));
+    });
+    Saving::Start(saving);
+  } catch (const Error& error) {
+    if (error.code() == Code::kCancelled) throw;  // a signal interrupted it
+    log_failure(error);
+  }
+}
+
+// Waits until an automatic save has ended, so that an explicit save never fails because one is
+// running.
+void DistStore::AwaitAutoSave() {
+  std::shared_ptr<Saving> saving;
+  {
+    std::unique_lock lock(saves_->mutex);
+    WaitUntil(&lock, &saves_->cut, DeadlineAfter(options_.patience), options_.interrupt,
+              [&] { return saves_->cutting != Cutting::kByItself; });
+    if (saves_->is_auto_saving) saving = saves_->saving;
+  }
+  if (saving != nullptr) saving->WaitUntilDone(options_.patience);
+}
+
+// Takes the save under way, if there is one.  The store takes part in no later automatic save.
+//   is_told  set to true if a line of the log reports the end of that save
+std::shared_ptr<Saving> DistStore::TakeLastSaving(bool* is_told) {
+  if (saving_stores_ != nullptr) {
+    std::lock_guard lock(saving_stores_->mutex);
+    saving_stores_->stores.erase(number_);
+    saving_stores_->is_stale = true;
+  }
+  std::lock_guard lock(saves_->mutex);
+  *is_told = saves_->is_auto_saving;
+  return std::exchange(saves_->saving, nullptr);
+}
+
+// Waits for a save under way, at most so long, and stops it if it takes longer.
+void DistStore::EndSaving(std::chrono::nanoseconds patience) {
+  bool is_told = false;
+  const std::shared_ptr<Saving> saving = TakeLastSaving(&is_told);
+  if (saving == nullptr) return;
+  try {
+    saving->WaitUntilDone(patience);
+  } catch (...) {
+    saving->Stop();
+    throw;
+  }
+  saving->Stop();
+  const auto error = saving->Unseen();
+  if (error && !is_told) throw Error(*error);
+}
+
+// Ends a save as EndSaving does, for a store that is dropped.  An error that nobody has received
+// becomes a line of the log.
+void DistStore::EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept {
+  bool is_told = false;
+  const std::shared_ptr<Saving> saving = TakeLastSaving(&is_told);
+  if (saving == nullptr) return;
+  try {
+    saving->WaitUntilDone(patience);
+  } catch (const std::exception& late) {
+    // The save is stopped below and then reports that itself.
+    static_cast<void>(late);
+  }
+  saving->Stop();
+  const auto error = saving->Unseen();
+  if (!error || is_told || !options_.log) return;
+  options_.log(2, Format("a store was dropped without close() while it saved, and there is no "
+                         "snapshot: {}",
+                         error->what()));
+}
+
+// ---- loading ------------------------------------------------------------------------------------
+
+// The keys to load, and their places in a snapshot.
+struct DistStore::Loading {
+  std::vector<RecordPtr> records;
+  Meeting meeting{.task = "reads the snapshot", .verb = "load"};
+  // This member and the next ones are set only on the rank that reads.
+  std::optional<checkpoint::Reader> reader;
+  std::vector<KeyMeta> metas;
+  std::vector<size_t> matches;
+};
+
+// Runs f, and waits until every worker has done so.  An error of one worker is the error of all,
+// and the worker whose f fails waits for no other.  If the worker with the task dies on the way,
+// all others receive an error that names the undone work.
+template <typename F>
+void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char* left, F f) {
+  using Task = Operation::Task;
+  try {
+    f();
+  } catch (const Error& error) {
+    // Wait until the error is accepted.  Otherwise this worker could leave the job before the
+    // others learn the reason.
+    const CallPtr told = StartBarrier(verb, error);
+    worker_->GoOn();
+    try {
+      told->WaitAccepted(options_.server_patience);
+    } catch (const Error& unheard) {
+      static_cast<void>(unheard);  // the others end by their own patience
+    }
+    throw;
+  }
+  if (meeting.worker.first == rank()) {
+    return Await(StartBarrier(verb, {}, Task::kDone), options_.patience);
+  }
+  const Error undone = Fail(Code::kAborted,
+                            "worker {}, which {}, has not ended the {}: it is dead, or has called "
+                            "something else; {}: {} again, on every rank that lives",
+                            meeting.worker.first, meeting.task, meeting.verb, left, verb);
+  try {
+    Await(StartBarrier(verb, undone, Task::kOfAnother), options_.patience);
+  } catch (const Error& error) {
+    if (error.code() == Code::kAborted) AwaitEndOf(meeting);
+    throw;
+  }
+}
+
+// Waits until this worker also knows of the death of the worker with the task.  Servers may learn
+// of it earlier.  Without this wait, the worker would not know that the next turn to read is its
+// own.
+void DistStore::AwaitEndOf(const Meeting& meeting) {
+  constexpr std::chrono::milliseconds kStep(1);
+  const auto is_over = [&] {
+    return worker_->Run([&](ClientNode& node, Time) {
+      return node.client().Sender() != meeting.worker || node.client().closed();
+    });
+  };
+  worker_->GoOn();
+  WaitUntil(nullptr, DeadlineAfter(options_.server_patience), options_.interrupt, is_over,
+            [&](std::chrono::nanoseconds) { std::this_thread::sleep_for(kStep); });
+}
+
+// Returns the own optimizer of a key.  Another rank may have set it.
+static std::shared_ptr<const Optimizer> OwnOf(const KeyRecord& record, const KeyMeta& meta) {
+  if (record.own || !meta.own) return record.own;
+  return std::make_shared<const Optimizer>(Program::Parse(meta.own->program),
+                                           meta.own->multi_precision, meta.own->lazy);
+}
+
+// Opens the snapshot and checks all of it before anything changes.
+void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts parts,
+                        Loading* loading) {
+  RaiseUnseen(verb, {});
+  std::shared_ptr<const Optimizer> optimizer;
+  {
+    const auto lock = Lock(verb);
+    for (const Key& key : order_) loading->records.push_back(keys_.find(key)->second);
+    optimizer = optimizer_;
+  }
+  loading->meeting.worker =
+      worker_->Run([](ClientNode& node, Time) { return node.client().Sender(); });
+  if (loading->meeting.worker.first != rank()) return;
+  Named(verb.c_str(), [&] {
+    loading->reader.emplace(OpenSnapshot(path, number_, options_));
+    CheckNoUpdaterStates(*loading->reader);
+    std::vector<LoadedKey> keys;
+    for (const RecordPtr& record : loading->records) {
+      const auto meta =
+          worker_->Run([&](ClientNode& node, Time) { return node.client().MetaOf(record->name); });
+      if (!meta) {
+        throw Fail(Code::kNotFound, "key {}: no such key", record->key.view().ToString());
+      }
+      keys.push_back({record->key, meta->shape, meta->dtype, meta->chunk_count(), meta->by_rows(),
+                      meta->row_count, meta->initializer, OwnOf(*record, *meta)});
+      loading->metas.push_back(*meta);
+    }
+    loading->matches = MatchKeys(*loading->reader, keys, optimizer.get(), parts);
+  });
+}
+
+void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loading) {
+  std::deque<std::pair<CallPtr, size_t>> under_way;
+  size_t bytes_ahead = 0;
+  bool has_begun = false;
+  const auto wait_for_first = [&] {
+    const auto [call, bytes] = under_way.front();
+    under_way.pop_front();
+    Await(call, options_.patience);
+    bytes_ahead -= bytes;
+  };
+  try {
+    using Restoring = Operation::Restoring;
+    const auto put_back = [&](size_t i, Restored restored, Restoring restoring) {
+      const RecordPtr& record = loading.records[i];
+      Operation restore = Make(Operation::Kind::kRestore, verb, record.get());
+      restore.states = std::make_shared<const std::vector<ChunkState>>(std::move(restored.states));
+      restore.value.bytes = MemoryOf(restored.body);
+      restore.round = loading.reader->keys()[loading.matches[i]].round;
+      restore.value.ends = std::move(restored.ends);
+      restore.restoring = restoring;
+      const CallPtr call = NewCall(verb);
+      call->keys.push_back(record);
+      call->sources.push_back(restore.value.bytes);
+      under_way.emplace_back(call, restore.value.bytes.size);
+      bytes_ahead += restore.value.bytes.size;
+      std::vector<Operation> operations;
+      operations.push_back(std::move(restore));
+      has_begun = true;
+      worker_->Launch(call, std::move(operations));
+      while (bytes_ahead > kAheadBytes) wait_for_first();
+    };
+    for (size_t i = 0; i < loading.matches.size(); ++i) {
+      const size_t match = loading.matches[i];
+      const KeyMeta& meta = loading.metas[i];
+      if (!meta.by_rows()) {
+        put_back(i, Gather(*loading.reader, match, meta, parts), Restoring::kAll);
+        continue;
+      }
+      const SavedKey& saved = loading.reader->keys()[match];
+      const uint64_t at_once = RowsAtOnce(saved, meta, parts);
+      uint64_t first = 0;
+      // The first part goes to every bucket, even if a bucket gets no rows.
+      do {
+        const uint64_t count = std::min(at_once, saved.rows - first);
+        put_back(i, GatherRows(*loading.reader, match, meta, parts, false, first, count),
+                 first > 0 ? Restoring::kMore : Restoring::kAll);
+        first += count;
+      } while (first < saved.rows);
+      const uint64_t candidates = parts == Parts::kAll ? saved.candidates : 0;
+      for (first = 0; first < candidates; first += kCandidatesAtOnce) {
+        const uint64_t count = std::min(kCandidatesAtOnce, candidates - first);
+        put_back(i, GatherRows(*loading.reader, match, meta, parts, true, first, count),
+                 Restoring::kMore);
+      }
+    }
+    while (!under_way.empty()) wait_for_first();
+  } catch (const Error& error) {
+    if (!has_begun) throw;
+    throw Fail(error.code(),
+               "{}; some keys have been put back and others not: {} again, on every rank, before "
+               "anything is pulled, or start the job again",
+               error.what(), verb);
+  }
+}
+
+// Loads between two barriers.  No worker has then begun a round on the old values, and none reads
+// before all values are loaded.
+KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::string& path,
+                                        Parts parts) {
+  // The other workers go on and would not come to the barriers.
+  if (worker_->rejoined()) {
+    throw Fail(Code::kFailedPrecondition,
+               "{} {}: this rank has lived before in this job, because it was started again or a "
+               "snapshot was restored before its script began; values and states are on the "
+               "servers, and `round` says where they are",
+               verb, path);
+  }
+  Loading loading;
+  Meet(verb, loading.meeting, "nothing has been put back",
+       [&] { OpenFor(verb, path, parts, &loading); });
+  Meet(verb, loading.meeting, "some keys may have been put back and others not",
+       [&] { PutBack(verb, parts, loading); });
+  // Residuals belong to pushes after the snapshot.
+  if (parts == Parts::kAll) {
+    const auto lock = Lock(verb);
+    for (const RecordPtr& record : loading.records) record->residual = nullptr;
+  }
+  SnapshotInfo info;
+  if (loading.reader) info.path = loading.reader->path();
+  NoteAssigned(info.path);
+  if (loading.records.empty()) return info;
+  const CallPtr call = NewCall(verb);
+  std::vector<Operation> operations;
+  operations.reserve(loading.records.size());
+  for (const RecordPtr& record : loading.records) {
+    operations.push_back(Make(Operation::Kind::kFindBase, verb, record.get()));
+  }
+  worker_->Launch(call, std::move(operations));
+  Await(call, options_.patience);
+  for (const RecordPtr& record : loading.records) {
+    info.rounds.emplace_back(record->key, Round(record->key.view()));
+  }
+  return info;
+}
+
+// ---- assigning ----------------------------------------------------------------------------------
+
+void DistStore::SendValues(const std::string& verb, std::span<const InitItem> items,
+                           const std::vector<RecordPtr>& records) {
+  std::vector<Operation> operations;
+  const CallPtr call = NewCall(verb);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const auto meta = worker_->Run(
+        [&](ClientNode& node, Time) { return node.client().MetaOf(records[i]->name); });
+    if (!meta) throw Fail(Code::kNotFound, "{} {}: no such key", verb, items[i].key.ToString());
+    const NDArray* const values[] = {items[i].value};
+    Operation assign = Make(Operation::Kind::kRestore, verb, records[i].get());
+    assign.value.bytes = MemoryOf(AllOnHost(verb, items[i].key, values)[0].Packed());
+    size_t end = 0;
+    for (uint32_t c = 0; c < meta->chunk_count(); ++c) {
+      assign.value.ends.push_back(end += meta->elements_of(c) * ItemSize(meta->dtype));
+    }
+    assign.states = std::make_shared<const std::vector<ChunkState>>(meta->chunk_count());
+    assign.restoring = Operation::Restoring::kOnlyValue;
+    call->keys.push_back(records[i]);
+    call->sources.push_back(assign.value.bytes);
+    operations.push_back(std::move(assign));
+  }
+  worker_->Launch(call, std::move(operations));
+  Await(call, options_.patience);
+}
+
+// Throws if this incarnation of a worker that was started again has pushed nothing yet.  Its script
+// may be at its beginning, and the others do not come to the barriers.
+void DistStore::CheckHasPushed(const std::string& verb) {
+  const auto lock = Lock(verb);
+  const auto is_pushed = [](const auto& entry) { return entry.second->pushes > 0; };
+  if (std::any_of(keys_.begin(), keys_.end(), is_pushed)) return;
+  throw Fail(
+      Code::kFailedPrecondition,
+      "{}: this rank has lived before in this job, because it was started again or a snapshot was "
+      "restored before its script began, and has pushed nothing since; the values on the servers "
+      "count until its first push",
+      verb);
+}
+
+// Assigns between two barriers, as a load.  No worker has begun a round on the old values, and none
+// reads before all keys have the new ones.
+void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> items) {
+  if (worker_->rejoined()) CheckHasPushed(verb);
+  std::vector<RecordPtr> records;
+  Meeting meeting{.task = "gives the values", .verb = "assign"};
+  Meet(verb, meeting, "nothing has been assigned", [&] {
+    const AssignedValues given(verb, items);
+    RaiseUnseen(verb, KeysOf(items));
+    {
+      const auto lock = Lock(verb);
+      for (const PushItem& item : given.items()) {
+        const RecordPtr record = Get(verb, item.key);
+        CheckAssignable(verb, item.key, record->info.by_rows);
+        CheckValues(verb, item, record->info.shape, record->info.dtype);
+        records.push_back(record);
+      }
+    }
+    meeting.worker = worker_->Run([](ClientNode& node, Time) { return node.client().Sender(); });
+  });
+  Meet(verb, meeting, "some keys may have been assigned and others not", [&] {
+    if (meeting.worker.first == rank()) SendValues(verb, items, records);
+  });
+  NoteAssigned({});
+}
+
+}  // namespace tkv

@@ -1,0 +1,413 @@
+#include "dist/dist_store.h"
+
+#include <algorithm>
+
+#include "base/duration.h"
+#include "base/format.h"
+#include "store/checks.h"
+#include "store/snapshots.h"
+#include "tkv/config.h"
+
+namespace tkv {
+
+// ---- life ---------------------------------------------------------------------------------------
+
+DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker)
+    : type_(std::move(type)),
+      options_(options),
+      mode_(IsAsync(type_) ? KeyMeta::Mode::kAsync : KeyMeta::Mode::kSync),
+      worker_(std::move(worker)),
+      saving_stores_(StoresSavingIn(worker_.get(), options_.snapshots, options_.snapshot_every)),
+      number_(worker_->OpenStore()) {
+  if (saving_stores_ == nullptr) return;
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->stores.emplace(number_, this);
+}
+
+DistStore::DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store)
+    : type_("observer"),
+      options_(options),
+      mode_(KeyMeta::Mode::kSync),
+      worker_(std::move(observer)),
+      number_(store) {
+  worker_->ObserveStore(store);
+}
+
+DistStore::~DistStore() {
+  if (!worker_->is_of_this_process() || closed_) return;
+  std::optional<Error> failure;
+  if (std::uncaught_exceptions() > exceptions_) failure = ProgramFailed();
+  LeaveUnclosed(failure);
+}
+
+// Does the work of Close for a store that is dropped without it, for about two seconds at most.
+// The store's save is finished, and its pushes are accepted.  If this was the last store, the
+// worker leaves the job.  Otherwise the servers free the store's keys, unless the program has
+// failed.  No code of the user runs.
+void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
+  const auto deadline = DeadlineAfter(std::chrono::seconds(2));
+  const auto left = [deadline] { return deadline - std::chrono::steady_clock::now(); };
+  EndSavingUnclosed(left());
+  const bool is_last = worker_->CloseStore(number_);
+  try {
+    const auto calls = worker_->CallsOf(number_);
+    const auto help = [this](const std::function<bool()>& done, std::chrono::nanoseconds longest) {
+      return worker_->PollUntil(done, longest);
+    };
+    const auto run = [&](Operation::Kind kind) {
+      const auto call = std::make_shared<Call>("close", help, nullptr);
+      call->store = number_;
+      std::vector<Operation> operations;
+      operations.push_back(Make(kind, "close", nullptr));
+      operations[0].failure = failure;
+      worker_->Launch(call, std::move(operations));
+      call->Wait(left());
+    };
+    if (is_last && !worker_->is_observer()) run(Operation::Kind::kLeave);
+    for (const CallPtr& call : calls) call->WaitAccepted(left());
+    if (!is_last && !failure) run(Operation::Kind::kClose);
+  } catch (const std::exception& failed) {
+    if (options_.log) {
+      options_.log(2, Format("a store was dropped without close(), and not all of its pushes may "
+                             "have been accepted: {}",
+                             failed.what()));
+    }
+  }
+  worker_->CancelCalls(number_, "the store is gone");
+  if (!is_last) return;
+  worker_->KeepHost();
+  worker_->Stop();
+}
+
+std::unique_lock<std::mutex> DistStore::Lock(std::string_view verb) const {
+  if (!worker_->is_of_this_process()) {
+    throw Fail(Code::kFailedPrecondition,
+               "{}: this store was made before fork() in another process; create one in this "
+               "process",
+               verb);
+  }
+  std::unique_lock lock(mutex_);
+  if (closed_) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
+  return lock;
+}
+
+void DistStore::Add(const RecordPtr& record) {
+  const auto lock = Lock("in");
+  const bool is_new = keys_.insert_or_assign(record->key, record).second;
+  if (is_new) order_.push_back(record->key);
+}
+
+void DistStore::Drop(const KeyView& key) {
+  const auto lock = Lock("in");
+  const auto found = keys_.find(key);
+  if (found == keys_.end()) return;
+  std::erase(order_, found->second->key);
+  keys_.erase(found);
+}
+
+RecordPtr DistStore::Get(std::string_view verb, const KeyView& key) const {
+  const auto found = keys_.find(key);
+  if (found != keys_.end()) return found->second;
+  if (!order_.empty()) CheckKind(verb, key, order_.front().is_string());
+  throw Fail(Code::kNotFound, "{} {}: no such key, init it first", verb, key.ToString());
+}
+
+// Throws the error of an earlier call for which nobody has waited.  Only calls with one of `keys`
+// count; without keys, all calls do.
+void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys) {
+  // Frees memory on the user's thread.
+  const auto ended = worker_->TakeOwners();
+  std::optional<Error> error;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(untold_, [&](const CallPtr& call) {
+      if (!call->done()) return false;
+      CountEnd(call);
+      if (call->failure()) TellAgain(*call);
+      const std::optional<Error> unseen = call->UnseenError();
+      if (!unseen) return true;
+      // Only the ticket of a call reports that close has cancelled it, unless a push is lost.
+      if (closed_ && unseen->code() == Code::kCancelled && !call->has_lost_push()) return true;
+      const bool concerns =
+          keys.empty() || std::any_of(keys.begin(), keys.end(), [&](const KeyView& key) {
+            return std::any_of(call->keys.begin(), call->keys.end(),
+                               [&](const RecordPtr& of) { return of->key.view() == key; });
+          });
+      if (!concerns || error) return false;
+      call->LookedAt();
+      error = unseen;
+      return true;
+    });
+  }
+  if (error) {
+    throw Fail(error->code(), "{}: an earlier call failed: {}", verb, error->what());
+  }
+}
+
+// ---- updater ------------------------------------------------------------------------------------
+
+bool DistStore::Control(const std::string& verb, UpdateSpec spec) {
+  const bool is_sender =
+      worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
+  // The lowest rank defines the updater for all.
+  if (!is_sender) return false;
+  const CallPtr call = NewCall(verb);
+  Operation control = Make(Operation::Kind::kControl, verb, nullptr);
+  control.spec = std::move(spec);
+  std::vector<Operation> operations;
+  operations.push_back(std::move(control));
+  worker_->Launch(call, std::move(operations));
+  Await(call, options_.patience);
+  return true;
+}
+
+void DistStore::SetUpdater(UpdateFunction updater, UpdateEnd, SumType) {
+  Counted(Verb::kSetUpdater, [&] { SetFunction(updater); });
+}
+
+void DistStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
+  Counted(Verb::kSetOptimizer, [&] { SetProgram(std::move(optimizer)); });
+}
+
+void DistStore::SetFunction(const UpdateFunction& updater) {
+  {
+    const auto lock = Lock("set_updater");
+    if (updater) {
+      throw Fail(Code::kUnimplemented,
+                 "set_updater: a function cannot run on the servers yet; set_optimizer takes an "
+                 "optimizer or a program, which can");
+    }
+  }
+  Control("set_updater", {});
+  const auto lock = Lock("set_updater");
+  optimizer_ = nullptr;
+}
+
+void DistStore::SetProgram(std::shared_ptr<const Optimizer> optimizer) {
+  if (optimizer == nullptr) {
+    throw Fail(Code::kInvalidArgument, "set_optimizer: there is no optimizer");
+  }
+  UpdateSpec spec;
+  {
+    const auto lock = Lock("set_optimizer");
+    spec = SpecOf(*optimizer);
+    spec.fresh = optimizer_ != nullptr && optimizer_ != optimizer &&
+                 !DoSame(*optimizer_, *optimizer, order_);
+  }
+  std::vector<double> params = spec.params;
+  const bool is_mine = Control("set_optimizer", std::move(spec));
+  const auto lock = Lock("set_optimizer");
+  is_optimizer_of_other_ = !is_mine;
+  ++optimizer_number_;
+  optimizer_ = std::move(optimizer);
+  committed_params_ = std::move(params);
+  compiled_ = {};
+}
+
+// ---- barrier and end ----------------------------------------------------------------------------
+
+CallPtr DistStore::StartBarrier(const std::string& verb, const std::optional<Error>& failure,
+                                Operation::Task task) {
+  {
+    const auto lock = Lock(verb);
+  }
+  const CallPtr call = NewCall(verb);
+  std::vector<Operation> operations;
+  operations.push_back(Make(Operation::Kind::kBarrier, verb, nullptr));
+  operations[0].failure = failure;
+  operations[0].task = task;
+  worker_->Launch(call, std::move(operations));
+  return call;
+}
+
+void DistStore::Barrier() {
+  Counted(Verb::kBarrier, [&] { Await(StartBarrier("barrier"), options_.patience); });
+}
+
+Ticket DistStore::BarrierAsync() {
+  return Counted(Verb::kBarrier, [&] { return Tracked(StartBarrier("barrier")); });
+}
+
+// ---- status, statistics and traces --------------------------------------------------------------
+
+// Counts the failure of a call that has ended, if no verb has thrown it.  Call with the store's
+// lock.
+void DistStore::CountEnd(const CallPtr& call) const {
+  if (std::exchange(call->is_counted, true) || !call->failure()) return;
+  for (size_t i = 0; i < kVerbs; ++i) {
+    const auto verb = static_cast<Verb>(i);
+    if (Name(verb) == call->verb()) counts_.verbs.Failed(verb);
+  }
+}
+
+ServerListings DistStore::ListAll(const std::string& verb) const {
+  {
+    const auto lock = Lock(verb);
+  }
+  return ListServers(worker_, verb, number_, options_.server_patience, options_.interrupt);
+}
+
+std::shared_ptr<Optimizer> DistStore::UpdateOf(const KeyView& key) const {
+  const KeyRecord asked{Key(key), CanonicalKey(number_, key), {}};
+  // A closed store must not send a request.
+  Lock("explain");
+  // The call is begun and awaited here.
+  auto* const self = const_cast<DistStore*>(this);
+  Operation describe = Make(Operation::Kind::kDescribe, "explain", &asked);
+  describe.with_rule = true;
+  const Outcome outcome = self->AwaitOutcome("explain", std::move(describe));
+  const UpdateSpec& spec = outcome.meta->own.value();
+  if (spec.program.empty()) return nullptr;
+  auto optimizer =
+      std::make_shared<Optimizer>(Program::Parse(spec.program), spec.multi_precision, spec.lazy);
+  const auto& params = optimizer->program().params();
+  for (size_t i = 0; i < std::min(params.size(), spec.params.size()); ++i) {
+    optimizer->SetParam(params[i].name, spec.params[i]);
+  }
+  return optimizer;
+}
+
+JobStatus DistStore::Status() const {
+  JobStatus status = StatusOf(ListAll("status"));
+  status.url = worker_->url();
+  status.job = worker_->job();
+  return status;
+}
+
+StoreStats DistStore::Stats() const {
+  StoreStats stats;
+  stats.age_seconds = static_cast<double>(NodeThread::Now() - begin_) / kSecond;
+  std::vector<KeyStats> keys;
+  KeyStats deleted{Key(KeyView(0))};
+  std::vector<std::string> names;  // canonical
+  {
+    const auto lock = Lock("stats");
+    for (const CallPtr& call : untold_) {
+      if (call->done()) CountEnd(call);
+    }
+    for (const Key& key : order_) {
+      const RecordPtr& record = keys_.find(key)->second;
+      keys.push_back({key, 0, record->bytes});
+      names.push_back(record->name);
+    }
+    deleted = deleted_;
+  }
+  counts_.verbs.AddTo(&stats);
+  counts_.waits.AddTo(&stats);
+  const std::vector<uint64_t> rounds = worker_->AddStats(names, &stats);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i].rounds = rounds[i];
+  TellKeys(std::move(keys), deleted, &stats);
+  return stats;
+}
+
+JobTrace::Ask DistStore::Asking(const char* verb) {
+  {
+    const auto lock = Lock(verb);
+  }
+  return [this, verb](Traced::Request request) {
+    const CallPtr call = NewCall(verb);
+    std::shared_ptr<const Traced> traced;
+    call->on_outcome = [&](const Outcome& outcome) { traced = outcome.traced; };
+    std::vector<Operation> operations(1, Make(Operation::Kind::kTrace, verb, nullptr));
+    operations[0].trace = request;
+    operations[0].patience = Saturated(options_.server_patience).count();
+    worker_->Launch(call, std::move(operations));
+    Await(call, options_.server_patience);
+    return traced;
+  };
+}
+
+void DistStore::StartTrace() {
+  worker_->trace().Start(static_cast<size_t>(worker_->servers()), Asking("trace"));
+  worker_->Record(true);
+}
+
+void DistStore::PauseTrace() {
+  const JobTrace::Ask ask = Asking("trace");
+  worker_->Record(false);
+  worker_->trace().Pause(ask);
+}
+
+KVStore::TraceInfo DistStore::WriteTrace(const std::string& file) {
+  const JobTrace::Ask ask = Asking("trace");
+  worker_->Record(false);
+  return Named("trace", [&] {
+    return worker_->trace().Write(file, rank(), ask, [&] { return worker_->TakeNoted(); });
+  });
+}
+
+// Makes the worker leave the job.
+void DistStore::Leave(const std::optional<Error>& failure) {
+  const CallPtr leave = NewCall("close");
+  std::vector<Operation> operations;
+  operations.push_back(Make(Operation::Kind::kLeave, "close", nullptr));
+  operations[0].failure = failure;
+  worker_->Launch(leave, std::move(operations));
+  try {
+    Await(leave, options_.patience);
+  } catch (const Error& failed) {
+    // A worker that was declared dead, or that finds no head or server to say goodbye to, is out of
+    // the job anyway.
+    if (failed.code() != Code::kAborted && failed.code() != Code::kUnavailable) throw;
+  }
+  // The servers in this process must see that this worker does not need them any more.
+  worker_->CancelCalls(number_, "the store is closed");
+  worker_->Stop();
+  worker_->AfterLeave();
+}
+
+// Asks the servers to free the keys, which they do when every worker has closed the store.
+void DistStore::FreeKeys() {
+  const CallPtr close = NewCall("close");
+  std::vector<Operation> operations;
+  operations.push_back(Make(Operation::Kind::kClose, "close", nullptr));
+  worker_->Launch(close, std::move(operations));
+  try {
+    Await(close, options_.patience);
+  } catch (const Error& failed) {
+    if (failed.code() != Code::kAborted && failed.code() != Code::kUnavailable) throw;
+  }
+}
+
+void DistStore::CloseAs(const std::optional<Error>& failure) {
+  if (!worker_->is_of_this_process()) return;
+  std::exception_ptr error = failure ? nullptr : SaveAtEnd();
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) return;
+    closed_ = true;
+  }
+  try {
+    EndSaving(options_.patience);
+  } catch (...) {
+    if (!error) error = std::current_exception();
+  }
+  const bool is_last = worker_->CloseStore(number_);
+  try {
+    if (worker_->is_observer()) {
+      // Nobody waits for an observer, so nobody has to be told.
+    } else if (is_last) {
+      Leave(failure);
+    } else {
+      // Pushes under way still count.
+      for (const CallPtr& call : worker_->CallsOf(number_)) call->WaitAccepted(options_.patience);
+      // After a failure, the next incarnation continues with the keys.
+      if (!failure) FreeKeys();
+    }
+  } catch (...) {
+    if (!error) error = std::current_exception();
+  }
+  worker_->CancelCalls(number_, "the store is closed");
+  if (is_last) worker_->Stop();
+  {
+    std::lock_guard lock(mutex_);
+    keys_.clear();
+    order_.clear();
+  }
+  // Throw the first error, above all an interrupt.  Calls that failed only because this close
+  // cancelled them would hide the cause.
+  if (error) std::rethrow_exception(error);
+  RaiseUnseen("close", {});
+}
+
+}  // namespace tkv

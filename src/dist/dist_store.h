@@ -1,0 +1,520 @@
+// The KVStore of one worker of a job.
+
+#pragma once
+
+#include <array>
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/memory_error.h"
+#include "codec/compress.h"
+#include "codec/rows.h"
+#include "dist/auto_save.h"
+#include "dist/saving.h"
+#include "dist/scratch.h"
+#include "job/call.h"
+#include "job/job_status.h"
+#include "job/worker.h"
+#include "metrics/counters.h"
+#include "rows/sparse_sum.h"
+#include "store/key_hash.h"
+#include "update/cache.h"
+
+namespace tkv {
+
+class GpuLandings;
+class GpuSums;
+
+// A key as this store knows it.
+struct KeyRecord {
+  Key key;
+  std::string name;  // canonical
+  KVStore::KeyInfo info;
+  KeyMeta::Mode mode = KeyMeta::Mode::kSync;
+  // The bytes of the value; for a table, of one row.
+  size_t value_bytes = 0;
+  // Guarded by the store's mutex, as are `told` and `pushes`.
+  mutable UserBytes bytes = {};
+  // The number of the optimizer whose hyperparameters this worker has sent with a push; 0: none.
+  mutable uint64_t told = 0;
+  mutable uint64_t pushes = 0;
+  // The rounds of earlier incarnations of this worker.
+  mutable uint64_t former_rounds = 0;
+  mutable PushStep former_step = {};  // the last step of these
+  uint64_t rounds() const { return former_rounds + pushes; }
+  mutable std::shared_ptr<codec::Residual> residual = {};  // after its first compressed push
+  mutable std::shared_ptr<const KeyMeta> meta = {};        // the definition that the servers have
+  // For an observer, the round of the last pull.  Atomic.
+  mutable uint64_t pulled = 0;
+  // The optimizer of this key alone; null: that of the store.
+  std::shared_ptr<const Optimizer> own = {};
+  mutable CompiledUpdates own_code = {};
+};
+
+// Returns how many rows of a table a push or a pull may have as one array.
+inline uint64_t WholeRowsMax(const KeyRecord& record) {
+  constexpr uint64_t kBytesMax = uint64_t{1} << 32;
+  return std::min(kBytesMax / std::max<size_t>(record.value_bytes, 1), uint64_t{1} << 31);
+}
+
+using RecordPtr = std::shared_ptr<const KeyRecord>;
+
+// Returns the memory of a packed array.
+inline Bytes MemoryOf(const NDArray& array) {
+  return {static_cast<const std::byte*>(array.HostData()), array.bytes(), array.storage()};
+}
+
+inline Block BlockOf(const NDArray& array) {
+  return {static_cast<std::byte*>(array.HostData()), array.bytes(), array.storage()};
+}
+
+// Returns an optimizer in the form that servers receive.
+inline UpdateSpec SpecOf(const Optimizer& optimizer) {
+  return {.program = optimizer.program().ToText(),
+          .multi_precision = optimizer.multi_precision(),
+          .params = ParamsOf(optimizer),
+          .lazy = optimizer.lazy()};
+}
+
+class DistStore : public KVStore {
+ public:
+  DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker);
+  ~DistStore() override;
+
+  // Returns the position among the stores of this worker, in the order of Create.
+  uint32_t number() const { return number_; }
+
+  void Init(std::span<const InitItem> items) override {
+    Counted(Verb::kInit, [&] { InitAs("init", items); });
+  }
+  void Push(std::span<const PushItem> items) override;
+  void Pull(std::span<const PullItem> items) override {
+    Counted(Verb::kPull, [&] { Await(PullAs("pull", items, false), options_.patience); });
+  }
+  void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
+    Counted(Verb::kPushPull,
+            [&] { Await(StartPushPull("pushpull", items, outs, false), options_.patience); });
+  }
+  Ticket PushAsync(std::span<const PushItem> items) override {
+    return Counted(Verb::kPush, [&] { return Tracked(PushAs("push", items, true)); });
+  }
+  Ticket PullAsync(std::span<const PullItem> items) override {
+    return Counted(Verb::kPull, [&] { return Tracked(PullAs("pull", items, true)); });
+  }
+  Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs) override {
+    return Counted(Verb::kPushPull,
+                   [&] { return Tracked(StartPushPull("pushpull", items, outs, true)); });
+  }
+  void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
+  void InitRows(std::span<const RowsInitItem> items) override;
+  void PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                std::string_view verb) override;
+  void PullRows(std::span<const RowsPullItem> items, std::string_view verb) override;
+  Ticket PushRowsAsync(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                       std::string_view verb) override;
+  Ticket PullRowsAsync(std::span<const RowsPullItem> items, std::string_view verb) override;
+  RowsExport ExportRows(const KeyView& key, const RowsFilter& filter) override;
+  void ImportRows(const KeyView& key, const Rows& rows) override;
+  TableStats StatsOfTable(const KeyView& key) override;
+  void Assign(std::span<const InitItem> items) override {
+    Counted(Verb::kInit, [&] { AssignAs("assign", items); });
+  }
+  void Delete(const KeyView& key) override;
+  void SetUpdater(UpdateFunction updater, UpdateEnd end, SumType sums) override;
+  void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
+  void SetGradientCompression(const Compression& compression, const std::string& keys) override;
+
+  std::string Save(const std::string& path) override {
+    return Counted(Verb::kSave, [&] { return SaveAs("save", path, Parts::kAll); });
+  }
+  Ticket SaveAsync(const std::string& path) override;
+  SnapshotInfo Load(const std::string& path) override {
+    return Counted(Verb::kLoad, [&] { return LoadAs("load", path, Parts::kAll); });
+  }
+  void SaveStates(const std::string& file) override {
+    Counted(Verb::kSave, [&] { SaveAs("save_optimizer_states", file, Parts::kStates); });
+  }
+  void LoadStates(const std::string& file) override {
+    Counted(Verb::kLoad, [&] { LoadAs("load_optimizer_states", file, Parts::kStates); });
+  }
+
+  std::string type() const override { return type_; }
+  int rank() const override { return worker_->rank(); }
+  int num_workers() const override { return worker_->workers(); }
+  bool rejoined() const override { return worker_->rejoined(); }
+  std::string url() const override { return worker_->url(); }
+  void Barrier() override;
+  Ticket BarrierAsync() override;
+  uint64_t Round(const KeyView& key) const override;
+  PushStep FormerStep(const KeyView& key) const override;
+
+  size_t size() const override {
+    const auto lock = Lock("len");
+    return keys_.size();
+  }
+  bool Contains(const KeyView& key) const override {
+    const auto lock = Lock("in");
+    return keys_.contains(key);
+  }
+  KeyInfo Describe(const KeyView& key, std::string_view verb) const override {
+    const auto lock = Lock(verb);
+    return Get(verb, key)->info;
+  }
+  std::vector<Key> Keys() const override {
+    const auto lock = Lock("keys");
+    return order_;
+  }
+  std::shared_ptr<Optimizer> UpdateOf(const KeyView& key) const override;
+  JobStatus Status() const override;
+  StoreStats Stats() const override;
+  void StartTrace() override;
+  void PauseTrace() override;
+  TraceInfo WriteTrace(const std::string& file) override;
+  void Close() override { CloseAs({}); }
+  void CloseAfterFailure() override { CloseAs(ProgramFailed()); }
+
+ protected:
+  // Makes the store of an observer, which reads the store with that number.
+  DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store);
+
+  std::unique_lock<std::mutex> Lock(std::string_view verb) const;
+  Operation Make(Operation::Kind kind, const std::string& verb, const KeyRecord* record) const;
+  // Launches one operation and waits for it.
+  Outcome AwaitOutcome(const std::string& verb, Operation operation);
+  // Returns what every server reports about all its keys.
+  ServerListings ListAll(const std::string& verb) const;
+  const std::shared_ptr<Worker>& worker() const { return worker_; }
+  // Add and remove a key that this store has not inited itself.
+  void Add(const RecordPtr& record);
+  void Drop(const KeyView& key);
+  bool Has(const KeyView& key) const {
+    const auto lock = Lock("in");
+    return keys_.contains(key);
+  }
+  // Returns the record of a key, or null if it is not known.  Call with the store's lock.
+  RecordPtr Peek(const KeyView& key) const {
+    const auto found = keys_.find(key);
+    return found == keys_.end() ? nullptr : found->second;
+  }
+
+ private:
+  struct Counts {
+    VerbCounts verbs;
+    SharedWaitCounts waits;
+  };
+  // Calls f, and counts the call of the verb and its failure.  CountEnd counts the failure of a
+  // ticket.
+  template <typename F>
+  std::invoke_result_t<F&> Counted(Verb verb, F f) {
+    counts_.verbs.Called(verb);
+    try {
+      return NamedWhereMemoryEnds(Name(verb), f);
+    } catch (...) {
+      counts_.verbs.Failed(verb);
+      throw;
+    }
+  }
+  // Calls `wait`, and counts the wait of the calling thread and its time.
+  template <typename F>
+  auto Timed(WaitCause cause, F wait) {
+    struct Timer {
+      ~Timer() { counts->waits.Add(cause, NodeThread::Now() - begin); }
+      Counts* counts;
+      WaitCause cause;
+      Time begin = NodeThread::Now();
+    } const timer{&counts_, cause};
+    return wait();
+  }
+  void CountEnd(const CallPtr& call) const;
+  void Abandon(const CallPtr& call);
+  static void TellAgain(const Call& call);
+  template <typename Item>
+  static std::vector<KeyView> KeysOf(std::span<const Item> items) {
+    std::vector<KeyView> keys;
+    for (const Item& item : items) keys.push_back(item.key);
+    return keys;
+  }
+  // Checks that the store is open.
+  //   throws  kFailedPrecondition  the store is closed
+  void CheckOpen(std::string_view verb) const { Lock(verb); }
+  RecordPtr Get(std::string_view verb, const KeyView& key) const;
+  void CheckUpdate(std::string_view verb, const KeyRecord& record);
+  // Waits until no operation under way uses the array.
+  //   blocks, throws  as Storage::WaitReadable and WaitWritable
+  void WaitFor(const NDArray& array, Access access);
+  void RaiseUnseen(std::string_view verb, std::span<const KeyView> keys);
+  void Erase(const KeyView& key);
+  void InitAs(std::string_view verb, std::span<const InitItem> items);
+  void InitRowsAs(std::string_view verb, std::span<const RowsInitItem> items);
+  using NewRecordPtr = std::shared_ptr<KeyRecord>;
+  NewRecordPtr NewRecord(std::string_view verb, const KeyView& key, KeyInfo info,
+                         std::string_view mode) const;
+  KeyMeta MetaOf(const KeyRecord& record) const;
+  Layout NewLayout() const;
+  NewRecordPtr NewValue(std::string_view verb, const InitItem& item, Layout layout) const;
+  Operation InitOf(std::string_view verb, const KeyRecord& record, const NDArray& value);
+  void LaunchInits(const std::string& verb, std::vector<Operation> inits,
+                   const std::vector<NewRecordPtr>& records);
+
+  // The values of one key on their way to servers: their sum as one contiguous array, or its
+  // encoded form.
+  struct Source {
+    RecordPtr record;
+    NDArray array;
+    // The number of arrays that the user has given.
+    size_t values = 0;
+    size_t bytes = 0;  // the bytes of these arrays, for rows
+    bool is_own = false;
+    codec::Compressor compressor = {};
+    // The residual of the key, if its pushes are or were compressed.
+    std::shared_ptr<codec::Residual> residual = {};
+    std::vector<NDArray> packed = {};  // the values, if there is a residual
+    std::optional<codec::Contribution> encoded = {};
+    std::optional<std::vector<double>> scalars = {};
+    // The new value of KeyRecord::told after the launch; 0: it stays.
+    uint64_t told = 0;
+    int priority = 0;
+    PushStep step = {};
+    // For values on GPUs: their sum arrives from there after the call has begun.
+    std::shared_ptr<GpuSums> gpus = {};
+    size_t gpu_sum = 0;
+  };
+  void TellParams(const KeyView& key, Source* source) const;
+  std::vector<Source> GatherSources(std::string_view verb, std::span<const PushItem> items);
+  void GatherValues(std::string_view verb, std::span<const NDArray* const> values, Source* source);
+  static void TakeSum(const NDArray& sum, Source* source);
+  // Returns arrays without holes in host memory, and copies GPU arrays there.
+  //   blocks  for each at most the patience
+  std::vector<NDArray> AllOnHost(std::string_view verb, const KeyView& key,
+                                 std::span<const NDArray* const> arrays);
+  void AwaitSum(const GpuSums& gpus, size_t lot);
+  void GatherFromGpus(std::string_view verb,
+                      std::vector<std::pair<Source*, std::span<const NDArray* const>>> values);
+  // dist_compression.cc
+  void PlanCompression(std::string_view verb, Source* source) const;
+  void Compress(std::vector<Source>* sources);
+  void Encode(Source* source);
+  void EncodeLargest(Source* source, size_t* lost) const;
+  void WarnOfLost(const Source& source, size_t lost);
+  // The array in which a pull of one key arrives, and the outputs that are filled from it.
+  struct Target {
+    RecordPtr record;
+    NDArray landing;
+    // Outputs other than the landing itself, without those on GPUs.
+    std::vector<NDArray> outs;
+    int priority = 0;
+    size_t bytes = 0;  // the bytes that the user gets
+    // For a table: the ids of all outputs, one output after another.
+    codec::Contribution ids = {};
+    std::shared_ptr<const codec::IdOrder> order = {};
+    std::vector<size_t> out_ends = {};  // the end of each output's ids
+    bool is_shared = false;             // every output gets all rows
+    // The GPU outputs of the whole call, if there are any.
+    std::shared_ptr<GpuLandings> gpus = {};
+    bool lands_for_gpus = false;  // this key has GPU outputs
+  };
+  std::vector<Target> GatherTargets(std::string_view verb, std::span<const PullItem> items,
+                                    std::span<const PushItem> inputs);
+
+  // dist_rows.cc
+  NewRecordPtr NewTable(std::string_view verb, const RowsInitItem& item);
+  Operation InitRowsOf(std::string_view verb, const NewRecordPtr& record, const Rows* rows);
+  CallPtr PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items,
+                     std::span<const PushItem> whole, bool until_done);
+  CallPtr PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items, bool is_async);
+  void CheckNoneIsBoth(std::string_view verb, std::span<const Source> sources,
+                       std::span<const PushItem> whole) const;
+  std::vector<Source> GatherRowSources(std::string_view verb, std::span<const RowsPushItem> items);
+  std::vector<Target> GatherRowTargets(std::string_view verb, std::span<const RowsPullItem> items);
+  void EncodeRows(std::string_view verb, std::span<const RowList> lists, Source* source);
+  void EncodeRuns(std::string_view verb, std::span<const RowList> lists, Source* source);
+  void AskForRows(std::span<const int64_t> ids, Target* target);
+  static void ScatterRows(const Target& target);
+  void GatherAllRows(std::string_view verb, std::span<const NDArray* const> values, Source* source);
+  void AskForAllRows(Target* target);
+  // dist_tables.cc
+  struct CutTable;
+  RecordPtr GetTable(const std::string& verb, const KeyView& key);
+  NDArray ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t first, uint64_t count);
+  std::vector<int64_t> ExportedIds(const CutTable& cut, const RowsFilter& filter);
+  void ReadValues(const CutTable& cut, const Rows& rows);
+  RowsExport ExportRowsAs(const std::string& verb, const KeyView& key, const RowsFilter& filter);
+  void ImportRowsAs(const std::string& verb, const KeyView& key, const Rows& rows);
+
+  // An asynchronous call goes on after the verb has returned.  Its arrays then stay marked as in
+  // use.
+  CallPtr PushAs(const std::string& verb, std::span<const PushItem> items, bool until_done);
+  CallPtr PullAs(const std::string& verb, std::span<const PullItem> items, bool is_async);
+  CallPtr StartPushes(const std::string& verb, const std::vector<Source>& sources, bool until_done);
+  CallPtr StartPulls(const std::string& verb, std::vector<Target> targets, bool is_async);
+  CallPtr StartPushPull(const std::string& verb, std::span<const PushItem> items,
+                        std::span<const PullItem> outs, bool is_async);
+  Operation MakePush(Operation::Kind kind, const std::string& verb, const Source& source,
+                     const CallPtr& call) const;
+  void AddTarget(const Target& target, Operation* operation, const CallPtr& call) const;
+  static std::shared_ptr<GpuLandings> GpusOf(const std::vector<Target>& targets);
+  static void PrepareFinish(const CallPtr& call, std::vector<Target> targets,
+                            std::chrono::nanoseconds patience);
+  // An operation of a call, and the values that it pushes; null: none.
+  struct Part {
+    Operation operation;
+    const Source* source = nullptr;
+  };
+  void LaunchParts(const CallPtr& call, std::vector<Part> parts);
+  void FreeSources(const CallPtr& call, const std::vector<Source>& sources);
+  bool GoesOnWithCopies(const CallPtr& call, size_t bytes);
+  void Copy(const CallPtr& call, size_t bytes);
+  size_t BytesCopied();
+  // Returns the arrays of the user that the targets write to.
+  static std::vector<NDArray> OutputsOf(const std::vector<Target>& targets);
+  void LetGo(const CallPtr& call, const std::vector<Source>& sources,
+             const std::vector<NDArray>& outputs);
+  void NotePushed(const std::vector<Source>& sources);
+  using Pulled = std::vector<std::pair<RecordPtr, size_t>>;  // bytes of each key
+  static Pulled PulledOf(const std::vector<Target>& targets);
+  void CountPulled(const Pulled& pulled);
+  std::chrono::nanoseconds LongestWait(std::chrono::nanoseconds patience) const;
+  void Await(const CallPtr& call, std::chrono::nanoseconds patience);
+  CallPtr NewCall(const std::string& verb) {
+    return Worker::NewCall(worker_, verb, number_, options_.interrupt);
+  }
+  Ticket Tracked(const CallPtr& call);
+  // Begins a barrier.
+  //   failure  the error of the work before the barrier, as in Operation: all workers that come
+  //            receive it
+  CallPtr StartBarrier(const std::string& verb, const std::optional<Error>& failure = {},
+                       Operation::Task task = Operation::Task::kNone);
+  JobTrace::Ask Asking(const char* verb);
+  void CloseAs(const std::optional<Error>& failure);
+  void Leave(const std::optional<Error>& failure);
+  void LeaveUnclosed(const std::optional<Error>& failure) noexcept;
+  static Error ProgramFailed() { return {Code::kAborted, "the worker's program has failed"}; }
+  void FreeKeys();
+  // The state of a cut, by which servers keep a version of the keys: none, or the party that wants
+  // it.
+  enum class Cutting : uint8_t { kNone, kForUser, kByItself };
+  // The saves and exports of a store.  They may outlive the store, because a save of several stores
+  // marks all of them.
+  struct Saves {
+    // Guards the members below.  Never held during a wait.
+    std::mutex mutex;
+    Cutting cutting = Cutting::kNone;
+    std::condition_variable cut;     // the cut has succeeded or failed
+    std::shared_ptr<Saving> saving;  // the newest one
+    bool is_auto_saving = false;     // the newest one is automatic
+
+    // Returns true if a cut or save is under way.  Call with the mutex.
+    bool is_busy() const {
+      return cutting != Cutting::kNone || (saving != nullptr && !saving->done());
+    }
+  };
+  // A guard that reserves the store for one cut: no other cut begins while the guard lives.
+  class CutTurn {
+   public:
+    // Reserves the store.
+    //   throws  kFailedPrecondition  another save or export is under way
+    CutTurn(std::shared_ptr<Saves> saves, const std::string& verb, Cutting cutting);
+    ~CutTurn();
+    CutTurn(const CutTurn&) = delete;
+    CutTurn& operator=(const CutTurn&) = delete;
+
+   private:
+    const std::shared_ptr<Saves> saves_;
+  };
+  // A store as a save sees it.
+  struct SavedStore {
+    uint32_t number = 0;
+    std::vector<RecordPtr> records;
+    std::shared_ptr<Saves> saves;
+  };
+  SavedStore ToSave(const std::string& verb) const;
+  std::vector<SavedStore> AllToSave() const;
+  std::shared_ptr<Saving> Cut(const std::string& verb, const std::string& path, Parts parts,
+                              std::span<const SavedStore> stores,
+                              std::chrono::nanoseconds patience);
+  std::shared_ptr<Saving> Begin(const std::string& verb, const std::string& path, Parts parts,
+                                std::span<const SavedStore> stores, Cutting cutting,
+                                std::chrono::nanoseconds patience);
+  std::string SaveAs(const std::string& verb, const std::string& path, Parts parts);
+  SnapshotInfo LoadAs(const std::string& verb, const std::string& path, Parts parts);
+  // A task of one worker that all workers wait for, between two barriers.
+  struct Meeting {
+    const char* task;  // the words for it in messages
+    const char* verb;
+    // The worker with the task, and its incarnation.
+    std::pair<Rank, uint64_t> worker = {kNoRank, 0};
+  };
+  struct Loading;
+  void OpenFor(const std::string& verb, const std::string& path, Parts parts, Loading* loading);
+  void PutBack(const std::string& verb, Parts parts, const Loading& loading);
+  template <typename F>
+  void Meet(const std::string& verb, const Meeting& meeting, const char* left, F f);
+  void AwaitEndOf(const Meeting& meeting);
+  void AssignAs(const std::string& verb, std::span<const InitItem> items);
+  void CheckHasPushed(const std::string& verb);
+  // Sends the values of an assign to the servers, and waits for them.
+  void SendValues(const std::string& verb, std::span<const InitItem> items,
+                  const std::vector<RecordPtr>& records);
+  enum class SaveWhen : uint8_t { kAlways, kIfNew };
+  void SaveIfDue(std::span<const KeyView> keys);
+  std::exception_ptr SaveAtEnd();
+  void RecountRounds();
+  void WarnOfLacking(std::span<const SavedStore> stores);
+  void SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,
+                  SaveWhen when);
+  void NoteAssigned(const std::string& snapshot);
+  void GoOnBehind(const KeyRecord& record);
+  void NoteWriter();
+  bool IsSender() const;
+  bool FollowsTheDead() const;
+  void AwaitAutoSave();
+  std::shared_ptr<Saving> TakeLastSaving(bool* is_told);
+  void EndSaving(std::chrono::nanoseconds patience);
+  void EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept;
+  void SetFunction(const UpdateFunction& updater);
+  void SetProgram(std::shared_ptr<const Optimizer> optimizer);
+  // Sets the updater; returns false if that is left to another worker.
+  bool Control(const std::string& verb, UpdateSpec spec);
+
+  const std::string type_;
+  const StoreOptions options_;
+  const KeyMeta::Mode mode_;
+  const std::shared_ptr<Worker> worker_;
+  const std::shared_ptr<SavingStores> saving_stores_;  // null: no automatic saves
+  const uint32_t number_;
+  const std::shared_ptr<Saves> saves_ = std::make_shared<Saves>();
+  const Time begin_ = NodeThread::Now();
+  Scratch scratch_;  // for encoded rows
+  mutable Counts counts_;
+
+  // Guards the members below.  Never held during a wait.
+  mutable std::mutex mutex_;
+  bool closed_ = false;
+  // The count at the creation.  A higher count at the end means that the program has failed.
+  const int exceptions_ = std::uncaught_exceptions();
+  boost::unordered_flat_map<Key, RecordPtr, KeyHash, KeyEqual> keys_;
+  std::vector<Key> order_;
+  std::shared_ptr<const Optimizer> optimizer_;
+  std::vector<double> committed_params_;
+  // If another rank has set the optimizer, this one sends its hyperparameters with the first push
+  // of each key.  The servers can then see differences.
+  uint64_t optimizer_number_ = 0;
+  bool is_optimizer_of_other_ = false;
+  CompiledUpdates compiled_;
+  // Compression was set for some keys, perhaps in the past.
+  bool compresses_ = false;
+  bool has_warned_of_lost_ = false;
+  codec::Compressions compressions_;
+  std::vector<CallPtr> untold_;        // calls that perhaps nobody waits for
+  KeyStats deleted_{Key(KeyView(0))};  // the sums of deleted keys
+  // Calls that hold copies of their sources, and the bytes of these.
+  std::vector<std::pair<CallPtr, size_t>> copied_;
+};
+
+}  // namespace tkv

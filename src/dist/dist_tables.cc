@@ -1,0 +1,210 @@
+// Whole tables: statistics, and the export and import of rows.
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/duration.h"
+#include "base/mix.h"
+#include "dist/dist_store.h"
+#include "rows/row_table.h"
+#include "store/checks.h"
+
+namespace tkv {
+namespace {
+
+constexpr uint64_t kRowsAtOnce = uint64_t{1} << 19;
+constexpr size_t kBytesAtOnce = size_t{64} << 20;
+
+}  // namespace
+
+// A version of a table that servers keep.
+struct DistStore::CutTable {
+  std::string verb;
+  RecordPtr record;
+  std::shared_ptr<const KeyMeta> meta;
+  std::shared_ptr<const std::vector<ChunkState>> states;  // of each bucket
+
+  uint64_t rows() const {
+    return std::accumulate(states->begin(), states->end(), uint64_t{0},
+                           [](uint64_t sum, const ChunkState& state) { return sum + state.rows; });
+  }
+};
+
+RecordPtr DistStore::GetTable(const std::string& verb, const KeyView& key) {
+  RaiseUnseen(verb, {&key, 1});
+  const auto lock = Lock(verb);
+  RecordPtr record = Get(verb, key);
+  CheckByRows(verb, key, record->info.by_rows);
+  return record;
+}
+
+Outcome DistStore::AwaitOutcome(const std::string& verb, Operation operation) {
+  const CallPtr call = NewCall(verb);
+  const auto told = std::make_shared<Outcome>();
+  call->on_outcome = [told](const Outcome& outcome) { *told = outcome; };
+  for (const Bytes& read : {operation.value.bytes, operation.ids.bytes}) {
+    if (read.size > 0) call->sources.push_back(read);
+  }
+  if (operation.out.size > 0) call->targets.push_back(operation.out.bytes());
+  std::vector<Operation> operations;
+  operations.push_back(std::move(operation));
+  worker_->Launch(call, std::move(operations));
+  Await(call, options_.patience);
+  return std::move(*told);
+}
+
+TableStats DistStore::StatsOfTable(const KeyView& key) {
+  const std::string verb = "table_stats";
+  const RecordPtr record = GetTable(verb, key);
+  return *AwaitOutcome(verb, Make(Operation::Kind::kStats, verb, record.get())).table;
+}
+
+// ---- export -------------------------------------------------------------------------------------
+
+// Reads one part of `count` rows from row `first` on, counted over all buckets.
+NDArray DistStore::ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t first,
+                                uint64_t count) {
+  const size_t bytes = ChunkState::RowBytes(part, cut.meta->dtype, cut.meta->elements()) * count;
+  const NDArray buffer = BytesOf(bytes);
+  Operation read = Make(Operation::Kind::kRead, cut.verb, cut.record.get());
+  read.meta = cut.meta;
+  read.states = cut.states;
+  read.part = part;
+  read.rows = {first, count};
+  read.out = BlockOf(buffer);
+  AwaitOutcome(cut.verb, std::move(read));
+  return buffer;
+}
+
+// Returns the ids that pass the filter, ascending.
+std::vector<int64_t> DistStore::ExportedIds(const CutTable& cut, const RowsFilter& filter) {
+  const uint64_t rows = cut.rows();
+  const uint64_t age_max = cut.meta->policy.age_max;
+  const bool needs_notes = filter.since.has_value() || age_max > 0;
+  std::vector<int64_t> ids;
+  size_t bucket = 0;
+  uint64_t bucket_end = (*cut.states)[0].rows;
+  for (uint64_t first = 0; first < rows; first += kRowsAtOnce) {
+    const uint64_t count = std::min(kRowsAtOnce, rows - first);
+    const NDArray block = ReadRowsPart(cut, ChunkState::kIds, first, count);
+    const auto* const some = static_cast<const uint64_t*>(block.HostData());
+    NDArray notes_block;
+    if (needs_notes) notes_block = ReadRowsPart(cut, ChunkState::kNotes, first, count);
+    const auto* const notes =
+        needs_notes ? static_cast<const RowNote*>(notes_block.HostData()) : nullptr;
+    for (uint64_t i = 0; i < count; ++i) {
+      while (first + i >= bucket_end) bucket_end += (*cut.states)[++bucket].rows;
+      if (some[i] < filter.first || some[i] >= filter.end) continue;
+      if (needs_notes) {
+        const uint64_t now = (*cut.states)[bucket].row_version;
+        const uint64_t version = notes[i].version;
+        if (filter.since && version <= *filter.since) continue;
+        // the row has expired
+        if (age_max > 0 && now > version && now - version > age_max) continue;
+      }
+      ids.push_back(static_cast<int64_t>(some[i]));
+    }
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+// Reads the values of all rows in `rows`.
+void DistStore::ReadValues(const CutTable& cut, const Rows& rows) {
+  const auto all = static_cast<size_t>(rows.ids.size());
+  const auto* const ids = static_cast<const int64_t*>(rows.ids.HostData());
+  auto* const values = static_cast<std::byte*>(rows.values.HostData());
+  const size_t row_bytes = cut.record->value_bytes;
+  const size_t at_once = std::max<size_t>(1, kBytesAtOnce / row_bytes);
+  for (size_t first = 0; first < all; first += at_once) {
+    const size_t count = std::min(at_once, all - first);
+    Target target;
+    target.record = cut.record;
+    AskForRows({ids + first, count}, &target);
+    Operation read = Make(Operation::Kind::kRead, cut.verb, cut.record.get());
+    read.meta = cut.meta;
+    read.states = cut.states;
+    read.part = ChunkState::kValue;
+    read.ids = target.ids;
+    read.out = BlockOf(target.landing);
+    AwaitOutcome(cut.verb, std::move(read));
+    const auto* const landed = static_cast<const std::byte*>(target.landing.HostData());
+    for (size_t i = 0; i < target.order->size(); ++i) {
+      const size_t row = first + target.order->PlacesOf(i)[0];
+      std::memcpy(values + row * row_bytes, landed + i * row_bytes, row_bytes);
+    }
+  }
+}
+
+RowsExport DistStore::ExportRowsAs(const std::string& verb, const KeyView& key,
+                                   const RowsFilter& filter) {
+  const RecordPtr record = GetTable(verb, key);
+  CheckFilter(verb, key, filter, record->meta->policy);
+  AwaitAutoSave();
+  const CutTurn turn(saves_, verb, Cutting::kForUser);
+  struct Released {
+    ~Released() { saving.Release(); }
+    Saving saving;
+  } const released{{verb, {}, Parts::kAll, worker_, number_, options_}};
+  Outcome outcome = AwaitOutcome(verb, Make(Operation::Kind::kCut, verb, record.get()));
+  const CutTable cut{verb, record, outcome.meta, outcome.states};
+  uint64_t version = UINT64_MAX;
+  uint64_t latest = 0;
+  for (const ChunkState& state : *cut.states) {
+    version = std::min(version, state.row_version);
+    latest = std::max(latest, state.row_version);
+  }
+  CheckSince(verb, key, filter, latest);
+  const std::vector<int64_t> ids = ExportedIds(cut, filter);
+  RowsExport made{MakeRows(ids, record->info.shape, record->info.dtype), version};
+  ReadValues(cut, made.rows);
+  return made;
+}
+
+RowsExport DistStore::ExportRows(const KeyView& key, const RowsFilter& filter) {
+  return Counted(Verb::kPull, [&] { return ExportRowsAs("export_rows", key, filter); });
+}
+
+// ---- import -------------------------------------------------------------------------------------
+
+void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const Rows& rows) {
+  const RecordPtr record = GetTable(verb, key);
+  CheckRows(verb, key, &rows, {record->info.shape, record->info.dtype, record->info.row_count});
+  WaitFor(rows.ids, Access::kRead);
+  WaitFor(rows.values, Access::kRead);
+  const NDArray packed_ids = rows.ids.Packed();
+  const NDArray packed_values = rows.values.Packed();
+  const std::span<const int64_t> ids = IdsOf(packed_ids);
+  CheckIds(verb, key, ids, record->info.row_count);
+  CheckEachOnce(verb, key, ids);
+  const size_t at_once = std::max<size_t>(1, kBytesAtOnce / record->value_bytes);
+  for (size_t first = 0; first < ids.size(); first += at_once) {
+    const auto some = ids.subspan(first, std::min(at_once, ids.size() - first));
+    const RowList list{
+        some, static_cast<const std::byte*>(packed_values.data()) + first * record->value_bytes};
+    Source source{.record = record};
+    EncodeRows(verb, {&list, 1}, &source);
+    std::vector<ChunkState> states(record->meta->buckets);
+    for (uint32_t b = 0; b < states.size(); ++b) {
+      states[b].by_rows = true;
+      states[b].rows = source.encoded->PartOf(b).size / (sizeof(uint64_t) + record->value_bytes);
+    }
+    Operation import = Make(Operation::Kind::kRestore, verb, record.get());
+    import.states = std::make_shared<const std::vector<ChunkState>>(std::move(states));
+    import.value = *std::move(source.encoded);
+    import.restoring = Operation::Restoring::kOnlyRows;
+    try {
+      AwaitOutcome(verb, std::move(import));
+    } catch (const Error& error) {
+      if (first == 0) throw;
+      throw Fail(error.code(), "{}; the first {} rows have been imported", error.what(), first);
+    }
+  }
+}
+
+void DistStore::ImportRows(const KeyView& key, const Rows& rows) {
+  Counted(Verb::kPush, [&] { ImportRowsAs("import_rows", key, rows); });
+}
+
+}  // namespace tkv

@@ -1,0 +1,101 @@
+#include "dist/observer_store.h"
+
+#include <atomic>
+
+#include "base/format.h"
+
+namespace tkv {
+namespace {
+
+KVStore::KeyInfo InfoOf(const KeyMeta& meta) {
+  return {meta.shape, meta.dtype, Context::Cpu(), meta.by_rows(), meta.row_count};
+}
+
+}  // namespace
+
+void ObserverStore::Refuse(std::string_view verb) const {
+  // The error that the store is closed comes first.
+  Lock(verb);
+  throw Fail(
+      Code::kFailedPrecondition,
+      "{}: this store is an observer's, which only reads; create() makes a worker of the job",
+      verb);
+}
+
+std::string ObserverStore::NameOf(std::string_view verb, const KeyView& key) const {
+  try {
+    return CanonicalKey(number(), key);
+  } catch (const Error& error) {
+    throw Fail(error.code(), "{}: {}", verb, error.what());
+  }
+}
+
+KeyMeta ObserverStore::Ask(std::string_view verb, const KeyView& key) const {
+  const KeyRecord asked{Key(key), NameOf(verb, key), {}};
+  // A closed store must not send a request.
+  Lock(verb);
+  // The call is begun and awaited here.
+  auto* const self = const_cast<ObserverStore*>(this);
+  const std::string of(verb);
+  return *self->AwaitOutcome(of, Make(Operation::Kind::kDescribe, of, &asked)).meta;
+}
+
+// Makes the store know a key.  A key that was deleted or created again since then is looked up
+// again.
+void ObserverStore::FindOne(std::string_view verb, const KeyView& key) {
+  const std::string of(verb);
+  KeyRecord found{Key(key), NameOf(verb, key), {}};
+  Lock(verb);
+  const bool is_known =
+      worker()->Run([&](ClientNode& node, Time) { return node.client().Knows(found.name); });
+  if (is_known && Has(key)) return;
+  Operation open = Make(Operation::Kind::kOpen, of, &found);
+  open.may_wait = false;
+  Outcome outcome;
+  try {
+    outcome = AwaitOutcome(of, std::move(open));
+  } catch (const Error& error) {
+    if (error.code() == Code::kNotFound) Drop(key);
+    throw;
+  }
+  const KeyMeta& meta = *outcome.meta;
+  found.info = InfoOf(meta);
+  found.mode = meta.mode;
+  found.value_bytes = meta.row_bytes();
+  found.meta = outcome.meta;
+  Add(std::make_shared<const KeyRecord>(std::move(found)));
+}
+
+KVStore::KeyInfo ObserverStore::Describe(const KeyView& key, std::string_view verb) const {
+  return InfoOf(Ask(verb, key));
+}
+
+bool ObserverStore::Contains(const KeyView& key) const {
+  try {
+    Ask("in", key);
+  } catch (const Error& error) {
+    if (error.code() == Code::kNotFound) return false;
+    throw;
+  }
+  return true;
+}
+
+std::vector<Key> ObserverStore::Keys() const {
+  std::vector<Key> keys;
+  const ServerListings listings = ListAll("keys");
+  for (const std::string& error : listings.errors) {
+    if (!error.empty()) throw Fail(Code::kUnavailable, "keys: {}", error);
+  }
+  for (const KeyStatus& key : ListedKeys(listings)) {
+    if (key.store == number()) keys.push_back(key.key);
+  }
+  return keys;
+}
+
+uint64_t ObserverStore::Round(const KeyView& key) const {
+  const auto lock = Lock("round");
+  const RecordPtr record = Peek(key);
+  return record == nullptr ? 0 : std::atomic_ref(record->pulled).load();
+}
+
+}  // namespace tkv

@@ -1,0 +1,313 @@
+#include "job/node_thread.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "base/format.h"
+#include "base/process.h"
+#include "base/start_thread.h"
+#include "metrics/counters.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kEventsPerTurn = 32;
+constexpr Time kLongestTurn = 50 * kMillisecond;
+constexpr Time kLongestSleep = kSecond;
+constexpr Time kPollRest = 2 * kMillisecond;
+constexpr Time kSpin = 50'000;
+// A pause in reading counts from this length on.
+constexpr Time kAwayLeast = 50 * kMillisecond;
+
+}  // namespace
+
+NodeThread::NodeThread(std::unique_ptr<Node> node, std::unique_ptr<Endpoint> endpoint,
+                       NodeThreadOptions options)
+    : node_(std::move(node)), endpoint_(std::move(endpoint)), options_(std::move(options)) {}
+
+NodeThread::~NodeThread() { Stop(); }
+
+Time NodeThread::Now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void NodeThread::Start() {
+  Run([](Node& node, Time now) { node.Start(now); });
+  thread_ = StartThread("talk to the other processes with", [this] { Loop(); });
+}
+
+void NodeThread::Stop() {
+  {
+    std::lock_guard lock(turn_);
+    stopping_ = true;
+  }
+  turn_changed_.notify_all();
+  if (endpoint_ != nullptr) endpoint_->Wake();
+  if (thread_.joinable()) thread_.join();
+  {
+    std::unique_lock lock(turn_);
+    turn_changed_.wait(lock, [this] { return !caller_polls_; });
+  }
+  std::unique_ptr<DiskReader> reader;
+  {
+    std::lock_guard lock(mutex_);
+    reader = std::move(reader_);
+  }
+  // The reader may be delivering a result, which takes the lock.
+  reader.reset();
+  std::lock_guard lock(mutex_);
+  // Closes the links, as their peers notice.
+  endpoint_.reset();
+}
+
+// Adds the traffic of a link that is about to be forgotten.
+void NodeThread::CountLink(uint64_t link) {
+  for (auto& [peer, dialed] : dialed_) {
+    if (dialed.link != link) continue;
+    dialed.before += endpoint_->Traffic(link);
+    dialed.link = 0;
+  }
+}
+
+TrafficStats NodeThread::TrafficOf(const Peer& peer) const {
+  const auto found = dialed_.find(peer);
+  if (found == dialed_.end()) return {};
+  TrafficStats traffic = found->second.before;
+  if (found->second.link != 0 && endpoint_ != nullptr) {
+    traffic += endpoint_->Traffic(found->second.link);
+  }
+  return traffic;
+}
+
+void NodeThread::Closed(uint64_t link, const Error& reason) {
+  CountLink(link);
+  if (const Peer* const dialed = node_->DialedPeer(link); dialed != nullptr && options_.failed) {
+    options_.failed(*dialed, reason);
+  }
+  const bool is_final =
+      reason.code() == Code::kUnauthenticated || reason.code() == Code::kFailedPrecondition;
+  if (is_final) {
+    node_->Refused(link, reason, Now());
+  } else if (reason.code() == Code::kAborted) {
+    node_->PeerEnded(link, Now());
+  } else if (reason.code() == Code::kResourceExhausted) {
+    node_->Lacked(link, reason, Now());
+  } else {
+    node_->Closed(link, Now());
+  }
+}
+
+// Stops the node for good while the process lives on.  Waiting callers receive the error after the
+// links have closed, so that nothing reads the memory of their pushes any more.
+void NodeThread::Break(const Error& error) noexcept {
+  stopping_ = true;
+  if (std::exchange(is_broken_, true)) return;
+  try {
+    if (endpoint_ != nullptr) {
+      for (const auto& [peer, dialed] : dialed_) {
+        if (dialed.link != 0) endpoint_->Close(dialed.link);
+      }
+    }
+    if (options_.broken) options_.broken(error);
+  } catch (const std::exception&) {
+    // There is not even memory to report it.
+    return;
+  }
+}
+
+void NodeThread::Dispatch() noexcept {
+  if (is_broken_) return;
+  try {
+    // A frame that cannot be sent closes its link, which produces output again.
+    for (NodeOutput output = node_->TakeOutput(); !output.empty(); output = node_->TakeOutput()) {
+      Deliver(std::move(output));
+    }
+    if (on_change_) on_change_(*node_);
+  } catch (const Error& error) {
+    Break(error);
+  } catch (const std::exception& error) {
+    Break(Fail(Code::kResourceExhausted, "no memory to go on with: {}", error.what()));
+  }
+}
+
+// Runs on the reader's thread.
+void NodeThread::HasRead(uint64_t ticket) noexcept {
+  try {
+    Run([ticket](Node& node, Time now) { node.HasRead(ticket, now); });
+  } catch (const std::exception& error) {
+    const std::lock_guard lock(mutex_);
+    Break(Fail(Code::kResourceExhausted, "no memory to go on with: {}", error.what()));
+  }
+}
+
+void NodeThread::Deliver(NodeOutput output) {
+  // Notices come first, because a peer that receives a frame may end this process.
+  if (options_.log) {
+    for (const Effects::Notice& notice : output.notices) {
+      options_.log(static_cast<int>(notice.level), notice.text);
+    }
+  }
+  if (endpoint_ == nullptr) return;
+  for (NodeOutput::Reading& reading : output.readings) {
+    try {
+      if (reader_ == nullptr && !stopping_) {
+        reader_ = std::make_unique<DiskReader>([this](uint64_t ticket) { HasRead(ticket); });
+      }
+      if (reader_ != nullptr) reader_->Read(reading.ticket, std::move(reading.where));
+    } catch (const std::exception& error) {
+      // Without a thread or memory, the node's thread reads.
+      static_cast<void>(error);
+      node_->HasRead(reading.ticket, Now());
+    }
+  }
+  const auto or_close = [this](LinkId link, const auto& act) {
+    try {
+      return act();
+    } catch (const Error& error) {
+      endpoint_->Close(link);
+      Closed(link, Fail(Code::kUnavailable, "the connection is given up: {}", error.what()));
+    } catch (const std::exception& error) {  // no memory, no file
+      endpoint_->Close(link);
+      Closed(link, Fail(Code::kResourceExhausted, "no connection: {}", error.what()));
+    }
+  };
+  for (const NodeOutput::Dial& dial : output.dials) {
+    dialed_[dial.peer].link = dial.link;
+    or_close(dial.link, [&] {
+      const std::string& address = dial.address;
+      endpoint_->Dial(dial.link, address.empty() ? options_.address_of(dial.peer) : address);
+    });
+  }
+  for (NodeOutput::Send& send : output.sends) {
+    or_close(send.link, [&] { endpoint_->Send(send.link, std::move(send.frame)); });
+  }
+  for (const LinkId link : output.closes) {
+    CountLink(link);
+    endpoint_->Close(link);
+  }
+}
+
+// Hands arrived events to the node.  Before the node judges the silence of its peers, it receives
+// everything: a peer with an unread message is not silent.
+void NodeThread::Read() {
+  const Time begin = Now();
+  // A process or machine that is suspended stops reading, but its clock goes on.
+  const Time away = begin - std::max(read_at_, sleeps_until_);
+  if (read_at_ != 0 && away > kAwayLeast) node_->WasAway(away, begin);
+  read_at_ = begin;
+  turn_ends_at_ = begin + kLongestTurn;
+  size_t count = endpoint_->Poll(this, kEventsPerTurn);
+  turn_ends_at_ = kNever;
+  if (node_->verdict_at() <= begin) count += endpoint_->Poll(this, SIZE_MAX);
+  if (count == 0) ++empty_polls_;
+  if (node_->deadline() <= begin) node_->Tick(begin);
+  Dispatch();
+  const Time now = Now();
+  const Time sleep = count > 0 ? 0 : std::clamp<Time>(node_->deadline() - now, 0, kLongestSleep);
+  sleeps_until_ = now + sleep;
+}
+
+Time NodeThread::PollOnce() noexcept {
+  std::lock_guard lock(mutex_);
+  if (is_broken_) return kLongestSleep;
+  try {
+    Read();
+  } catch (const Error& error) {
+    Break(error);
+  } catch (const std::exception& error) {
+    Break(Fail(Code::kResourceExhausted, "no memory to go on with: {}", error.what()));
+  }
+  return is_broken_ ? kLongestSleep : std::max<Time>(0, sleeps_until_ - Now());
+}
+
+template <typename Done>
+Time NodeThread::PollBriefly(const Done& done) {
+  Time sleep = PollOnce();
+  while (sleep > 0 && !done() && Now() < active_ + kSpin && HasIdleCore()) sleep = PollOnce();
+  if (sleep == 0) active_ = Now();
+  return sleep;
+}
+
+void NodeThread::Loop() {
+  std::unique_lock lock(turn_);
+  while (!stopping_) {
+    const Time now = Now();
+    if (caller_polls_ || now < rest_until_) {
+      own_sleeps_until_ = caller_polls_ ? now + kLongestSleep : rest_until_;
+      turn_changed_.wait_for(lock, std::chrono::nanoseconds(own_sleeps_until_ - now));
+      own_sleeps_until_ = 0;
+      continue;
+    }
+    own_polls_ = true;
+    lock.unlock();
+    const Time sleep = PollBriefly([this] { return stopping_ || caller_polls_; });
+    if (sleep > 0 && !stopping_) endpoint_->Wait(sleep);
+    lock.lock();
+    own_polls_ = false;
+    if (caller_polls_) turn_changed_.notify_all();
+  }
+}
+
+bool NodeThread::PollUntil(const std::function<bool()>& done, Time longest) {
+  const Time deadline = Now() + longest;
+  {
+    std::unique_lock lock(turn_);
+    if (caller_polls_ || stopping_) {
+      others_wait_until_ = deadline;
+      return false;
+    }
+    caller_polls_ = true;
+    if (own_polls_) {
+      endpoint_->Wake();
+      turn_changed_.wait(lock, [this] { return !own_polls_; });
+    }
+  }
+  // An answer may arrive soon.
+  active_ = Now();
+  struct GiveBack {
+    NodeThread* self;
+    ~GiveBack() {
+      std::lock_guard lock(self->turn_);
+      self->caller_polls_ = false;
+      const Time now = Now();
+      const bool may_rest = !self->is_busy_ && now >= self->others_wait_until_;
+      self->rest_until_ = may_rest ? now + kPollRest : 0;
+      // The node's thread wakes by itself in time, unless it was told to sleep longer.
+      if (self->stopping_ || self->own_sleeps_until_ > self->rest_until_) {
+        self->turn_changed_.notify_all();
+      }
+    }
+  } const give_back{this};
+  while (!done() && !stopping_) {
+    const Time sleep = PollBriefly([&] { return done() || stopping_; });
+    const Time left = deadline - Now();
+    if (left <= 0) break;
+    if (sleep > 0 && !done() && !stopping_) endpoint_->Wait(std::min(sleep, left));
+  }
+  return true;
+}
+
+void NodeThread::TakeWhatHasArrived(Time longest) {
+  // The number of empty polls at the beginning of this thread's turn.
+  std::optional<uint64_t> before;
+  const auto has_taken = [&] {
+    if (!before) before = empty_polls_;
+    return empty_polls_ != *before;
+  };
+  PollUntil(has_taken, longest);
+  GoOn();
+}
+
+void NodeThread::GoOn() {
+  {
+    std::lock_guard lock(turn_);
+    if (rest_until_ == 0) return;
+    rest_until_ = 0;
+  }
+  turn_changed_.notify_all();
+}
+
+}  // namespace tkv

@@ -1,0 +1,175 @@
+// A thread that runs a node: it receives frames, reports the time and sends frames.
+
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <type_traits>
+
+#include "job/disk_reader.h"
+#include "node/node.h"
+#include "transport/transport.h"
+
+namespace tkv {
+
+struct NodeThreadOptions {
+  // Returns the address of a peer that the EPOCH does not name.
+  std::function<std::string(const Peer&)> address_of;
+  std::function<void(int level, const std::string& text)> log;
+  // Receives the reason why a dialed link has closed.
+  std::function<void(const Peer& peer, const Error& error)> failed;
+  // Receives the reason why the thread can do nothing more; called once, under the node's lock.
+  // Either memory was lacking where nothing could be undone, or there is a bug in this library.
+  std::function<void(const Error& error)> broken;
+};
+
+// A thread with a node and its endpoint.
+// A thread that waits for a result of the node does the node's work meanwhile.  An arriving frame
+// then wakes one thread instead of two.  After that the node's own thread rests for a moment,
+// because most threads that have waited soon wait again.
+// Thread-safe.  Hooks run under its lock: on its thread, or on a thread that calls Run or waits.
+class NodeThread final : private LinkHandler {
+ public:
+  NodeThread(std::unique_ptr<Node> node, std::unique_ptr<Endpoint> endpoint,
+             NodeThreadOptions options);
+  // Stops.
+  ~NodeThread() override;
+  NodeThread(const NodeThread&) = delete;
+  NodeThread& operator=(const NodeThread&) = delete;
+
+  // Sets a hook that is called after the node has done something.  Call it before Start.
+  void OnChange(std::function<void(Node&)> hook) { on_change_ = std::move(hook); }
+  void Start();
+  // Stops the thread and closes all links.
+  //   blocks  until the thread has ended: at most as long as one event, or one reading from the
+  //           disk, takes
+  void Stop();
+
+  // Calls f(node, now) under the lock, and sends the resulting output, even if f throws.
+  template <typename F>
+  auto Run(F f) {
+    std::unique_lock lock(mutex_);
+    const auto finish = [this] {
+      Dispatch();
+      WakeInTime();
+    };
+    try {
+      if constexpr (std::is_void_v<std::invoke_result_t<F&, Node&, Time>>) {
+        f(static_cast<Node&>(*node_), Now());
+        finish();
+      } else {
+        auto result = f(static_cast<Node&>(*node_), Now());
+        finish();
+        return result;
+      }
+    } catch (...) {
+      // The output that f made before it threw is sent.
+      finish();
+      throw;
+    }
+  }
+  // Does the work of the node until the condition holds.
+  //   blocks  at most so long
+  //   returns  false at once if another caller is doing the work already
+  bool PollUntil(const std::function<bool()>& done, Time longest);
+  // Does the work of the node until all that arrived before has been handled.
+  //   blocks  at most so long
+  void TakeWhatHasArrived(Time longest);
+  // Sets whether operations are under way: the node's own thread may then not rest.
+  void SetBusy(bool is_busy) { is_busy_ = is_busy; }
+  // Ends the rest of the node's thread, because no caller is going to wait for the work that was
+  // started.
+  void GoOn();
+  // See Endpoint.  Call it from within Run or the hook.
+  void ReleaseSource(const Bytes& bytes) {
+    if (endpoint_ != nullptr) endpoint_->ReleaseSource(bytes.data, bytes.size);
+  }
+  void ReleaseTarget(const Bytes& bytes) {
+    if (endpoint_ != nullptr) endpoint_->ReleaseTarget(bytes.data, bytes.size);
+  }
+  // Closes all links and stops the node for good.  Call it from within Run if work that has begun
+  // can be neither finished nor undone.
+  void Break(const Error& error) noexcept;
+  static Time Now();
+  // Returns the traffic of all links, present and former, to a peer that this process has dialed.
+  // Call it from within Run.
+  TrafficStats TrafficOf(const Peer& peer) const;
+
+ private:
+  uint64_t Accepted() override { return node_->Accept(); }
+  void Opened(uint64_t link) override { node_->Opened(link, Now()); }
+  bool IsWelcome(uint64_t link) override { return node_->IsWelcome(link); }
+  void Closed(uint64_t link, const Error& reason) override;
+  std::vector<Block> Land(uint64_t link, std::span<const std::byte> head,
+                          const std::byte* lent) override {
+    return node_->Land(link, head, lent);
+  }
+  void Received(uint64_t link) override { node_->Received(link, Now()); }
+  bool MayGoOn() override { return Now() < turn_ends_at_; }
+  void Dispatch() noexcept;
+  void Deliver(NodeOutput output);
+  void HasRead(uint64_t ticket) noexcept;
+  void CountLink(uint64_t link);
+  void Read();
+  // Wakes the polling thread if the node's deadline is now before the end of its sleep.
+  void WakeInTime() noexcept {
+    if (endpoint_ != nullptr && node_->deadline() < sleeps_until_) endpoint_->Wake();
+  }
+  void Loop();
+  // Handles the events that are there.  Returns 0 if there were some; otherwise the longest sleep
+  // until the next one.
+  Time PollOnce() noexcept;
+  // Polls as PollOnce does, but repeats that for a moment after the last event if a core is idle.
+  // Sleeping and waking take longer than most answers.
+  template <typename Done>
+  Time PollBriefly(const Done& done);
+
+  std::unique_ptr<Node> node_;
+  std::unique_ptr<Endpoint> endpoint_;
+  NodeThreadOptions options_;
+  std::function<void(Node&)> on_change_;
+  struct Dialed {
+    uint64_t link = 0;
+    TrafficStats before;  // of former links
+  };
+  std::map<Peer, Dialed> dialed_;
+  std::mutex mutex_;
+  // The end of the polling thread's sleep; 0: no thread has polled yet.
+  Time sleeps_until_ = 0;
+  // The time of the last reading; 0: there was none.
+  Time read_at_ = 0;
+  // The end of a turn of reading.  Due work then goes first, so that a busy node does not look
+  // dead.
+  Time turn_ends_at_ = 0;
+  bool is_broken_ = false;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+  // Made for the first reading.
+  std::unique_ptr<DiskReader> reader_;
+
+  std::atomic<uint64_t> empty_polls_{0};  // polls without an event
+
+  // The members below decide which thread polls.
+  std::mutex turn_;
+  std::condition_variable turn_changed_;
+  bool own_polls_ = false;  // the node's thread is polling
+  // The time of the last event, as the polling thread saw it.
+  Time active_ = 0;
+  // A caller polls or is about to.
+  std::atomic<bool> caller_polls_{false};
+  std::atomic<bool> is_busy_{false};
+  // The last deadline of a caller that waits while another one polls.
+  Time others_wait_until_ = 0;
+  // The end of the rest of the node's thread.
+  Time rest_until_ = 0;
+  // The end of the present wait of the node's thread; 0: it does not wait.
+  Time own_sleeps_until_ = 0;
+};
+
+}  // namespace tkv

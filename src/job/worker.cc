@@ -1,0 +1,410 @@
+#include "job/worker.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+
+#include "base/duration.h"
+#include "base/format.h"
+#include "base/process.h"
+#include "base/wait.h"
+#include "job/start_notice.h"
+
+namespace tkv {
+namespace {
+
+// Returns true if a call waits for servers to accept the operation: a push, or the error that a
+// worker brings to a barrier.
+bool IsAccepted(const Operation& operation) {
+  const bool brings_error = operation.kind == Operation::Kind::kBarrier && operation.failure &&
+                            operation.task == Operation::Task::kNone;
+  return operation.IsPush() || brings_error;
+}
+
+// Returns how the workers of a job that has ended have ended, in words.
+const char* HowAllEnded(const Epoch& epoch) {
+  const auto dead = std::ranges::count_if(epoch.workers, &Epoch::Seat::IsDead);
+  if (dead == 0) return "all workers have left";
+  return static_cast<size_t>(dead) == epoch.workers.size() ? "all workers are dead"
+                                                           : "all workers have left or are dead";
+}
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+uint64_t LifeNumber() {
+  static std::atomic<uint64_t> count{0};
+  const auto now = static_cast<uint64_t>(Clock::now().time_since_epoch().count());
+  return (now << 24) ^ (static_cast<uint64_t>(getpid()) << 12) ^ ++count;
+}
+
+Worker::Worker(const std::string& doing, const StoreOptions& store, WorkerOptions options)
+    : role_(options.role),
+      job_(options.job),
+      url_(std::move(options.url)),
+      carrier_(store.carrier),
+      host_(std::move(options.host)),
+      after_leave_(std::move(options.after_leave)),
+      local_workers_(options.local_workers) {
+  MemberOptions member;
+  member.job = options.job;
+  member.role = role_;
+  member.rank = options.rank;
+  member.process = LifeNumber();
+  member.protocol = ThisProtocol();
+  member.worker_beside_head = options.worker_beside_head;
+  member.server_beside_head = options.server_beside_head;
+  member.AllowSilence(std::chrono::nanoseconds(store.silence).count());
+  ClientOptions client;
+  client.job = options.job;
+  client.protocol = member.protocol;
+  client.patience = Saturated(store.patience).count();
+  client.server_patience = Saturated(store.server_patience).count();
+  NodeThreadOptions thread;
+  thread.address_of = std::move(options.address_of);
+  thread.log = store.log;
+  thread.failed = [this](const Peer& peer, const Error& error) {
+    if (peer.kind != Peer::Kind::kHead) return;
+    std::lock_guard lock(mutex_);
+    out_of_reach_ = error.what();
+    if (error.code() != Code::kResourceExhausted || joined_ || refused_) return;
+    // The cause is on this machine, so waiting longer would not help.
+    refused_ = error;
+    joined_changed_.notify_all();
+  };
+  thread.broken = [this](const Error& error) { Broken(error); };
+  thread_ = std::make_unique<NodeThread>(std::make_unique<ClientNode>(member, client, pool_.get()),
+                                         std::move(options.endpoint), std::move(thread));
+  thread_->OnChange([this](Node& node) { OnChange(static_cast<ClientNode*>(&node)); });
+  thread_->Start();
+  AwaitJoin(doing, store);
+}
+
+// Waits until this worker has joined or is refused, and logs from time to time who is missing.
+void Worker::AwaitJoin(const std::string& doing, const StoreOptions& store) {
+  // The processes of a job start in any order, some of them minutes later.  A worker waits for them
+  // as long as for a round.  An observer expects a running job.
+  const auto patience = is_observer() ? store.server_patience : store.patience;
+  const auto deadline = DeadlineAfter(patience);
+  for (StartNotice notice(doing, store.log);;) {
+    std::unique_lock lock(mutex_);
+    if (WaitUntil(&lock, &joined_changed_, std::min(deadline, notice.next()), store.interrupt,
+                  [&] { return joined_ || refused_; })) {
+      break;
+    }
+    // The node's hooks take this lock.
+    lock.unlock();
+    if (Clock::now() >= deadline) {
+      throw Fail(Code::kDeadlineExceeded, "{}: waited {} ms{}", doing, patience.count(), Missing());
+    }
+    notice.Tell([this] { return Missing(); });
+  }
+  std::lock_guard lock(mutex_);
+  if (refused_) throw Fail(refused_->code(), "{}: {}", doing, refused_->what());
+}
+
+// Returns the processes that are missing, for the error of a worker that could not join.
+std::string Worker::Missing() {
+  return Run([&](ClientNode& node, Time) -> std::string {
+    std::vector<std::string> missing;
+    const auto& servers = node.member().epoch().servers;
+    for (size_t i = 0; i < servers.size(); ++i) {
+      if (servers[i].state == Epoch::State::kAwaited) missing.push_back(Format("server {}", i));
+    }
+    if (!node.joined() || missing.empty()) {
+      std::lock_guard lock(mutex_);
+      return Format(" for the head{}{}", out_of_reach_.empty() ? "" : ": ", out_of_reach_);
+    }
+    return Format(": {} of {} servers have come, {} {} missing{}", servers.size() - missing.size(),
+                  servers.size(), Join(missing, " and "), missing.size() == 1 ? "is" : "are",
+                  node.member().link() == kNoLink ? "; the head is out of reach" : "");
+  });
+}
+
+Worker::~Worker() {
+  if (!is_of_this_process()) {  // the threads belong to the parent
+    [[maybe_unused]] auto* const thread = thread_.release();
+    [[maybe_unused]] auto* const pool = pool_.release();
+    [[maybe_unused]] auto* const host = new (std::nothrow) std::shared_ptr<void>(std::move(host_));
+    [[maybe_unused]] auto* const carrier =
+        new (std::nothrow) std::shared_ptr<const Transport>(std::move(carrier_));
+    return;
+  }
+  if (thread_ != nullptr) thread_->Stop();
+}
+
+void Worker::KeepHost() const {
+  // Kept until the process ends.
+  static auto* const hosts = new std::vector<std::shared_ptr<void>>;
+  static std::mutex mutex;
+  std::lock_guard lock(mutex);
+  if (host_ != nullptr && after_leave_) hosts->push_back(host_);
+}
+
+uint32_t Worker::OpenStore() {
+  std::lock_guard lock(mutex_);
+  if (has_closed_) {
+    throw Fail(
+        Code::kFailedPrecondition,
+        "create: another thread is closing the last store of worker {}; create again when it "
+        "has",
+        rank_);
+  }
+  open_stores_.insert(store_count_);
+  return store_count_++;
+}
+
+void Worker::ObserveStore(uint32_t store) {
+  std::lock_guard lock(mutex_);
+  open_stores_.insert(store);
+}
+
+bool Worker::CloseStore(uint32_t store) {
+  std::lock_guard lock(mutex_);
+  if (open_stores_.erase(store) == 0) return false;
+  has_closed_ = open_stores_.empty();
+  return has_closed_;
+}
+
+uint32_t Worker::store_count() const {
+  std::lock_guard lock(mutex_);
+  return store_count_;
+}
+
+bool Worker::is_over() const {
+  std::lock_guard lock(mutex_);
+  return has_closed_ || refused_.has_value();
+}
+
+CallPtr Worker::NewCall(const std::shared_ptr<Worker>& worker, const std::string& verb,
+                        uint32_t store, std::function<void()> interrupt) {
+  auto call = std::make_shared<Call>(
+      verb,
+      [weak = std::weak_ptr(worker)](const std::function<bool()>& done,
+                                     std::chrono::nanoseconds longest) {
+        const std::shared_ptr<Worker> locked = weak.lock();
+        return locked != nullptr && locked->is_of_this_process() &&
+               locked->PollUntil(done, longest);
+      },
+      std::move(interrupt));
+  call->store = store;
+  call->give_up = [weak = std::weak_ptr(worker)](const CallPtr& self) {
+    const std::shared_ptr<Worker> locked = weak.lock();
+    if (locked != nullptr && locked->is_of_this_process()) locked->GiveUp(self);
+  };
+  return call;
+}
+
+void Worker::Expect(const CallPtr& call, std::span<const std::vector<Operation>> parts) {
+  size_t operations = 0;
+  size_t pushes = 0;
+  for (const auto& part : parts) {
+    operations += part.size();
+    pushes += static_cast<size_t>(std::ranges::count_if(part, IsAccepted));
+  }
+  call->Expect(operations, pushes);
+}
+
+void Worker::Launch(const CallPtr& call, std::vector<Operation> operations) {
+  Expect(call, {&operations, 1});
+  LaunchPart(call, std::move(operations));
+}
+
+void Worker::EndPart(const CallPtr& call, const std::vector<Operation>& operations,
+                     const Error& error) {
+  Run([&](ClientNode&, Time) {
+    for (const Operation& operation : operations) {
+      call->End(IsAccepted(operation), {0, Outcome::Event::kFailed, error, 0, nullptr},
+                [&] { KeepOwners(call.get()); });
+    }
+  });
+}
+
+void Worker::LaunchPart(const CallPtr& call, std::vector<Operation> operations) {
+  Run([&](ClientNode& client, Time now) {
+    if (broken_) {  // nothing would ever end them
+      for (const Operation& operation : operations) {
+        call->End(IsAccepted(operation), {0, Outcome::Event::kFailed, broken_, 0, nullptr});
+      }
+      return;
+    }
+    std::vector<bool> is_push;
+    is_push.reserve(operations.size());
+    for (const Operation& operation : operations) is_push.push_back(IsAccepted(operation));
+    if (noted_.is_recording()) {
+      OpId id = client.client().next_op();
+      for (const Operation& operation : operations) noted_.Began(id++, operation, rank_, now);
+    }
+    const std::vector<OpId> ids = client.Begin(std::move(operations), now);
+    for (size_t i = 0; i < ids.size(); ++i) calls_[ids[i]] = {call, is_push[i]};
+    call->ops.insert(call->ops.end(), ids.begin(), ids.end());
+  });
+}
+
+void Worker::GiveUp(const CallPtr& call) {
+  Run([&](ClientNode& client, Time now) {
+    try {
+      // Detach all operations before the first one ends, because that end may let messages of the
+      // others leave.
+      client.Detach(call->ops);
+      client.Cancel(call->ops, Error(Code::kCancelled, "given up by its caller"), now);
+      ReleaseMemory(*call);
+    } catch (const std::bad_alloc&) {
+      // The memory must return to its user in any case.
+      thread_->Break(Error(Code::kResourceExhausted,
+                           "no memory to copy what a call that was given up has pushed"));
+    }
+  });
+  call->LookedAt();
+}
+
+void Worker::Detach(const CallPtr& call) {
+  Run([&](ClientNode& client, Time) {
+    client.Detach(call->ops);
+    for (const Bytes& source : call->sources) thread_->ReleaseSource(source);
+  });
+}
+
+void Worker::CancelCalls(uint32_t store, const char* why) {
+  Run([&](ClientNode& client, Time now) {
+    std::vector<OpId> ids;
+    for (const auto& [id, running] : calls_) {
+      if (running.call->store == store) ids.push_back(id);
+    }
+    std::ranges::sort(ids);
+    client.Cancel(ids, Error(Code::kCancelled, why), now);
+  });
+}
+
+std::vector<CallPtr> Worker::CallsOf(uint32_t store) {
+  return Run([&](ClientNode&, Time) {
+    std::vector<CallPtr> calls;
+    for (const auto& [id, running] : calls_) {
+      if (running.call->store == store) calls.push_back(running.call);
+    }
+    return calls;
+  });
+}
+
+std::vector<uint64_t> Worker::AddStats(std::span<const std::string> names, StoreStats* stats) {
+  return Run([&](ClientNode& node, Time now) {
+    node.AddStats(now, stats);
+    for (PeerStats& peer : stats->peers) {
+      const Peer::Kind kind =
+          &peer == stats->peers.data() ? Peer::Kind::kHead : Peer::Kind::kServer;
+      const auto index = static_cast<uint32_t>(&peer - stats->peers.data());
+      peer.traffic = thread_->TrafficOf({kind, kind == Peer::Kind::kHead ? 0 : index - 1});
+      stats->traffic += peer.traffic;
+    }
+    std::vector<uint64_t> rounds;
+    rounds.reserve(names.size());
+    for (const std::string& name : names) rounds.push_back(node.client().RoundOf(name));
+    return rounds;
+  });
+}
+
+void Worker::Record(bool on) {
+  Run([&](ClientNode&, Time) { noted_.Record(on); });
+}
+
+WorkerTrace::Noted Worker::TakeNoted() {
+  return Run([&](ClientNode&, Time now) { return noted_.Take(now); });
+}
+
+// Takes the owners of a call's memory.  Runs under the node's lock, on any thread, so nothing of
+// the user is freed here.
+void Worker::KeepOwners(Call* call) {
+  std::lock_guard lock(mutex_);
+  call->finish = nullptr;
+  for (auto* const memory : {&call->sources, &call->targets}) {
+    for (Bytes& bytes : *memory) ended_owners_.push_back(std::move(bytes.owner));
+    memory->clear();
+  }
+}
+
+std::vector<std::shared_ptr<const void>> Worker::TakeOwners() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(ended_owners_, {});
+}
+
+// Takes the call's memory back from the transport.  Runs under the node's lock.
+void Worker::ReleaseMemory(const Call& call) {
+  for (const Bytes& source : call.sources) thread_->ReleaseSource(source);
+  for (const Bytes& target : call.targets) thread_->ReleaseTarget(target);
+}
+
+// Ends all calls with an error, because the node has stopped.  Runs under the node's lock.
+void Worker::Broken(const Error& error) {
+  broken_ = error;
+  {
+    std::lock_guard lock(mutex_);
+    refused_ = error;
+    joined_changed_.notify_all();
+  }
+  const auto calls = std::exchange(calls_, {});
+  for (const auto& [id, running] : calls) {
+    running.call->End(running.is_unaccepted, {id, Outcome::Event::kFailed, error, 0, nullptr});
+  }
+}
+
+// Handles the changes of the node: joining, and outcomes of operations.  Runs under the node's
+// lock.
+void Worker::OnChange(ClientNode* node) {
+  if (!joined_ || (!refused_ && node->member().refused())) {
+    const Epoch& epoch = node->member().epoch();
+    // An observer does not wait for missing servers.
+    const bool all_there =
+        node->joined() &&
+        (is_observer() || std::ranges::none_of(epoch.servers, [](const Epoch::Seat& server) {
+           return server.state == Epoch::State::kAwaited;
+         }));
+    const bool has_ended =
+        node->joined() && !epoch.servers.empty() &&
+        std::all_of(epoch.servers.begin(), epoch.servers.end(),
+                    [](const auto& s) { return s.state == Epoch::State::kLeft; });
+    std::lock_guard lock(mutex_);
+    if (!refused_) refused_ = node->member().refused();
+    if (!joined_ && !refused_ && has_ended) {
+      refused_ =
+          Error(Code::kFailedPrecondition,
+                Format("the job has ended: {}, and the servers have left; a process that needs "
+                       "several stores makes them before it closes the last one",
+                       HowAllEnded(epoch)));
+    }
+    if (!joined_ && !refused_ && node->member().head_has_ended()) {
+      refused_ =
+          Error(Code::kUnavailable, "the process of the head has ended, and nobody can join");
+    }
+    if (all_there && !joined_ && !refused_) {
+      joined_ = true;
+      rank_ = node->client().rank();
+      workers_ = static_cast<int>(epoch.workers.size());
+      rejoined_ = node->client().rejoined();
+      servers_ = static_cast<int>(epoch.servers.size());
+      policy_ = epoch.policy;
+    }
+    if (joined_ || refused_) joined_changed_.notify_all();
+  }
+  for (const Outcome& outcome : node->TakeOutcomes()) {
+    if (noted_.is_on()) noted_.Ended(outcome, NodeThread::Now());
+    const auto found = calls_.find(outcome.op);
+    if (found == calls_.end()) continue;
+    Running& running = found->second;
+    if (outcome.event == Outcome::Event::kAccepted) {
+      if (running.is_unaccepted) running.call->Accepted();
+      running.is_unaccepted = false;
+      continue;
+    }
+    const CallPtr call = running.call;
+    const bool was_unaccepted = running.is_unaccepted;
+    calls_.erase(found);
+    if (outcome.error) ReleaseMemory(*call);
+    call->End(was_unaccepted, outcome, [&] { KeepOwners(call.get()); });
+  }
+  thread_->SetBusy(!calls_.empty());
+}
+
+}  // namespace tkv

@@ -1,0 +1,190 @@
+// The connection of this process to a job, as one incarnation of a worker or as an observer.  All
+// stores of the worker share the connection.
+
+#pragma once
+
+#include <boost/unordered/unordered_flat_map.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "job/call.h"
+#include "job/job_trace.h"
+#include "job/node_thread.h"
+#include "tkv/kvstore.h"
+
+namespace tkv {
+
+struct SavingStores;
+
+// Returns a number that differs between incarnations, also those of other processes.  A repeated
+// HELLO is then not taken for a new incarnation.
+uint64_t LifeNumber();
+
+struct WorkerOptions {
+  std::string job;
+  // The job's URL for others; empty: no other process can find the job.
+  std::string url;
+  Role role = Role::kWorker;
+  Rank rank = kNoRank;           // kNoRank: any free rank
+  Rank worker_beside_head = -1;  // as in Job
+  Rank server_beside_head = -1;
+  std::unique_ptr<Endpoint> endpoint;
+  std::function<std::string(const Peer&)> address_of;
+  // The workers on this machine, as far as the launcher reports.
+  int local_workers = 1;
+  // Servers in this process, which live as long as the worker.
+  std::shared_ptr<void> host;
+  // Called after the worker has left the job, on the thread that closes its last store.
+  std::function<void()> after_leave;
+};
+
+class Worker final {
+ public:
+  // Joins the job.
+  //   doing  begins the message of an error: "connect"
+  //   blocks  a worker: until the head and all servers are there, at most the patience
+  //           an observer: until the head is there, at most the server patience
+  //   throws  kDeadlineExceeded, kFailedPrecondition (all workers have joined), kUnauthenticated
+  Worker(const std::string& doing, const StoreOptions& store, WorkerOptions options);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  bool is_observer() const { return role_ == Role::kObserver; }
+  const std::string& job() const { return job_; }
+  const std::string& url() const { return url_; }
+  int rank() const { return rank_; }  // -1 for an observer
+  int workers() const { return workers_; }
+  int local_workers() const { return local_workers_; }
+  bool rejoined() const { return rejoined_; }
+  int servers() const { return servers_; }
+  // The policy of the job, which its head has set.
+  Epoch::Policy policy() const { return policy_; }
+  bool is_of_this_process() const { return birth_ == ForkGeneration(); }
+
+  // Opens a store and returns its number.  The number is the same on all ranks that make their
+  // stores in the same order.
+  //   throws  kFailedPrecondition  the last store has just been closed
+  uint32_t OpenStore();
+  uint32_t store_count() const;  // all that were opened
+  // Opens a store that another worker has made, for an observer.
+  void ObserveStore(uint32_t store);
+  // Closes a store.  Returns true if it was the last one: the worker then has to leave the job.
+  bool CloseStore(uint32_t store);
+  // The stores of this worker that save automatically, which the module `dist` defines.
+  struct SavingStoresByFolder {
+    std::mutex mutex;
+    std::map<std::string, std::shared_ptr<SavingStores>> by_folder;
+  };
+  SavingStoresByFolder& saving_stores() { return saving_stores_; }
+  // Returns true if the last store was closed, or the worker was refused or broke.  A new store
+  // then needs a new worker.
+  bool is_over() const;
+
+  // Calls f(client, now) under the node's lock.
+  template <typename F>
+  auto Run(F f) {
+    return thread_->Run(
+        [&](Node& node, Time now) { return f(static_cast<ClientNode&>(node), now); });
+  }
+  // Returns a call of a store of this worker.  The call may outlive the worker.
+  static CallPtr NewCall(const std::shared_ptr<Worker>& worker, const std::string& verb,
+                         uint32_t store, std::function<void()> interrupt);
+  // Starts all operations of a call at once.
+  void Launch(const CallPtr& call, std::vector<Operation> operations);
+  // Makes the call expect all operations of some parts.  Each part has to be launched or ended
+  // later.
+  static void Expect(const CallPtr& call, std::span<const std::vector<Operation>> parts);
+  void LaunchPart(const CallPtr& call, std::vector<Operation> operations);
+  // Ends the operations of a part that has not been launched.
+  void EndPart(const CallPtr& call, const std::vector<Operation>& operations, const Error& error);
+  // See NodeThread.
+  bool PollUntil(const std::function<bool()>& done, std::chrono::nanoseconds longest) {
+    return thread_->PollUntil(done, longest.count());
+  }
+  // Continues without a rest, because no thread waits for the operations that were launched last.
+  void GoOn() { thread_->GoOn(); }
+  // Cancels a call whose caller waits no longer.  Afterwards nothing writes to its outputs, and its
+  // pushes that go on read from copies.
+  void GiveUp(const CallPtr& call);
+  // Continues a call with copies of its sources, so that the sources may change.
+  void Detach(const CallPtr& call);
+  // Cancels every call of a store that is under way, so that nobody waits for a call that cannot
+  // end.
+  void CancelCalls(uint32_t store, const char* why);
+  std::vector<CallPtr> CallsOf(uint32_t store);
+  // Adds the counters of the worker and of its peers to `stats`.  Returns the rounds of the keys
+  // with these canonical names.
+  std::vector<uint64_t> AddStats(std::span<const std::string> names, StoreStats* stats);
+  // Starts or stops recording the operations of this worker.
+  void Record(bool on);
+  WorkerTrace::Noted TakeNoted();
+  JobTrace& trace() { return trace_; }
+  // Takes the owners of the memory of calls that have ended.  A thread of the user has to free
+  // them, because other frameworks own some of the memory.
+  std::vector<std::shared_ptr<const void>> TakeOwners();
+  // Keeps the hosted servers until the process ends, because this worker leaves without waiting for
+  // the others.
+  void KeepHost() const;
+  void AfterLeave() {
+    if (after_leave_) after_leave_();
+  }
+  void Stop() { thread_->Stop(); }
+
+ private:
+  void AwaitJoin(const std::string& doing, const StoreOptions& store);
+  std::string Missing();
+  void OnChange(ClientNode* node);
+  void Broken(const Error& error);
+  void ReleaseMemory(const Call& call);
+  void KeepOwners(Call* call);
+
+  const Role role_;
+  const std::string job_, url_;
+  // Declared before the thread, so that the transport outlives the endpoint that it opened.
+  std::shared_ptr<const Transport> carrier_;
+  const unsigned birth_ = ForkGeneration();
+  std::shared_ptr<void> host_;
+  const std::function<void()> after_leave_;
+  std::unique_ptr<BufferPool> pool_ = std::make_unique<BufferPool>();
+  int rank_ = 0;
+  int workers_ = 0;
+  const int local_workers_;
+  bool rejoined_ = false;
+  int servers_ = 0;
+  Epoch::Policy policy_ = Epoch::Policy::kFail;
+
+  struct Running {
+    CallPtr call;
+    bool is_unaccepted = false;
+  };
+  boost::unordered_flat_map<OpId, Running> calls_;  // guarded by the node's lock
+  WorkerTrace noted_;                               // guarded by the node's lock
+  // The reason why the node does nothing any more.  Guarded by the node's lock.
+  std::optional<Error> broken_;
+
+  JobTrace trace_;
+  SavingStoresByFolder saving_stores_;
+
+  // Guards the members below.
+  mutable std::mutex mutex_;
+  std::condition_variable joined_changed_;
+  bool joined_ = false;
+  std::optional<Error> refused_;
+  std::string out_of_reach_;  // the reason why the head cannot be reached
+  uint32_t store_count_ = 0;
+  std::set<uint32_t> open_stores_;
+  bool has_closed_ = false;
+  std::vector<std::shared_ptr<const void>> ended_owners_;
+
+  // Last, so that the thread ends before the members that it uses.
+  std::unique_ptr<NodeThread> thread_;
+};
+
+}  // namespace tkv

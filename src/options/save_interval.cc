@@ -1,0 +1,18 @@
+#include "options/save_interval.h"
+
+#include <charconv>
+
+namespace tkv {
+
+std::optional<SaveInterval> SaveIntervalOf(std::string_view text) {
+  constexpr uint64_t kMost = 1'000'000'000;
+  const bool is_time = text.ends_with('s');
+  if (is_time) text.remove_suffix(1);
+  uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end || number == 0 || number > kMost) return std::nullopt;
+  return is_time ? SaveInterval{.seconds = number} : SaveInterval{.rounds = number};
+}
+
+}  // namespace tkv
