@@ -2,12 +2,8 @@
 
 #pragma once
 
-#include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
-#include "kernels/kernels.h"
 #include "tkv/program.h"
 
 namespace tkv {
@@ -16,12 +12,7 @@ namespace tkv {
 //   throws  kNotFound (the error lists the built-in optimizers)
 Program BuiltinProgram(std::string_view name);
 
-// A fused kernel and the names of its scalars.  FusedFor returns the kernel for a program with this
-// text and these states, or kNone.  Scalars of the program may be params or computed.
-struct FusedKernel {
-  kernels::Fused kind = kernels::Fused::kNone;
-  std::vector<std::string_view> scalars;
-};
-FusedKernel FusedFor(std::string_view text, const std::vector<std::string>& states);
+// Returns the text of a built-in optimizer, with its comments; "" if there is none of that name.
+std::string_view BuiltinText(std::string_view name);
 
 }  // namespace tkv

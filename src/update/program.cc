@@ -37,7 +37,7 @@
 #include "base/format.h"
 #include "base/nearest.h"
 #include "kernels/operation.h"
-#include "update/builtin.h"
+#include "update/fused.h"
 #include "update/op_names.h"
 #include "update/program_body.h"
 #include "update/scalar_math.h"
@@ -106,9 +106,10 @@ class Parser {
       if (begin == std::string_view::npos) break;
       at = std::min(line.find_first_of(" \t\r", begin), line.size());
       words.push_back(line.substr(begin, at - begin));
+      if (words[0].front() == '#') return;
       if (words.size() > 6) Refuse("more words than any statement has");
     }
-    if (words.empty() || words[0].front() == '#') return;
+    if (words.empty()) return;
     if (words[0] == "program" && words.size() == 2) {
       Head(words[1]);
     } else if (words[0] == "param" && words.size() == 3) {
@@ -408,15 +409,13 @@ double Computed(const ScalarNode& node, const double* scalars) {
 
 }  // namespace
 
+ProgramBody ParseProgram(std::string_view text) { return Parser().Parse(text); }
+
 Program Program::Parse(std::string_view text) {
-  auto body = std::make_shared<ProgramBody>(Parser().Parse(text));
-  const FusedKernel fused = FusedFor(body->text, body->states);
-  for (std::string_view name : fused.scalars) {
-    const auto found = std::ranges::find(body->scalars, name, &ScalarNode::name);
-    if (found == body->scalars.end()) break;  // an array has this name
-    body->fused_scalars.push_back(static_cast<uint16_t>(found - body->scalars.begin()));
-  }
-  if (body->fused_scalars.size() == fused.scalars.size()) body->fused = fused.kind;
+  auto body = std::make_shared<ProgramBody>(ParseProgram(text));
+  FusedKernel fused = FusedFor(*body);
+  body->fused = fused.kind;
+  body->fused_scalars = std::move(fused.scalars);
   return Program(std::move(body));
 }
 

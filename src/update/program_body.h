@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/elementwise.h"
@@ -42,6 +43,7 @@ struct Reduction {
 struct StoreTo {
   uint16_t target = 0;  // array number: 1 is `value`, 2 and up are states
   uint16_t source = 0;  // array number
+  bool operator==(const StoreTo&) const = default;
 };
 
 inline constexpr size_t kParamsMax = 64;
@@ -81,6 +83,10 @@ struct ProgramBody {
   }
   uint16_t input_count() const { return static_cast<uint16_t>(2 + states.size()); }
 };
+
+// Parses a program without choosing a fused kernel.
+//   throws  as Program::Parse
+ProgramBody ParseProgram(std::string_view text);
 
 // Returns true if an update needs all elements of a value at once.  Values that are divided among
 // several servers cannot use it.

@@ -29,8 +29,9 @@ TEST(Program, BuiltinsRoundTripThroughText) {
 }
 
 TEST(Program, CommentsAndSpacesDoNotMatter) {
-  const Program program =
-      Program::Parse("# a comment\n\n  program   p\r\nw =  add value\tsum\nvalue <- w");
+  const Program program = Program::Parse(
+      "# a comment of more words than any statement\n\n  program   p\r\nw =  add value\tsum\nvalue "
+      "<- w");
   EXPECT_EQ(program.ToText(), "program p\nw = add value sum\nvalue <- w\n");
 }
 

@@ -182,7 +182,24 @@ TEST(Evaluator, AComputedHyperparameterKeepsTheFusedKernel) {
   EXPECT_FALSE(SameBytes(fused.value, first.value));
 }
 
-// Code that has an optimizer's text but another meaning is not fused.
+// Names, comments and the order of scalars do not matter.
+TEST(Evaluator, TheSameCodeUnderOtherNamesHasTheFusedKernel) {
+  const Program program = Program::Parse(
+      "program mine\n"
+      "param rate 0.5\nparam bound 2\nparam decay 0.25\nparam keep 0.9\nstate velocity\n"
+      "lowest = neg bound\n"
+      "a = mul sum 0.5\nb = min bound a\nc = max lowest b\nd = mul value decay\ne = add c d\n"
+      "f = mul e rate\ng = mul velocity keep\nh = sub g f\ni = add value h\n"
+      "velocity <- h\nvalue <- i\n");
+  EXPECT_EQ(program.body().fused, kernels::Fused::kMomentum);
+  const std::vector<double> params = {0.5, 2, 0.25, 0.9};
+  const UpdatedKey fused(program, params, DType::kF32, true, 3);
+  const UpdatedKey interpreted(program, params, DType::kF32, false, 3);
+  EXPECT_TRUE(SameBytes(fused.value, interpreted.value));
+  EXPECT_TRUE(SameBytes(fused.states[0], interpreted.states[0]));
+}
+
+// Code with an optimizer's names but another meaning is not fused.
 TEST(Evaluator, OnlyTheSameCodeOnScalarsAndTheSameStatesIsFused) {
   const std::string text = BuiltinProgram("sgd").ToText();
   const std::string param = "param wd 0\n";
@@ -196,6 +213,12 @@ TEST(Evaluator, OnlyTheSameCodeOnScalarsAndTheSameStatesIsFused) {
   std::string other_bound = text;
   other_bound.replace(other_bound.find("minus = neg clip_gradient"), 25, "minus = neg wd");
   EXPECT_EQ(Program::Parse(other_bound).body().fused, kernels::Fused::kNone);
+  std::string two_rates = text;  // the pattern has one scalar where this program has two
+  two_rates.replace(two_rates.find("decay = mul value wd"), 20, "decay = mul value rescale_grad");
+  EXPECT_EQ(Program::Parse(two_rates).body().fused, kernels::Fused::kSgd) << "wd is rescale_grad";
+  std::string other_store = BuiltinProgram("momentum").ToText();
+  other_store.replace(other_store.find("mom <- m\n"), 9, "mom <- step\n");
+  EXPECT_EQ(Program::Parse(other_store).body().fused, kernels::Fused::kNone);
   EXPECT_EQ(Program::Parse(text + "extra = add value 1\n").body().fused, kernels::Fused::kNone);
   EXPECT_EQ(Program::Parse(text).body().fused, kernels::Fused::kSgd);
 }
