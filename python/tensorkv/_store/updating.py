@@ -171,8 +171,8 @@ class KVStoreUpdating(KVStoreVerbs):
 
         The array has the key's shape and dtype. For 16-bit floats it is float32, as are the key's arrays that the
         function gets. The function changes it in place. If a push fails because the function raises, the array is as
-        before the push. Another updater begins with new states. `save`, `load` and the verbs of optimizer states handle
-        them like those of an optimizer.
+        before the push. Another updater begins with new states; servers keep them if its program is the same. `save`, `load`
+        and the verbs of optimizer states handle them like those of an optimizer.
 
         Args:
             name: a letter, then letters, digits and ``_``, 64 characters at most. Programs reserve ``sum``, ``value``, ``t``,
