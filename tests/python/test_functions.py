@@ -1,6 +1,7 @@
 """Functions of set_updater on stores whose servers run no Python: read as programs, they do what calling them does."""
 
 import array
+import builtins
 import contextlib
 import copy
 import ctypes
@@ -1202,7 +1203,99 @@ def counts_in_a_large_array(kv):
     return function
 
 
+def counts_in(add):
+    """Return a function that counts by `add`, which returns the new count; the elements change after many calls only."""
+
+    def function(key, grad, weight):
+        weight -= grad * (1.0 if add(key) < 10_000 else 2.0)
+
+    return lambda kv: function
+
+
+def add_to_a_computed_global(key):
+    globals()["n_" + key] = globals().get("n_" + key, 0) + 1
+    return globals()["n_" + key]
+
+
+class Counts:
+    """A class whose attributes are counters with computed names."""
+
+
+def add_to_a_computed_attribute(owner):
+    def add(key):
+        name = "n_" + str(key)
+        setattr(owner, name, getattr(owner, name, 0) + 1)
+        return getattr(owner, name)
+
+    return add
+
+
+class Rate(float):
+    def __new__(cls, value):
+        rate = super().__new__(cls, value)
+        rate.updates = 0
+        return rate
+
+    def __call__(self, key):
+        self.updates += 1
+        return self.updates
+
+
+def add_to_a_function(key):
+    steps.n = getattr(steps, "n", 0) + 1
+    return steps.n
+
+
+def add_to_a_module(module):
+    def add(key):
+        module.updates_of_a_test = getattr(module, "updates_of_a_test", 0) + 1
+        return module.updates_of_a_test
+
+    return add
+
+
+def add_behind_a_pointer():
+    pointer = ctypes.pointer(ctypes.c_long(0))
+
+    def add(key):
+        pointer.contents.value += 1
+        return pointer.contents.value
+
+    return add
+
+
+def add_to_a_seed():
+    seed = np.random.SeedSequence(3)
+
+    def add(key):
+        seed.spawn(1)
+        return seed.n_children_spawned
+
+    return add
+
+
+def add_to_a_bit_generator():
+    bits = np.random.PCG64(3)
+    return lambda key: bits.random_raw() % 2
+
+
 OUTSIDE = {
+    "global with a computed name": (counts_in(add_to_a_computed_global), "changes n_"),
+    "class with computed names": (counts_in(add_to_a_computed_attribute(Counts)), r"changes \w+\.n_"),
+    "module with computed names": (
+        counts_in(add_to_a_computed_attribute(types.ModuleType("counts"))),
+        r"changes owner\.n_",
+    ),
+    "function with computed names": (counts_in(add_to_a_computed_attribute(steps)), r"changes steps\.n_"),
+    "number with attributes": (counts_in(Rate(0.5)), r"changes \w+\.updates"),
+    "another function": (counts_in(add_to_a_function), r"changes steps\.n"),
+    **{
+        f"module {module.__name__}": (counts_in(add_to_a_module(module)), r"changes module\.updates_of_a_test")
+        for module in (mx, np, sys, builtins)
+    },
+    "pointer": (counts_in(add_behind_a_pointer()), "changes pointer"),
+    "seed": (counts_in(add_to_a_seed()), "changes seed"),
+    "bit generator": (counts_in(add_to_a_bit_generator()), "changes bits"),
     "global beside another module's": (counts_beside_a_constant, ":4: a call changes step;"),
     "cell beside another's": (counts_in_one_of_two_closures, "changes n;"),
     "attribute beside another's": (lambda kv: CountsBesideAHelper(), r"changes self\.count;"),
@@ -1259,6 +1352,8 @@ OUTSIDE = {
 @pytest.mark.parametrize("name", OUTSIDE)
 def test_a_change_outside_of_the_function_is_refused_by_name(name, monkeypatch):
     monkeypatch.setitem(sys.modules, "counting_module", types.SimpleNamespace(n=0))
+    for module in (mx, np, sys, builtins):
+        monkeypatch.setattr(module, "updates_of_a_test", 0, raising=False)
     mx.random.seed(1)
     is_same_or_refused(*OUTSIDE[name])
 

@@ -47,6 +47,7 @@ _VALUES = (  # compared by value; other objects without attributes by identity
     *(decimal.Decimal, fractions.Fraction, datetime.date, datetime.time, datetime.timedelta),
 )
 _ANY_NAME = {"setattr", "__setattr__", "__dict__", "vars", "exec", "eval"}  # attributes whose names are computed
+_ANY_GLOBAL = {"globals", "f_globals", "exec", "eval"}  # global variables whose names are computed
 _CONSTANT = (
     "state",
     "rank",
@@ -192,6 +193,7 @@ class Watch:
         self._function = function
         self._codes: set[CodeType] = set()
         self._roots: dict[tuple[int, str], dict[str, Any]] = {}  # the globals that a name belongs to, also by their id
+        self._scopes: dict[int, dict[str, Any]] = {}  # globals that code uses by computed names, by their id
         self._locals: list[tuple[str, Any]] = []
         self._names: set[str] = set()
         self._names_random = False  # code of the user does
@@ -246,6 +248,8 @@ class Watch:
                     self._roots[id(frame.f_globals), name] = frame.f_globals
                 elif _is(name, str) and name in sys.modules and _is_imported(code, name):
                     self._roots[id(sys.modules), name] = sys.modules
+            if not _ANY_GLOBAL.isdisjoint(code.co_names):
+                self._scopes[id(frame.f_globals)] = frame.f_globals
             self._locals.extend(one for one in frame.f_locals.items() if not _is_fixed(one[1]))
         elif event == "c_call" and getattr(arg, "__self__", None) is _PYTHONS:
             if arg.__name__ != "getstate":
@@ -276,6 +280,10 @@ class Watch:
         for (scope_id, name), scope in self._roots.items():
             if name in scope:
                 waiting.append((f"{scope_id}:{name}", name, scope[name]))
+        for scope_id, scope in self._scopes.items():
+            waiting.extend(
+                (f"{scope_id}:{name}", name, one) for name, one in list(scope.items()) if _is_counter(name, one)
+            )
         for i, (name, value) in enumerate(self._locals):
             waiting.append((f"{i}:{name}", name, value))
         waiting.append(("the function", "the function", self._function))
@@ -305,6 +313,9 @@ class Watch:
         """Note a value, and let the values that it holds wait."""
         if _is(value, _VALUES):
             look.values[steps] = (path, _worth(value))
+            if hasattr(value, "__dict__") and id(value) not in seen:  # of a class that a script has derived
+                seen.add(id(value))
+                waiting.extend([(f"{steps}|{step}", inner, one) for step, inner, one in self._held(path, value)])
         elif _is(value, (Array, CodeType)):
             look.values[steps] = (path, "an array" if _is(value, Array) else _Same(value))
         elif id(value) not in seen:
@@ -355,6 +366,10 @@ class Watch:
             return pickle.dumps(value.bit_generator.state)
         if _is(value, np.random.RandomState):
             return pickle.dumps(value.get_state(legacy=False))
+        if _is(value, np.random.BitGenerator):
+            return pickle.dumps(value.state)
+        if _is(value, np.random.SeedSequence):
+            return repr(value.state)
         if _is(value, contextvars.ContextVar):
             return _Same(value.get(None))
         if _is(value, Elements):
@@ -373,6 +388,8 @@ class Watch:
             return _ITERATOR
         if _is(value, _BUFFERS):
             return _bytes_of(value)
+        if _is(value, ctypes._Pointer):
+            return _bytes_of(value.contents) if value else type(value)
         is_kept = hasattr(value, "__dict__") and not _is(value, (type, ModuleType, FunctionType))
         return type(value) if is_kept or _is(value, MethodType) else _Same(value)
 
@@ -390,10 +407,13 @@ class Watch:
         elif _is(value, _core.Store):
             added = {name: one for name, one in vars(value).items() if name in self._names and name[0] != "_"}
             yield from ((name, f"{path}.{name}", one) for name, one in added.items())
-        elif value is not sys and not _is(value, (_core.Program, _core.Optimizer)):
+        elif not _is(value, (_core.Program, _core.Optimizer)):
             yield from self._attributes(path, value)
 
     def _held_by_function(self, function: FunctionType) -> Iterator[tuple[str, str, Any]]:
+        for name, one in vars(function).items():
+            if name in self._names or (self._computes_names() and _is_counter(name, one)):
+                yield f"attribute {name}", f"{function.__name__}.{name}", one
         if function.__code__ not in self._codes:
             return
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -405,16 +425,22 @@ class Watch:
             yield f"default {name}", name, one
         for name, one in (function.__kwdefaults__ or {}).items():
             yield f"default {name}", name, one
-        for name, one in vars(function).items():
-            yield f"attribute {name}", f"{function.__name__}.{name}", one
+
+    def _computes_names(self) -> bool:
+        """Return whether the code may use attributes without naming them."""
+        return not self._names.isdisjoint(_ANY_NAME)
 
     def _attributes(self, path: str, value: Any) -> Iterator[tuple[str, str, Any]]:
-        if _is(value, ModuleType) and value.__name__.partition(".")[0] in _LIBRARIES:
-            return
-        is_any = bool(self._names & _ANY_NAME) or type(value).__module__.startswith("tensorkv.")
+        is_any = self._computes_names() or type(value).__module__.startswith("tensorkv.")
         owner = "" if path == "the function" else f"{path}."
+        is_library = _is(value, ModuleType) and value.__name__.partition(".")[0] in (*_LIBRARIES, "sys")
         for name, one in list(getattr(value, "__dict__", {}).items()):
-            is_wanted = is_any and not _is(value, (type, ModuleType)) and not _is_iterator(one)
+            if is_library and not _is(one, _VALUES):
+                continue
+            if _is(value, (type, ModuleType)):
+                is_wanted = is_any and _is_counter(name, one) and not is_library
+            else:
+                is_wanted = is_any and not _is_iterator(one)
             if _is(name, str) and (name in self._names or is_wanted):
                 yield name, f"{owner or 'self.'}{name}", one
         kinds = value.__mro__ if _is(value, type) else type(value).__mro__
@@ -422,7 +448,7 @@ class Watch:
             if kind.__module__.partition(".")[0] in _LIBRARIES:
                 continue
             for name, one in list(vars(kind).items()):
-                if name not in self._names:
+                if name not in self._names and not (is_any and _is_counter(name, one)):
                     continue
                 if type(one).__name__ == "member_descriptor" and not _is(value, type):  # of __slots__
                     with contextlib.suppress(AttributeError):
@@ -432,6 +458,12 @@ class Watch:
 
 
 _STREAM = (_random._stream.__code__, _random.seed.__code__)  # run by every function of mx.random and mx.np.random
+
+
+def _is_counter(name: Any, value: Any) -> bool:
+    """Return whether a variable may be a counter: a number, a text or a container under a name that Python does not use itself."""
+    is_own = _is(name, str) and not (name.startswith("__") and name.endswith("__"))
+    return is_own and _is(value, (*_VALUES, list, dict, set, deque, np.ndarray)) and not _is(value, type(None))
 
 
 def _elements_of(value: Any) -> Any:
