@@ -1728,3 +1728,38 @@ def test_a_key_that_a_function_cannot_update_is_stored_beside_others(dtype):
         assert (pushed(kv, "w") == 0.5).all()
         with pytest.raises(mx.KVError, match="^push 'other': "):
             kv.push("other", mx.nd.zeros(SHAPE, dtype=dtype))
+
+
+def test_states_are_loaded_by_the_function_that_kept_them_alone(tmp_path):
+    def store(name):
+        kv = mx.kv.create()
+        kv.init("w", mx.nd.zeros((2,)))
+
+        def function(key, grad, weight):
+            kept = kv.state("kept")
+            kept += grad
+            weight -= kept
+
+        function.__name__ = name
+        kv.set_updater(function)
+        return kv
+
+    kv = store("momentum")
+    kv.push("w", mx.nd.ones((2,)))
+    kv.save(str(tmp_path / "run"))
+    kv.save_optimizer_states(str(tmp_path / "states"))
+    for load in (
+        lambda kv: kv.load(str(tmp_path / "run")),
+        lambda kv: kv.load_optimizer_states(str(tmp_path / "states")),
+    ):
+        same, other = store("momentum"), store("sums")
+        load(same)
+        before = same.pull("w").asnumpy()
+        same.push("w", mx.nd.ones((2,)))
+        assert same.pull("w").asnumpy().tolist() == [before[0] - 2] * 2, "what is kept was 1"
+        with pytest.raises(
+            mx.errors.FailedPreconditionError, match="states are of the function 'momentum', the store's is 'sums'"
+        ):
+            load(other)
+        other.push("w", mx.nd.ones((2,)))
+        assert other.pull("w").asnumpy().tolist() == [-1, -1], "a load that is refused changes nothing"

@@ -164,11 +164,11 @@ class Called:
 
     def pack_states(self) -> bytes | None:
         """Return the states of all keys, for a snapshot; None: there are none."""
-        return _states.pack(dict(self.states), "save") if self.states else None
+        return _states.pack(dict(self.states), "save", _trace.name_of(self.function)) if self.states else None
 
     def put_states(self, content: bytes | None) -> None:
         """Replace the states of all keys."""
-        states = {} if content is None else _states.unpack(content, "load")
+        states = {} if content is None else _states.unpack(content, "load", _trace.name_of(self.function))
         if any(not isinstance(held, dict) for held in states.values()):
             raise InvalidArgumentError(
                 f"load: the states are not those of a function, as {_trace.title_of(self.function)} is; "

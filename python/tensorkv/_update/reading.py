@@ -217,10 +217,20 @@ def _muted() -> Iterator[None]:
                 sys.stdout = output.real
 
 
-def title_of(function: Any) -> str:
-    """Return the name of a function and the place of its definition."""
+def _inner(function: Any) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
+    return function
+
+
+def name_of(function: Any) -> str:
+    """Return the name of a function, or the class of an object that is called."""
+    return _name_of(_inner(function))
+
+
+def title_of(function: Any) -> str:
+    """Return the name of a function and the place of its definition."""
+    function = _inner(function)
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType):  # an object may answer every name
         code = getattr(type(function).__call__, "__code__", None)

@@ -12,7 +12,7 @@ from .._array import ndarray as nd
 from .._array.elements import Elements
 from .._array.files import PICKLE, is_pickle
 from ..context import cpu
-from ..errors import InvalidArgumentError, UnimplementedError
+from ..errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 
 _FORMAT = "tensorkv-states 1"
 _TEXT_MAX = 1 << 28  # bytes
@@ -42,8 +42,13 @@ def _bits(array: nd.NDArray) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(array._numpy_for_reading()).reshape(-1).view(np.uint8)
 
 
-def pack(states: dict[Any, Any], verb: str = "get_states") -> bytes:
+def pack(states: dict[Any, Any], verb: str = "get_states", owner: str | None = None) -> bytes:
     """Return states, which are arrays (NumPy's too), numbers, texts, None, and lists, tuples and dicts of them.
+
+    Args:
+        states: by key.
+        verb: begins the message of an error.
+        owner: the name of the function that keeps the states.
 
     Raises:
         UnimplementedError: something else in a state, or a key that is neither str nor int.
@@ -72,24 +77,32 @@ def pack(states: dict[Any, Any], verb: str = "get_states") -> bytes:
         if isinstance(key, bool) or not isinstance(key, (int, str)):
             raise UnimplementedError(f"{verb}: the key {key!r} is neither int nor str")
         forms.append([key, form_of(state, key)])
-    text = json.dumps({"format": _FORMAT, "states": forms}).encode()
+    document = {"format": _FORMAT, "states": forms} | ({} if owner is None else {"owner": owner})
+    text = json.dumps(document).encode()
     return b"".join([len(text).to_bytes(8, "little"), text, *(array.tobytes() for array in arrays)])
 
 
-def unpack(content: bytes, verb: str = "set_states") -> dict[Any, Any]:
+def unpack(content: bytes, verb: str = "set_states", owner: str | None = None) -> dict[Any, Any]:
     """Return the states that `pack` made bytes of.
 
     Raises:
         InvalidArgumentError: other bytes.
+        FailedPreconditionError: both name an owner, and it is another one.
     """
     try:
-        return _unpack(memoryview(content).cast("B"))
+        states, found = _unpack(memoryview(content).cast("B"))
+        if owner is None or found is None or found == owner:
+            return states
+        raise FailedPreconditionError(
+            f"{verb}: the states are of the function {found!r}, the store's is {owner!r}; set_updater with {found!r} comes first"
+        )
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         why = str(error) or type(error).__name__
     raise InvalidArgumentError(f"{verb}: not what get_states gives: {why[:200]}")
 
 
-def _unpack(content: memoryview) -> dict[Any, Any]:
+def _unpack(content: memoryview) -> tuple[dict[Any, Any], str | None]:
+    """Return the states, and the name of the function that keeps them."""
     size = int.from_bytes(content[:8], "little")
     if len(content) < 8 or size > min(len(content) - 8, _TEXT_MAX):
         raise ValueError(PICKLE if is_pickle(bytes(content[:2])) else "cut off")
@@ -137,7 +150,10 @@ def _unpack(content: memoryview) -> dict[Any, Any]:
         states[key] = state_of(form, 0)
     if at != len(content):
         raise ValueError("there is more behind it")
-    return states
+    owner = document.get("owner")
+    if owner is not None and not isinstance(owner, str):
+        raise ValueError(f"the owner is {owner!r}")
+    return states, owner
 
 
 def in_context(state: Any, context: Any) -> Any:
