@@ -3,24 +3,9 @@
 #include <algorithm>
 
 #include "base/format.h"
+#include "wire/hello.h"
 
 namespace tkv {
-namespace {
-
-const char* Name(Role role) {
-  switch (role) {
-    case Role::kWorker:
-      return "worker";
-    case Role::kObserver:
-      return "observer";
-    case Role::kServer:
-      return "server";
-  }
-  return "process of an unknown role";  // a role of a later version
-}
-
-}  // namespace
-
 Head::Head(HeadOptions options, Time now) : options_(std::move(options)), now_(now) {
   epoch_.number = 1;
   epoch_.policy = options_.policy;
@@ -93,27 +78,11 @@ void Head::Received(LinkId link, const Message& message, Time now, Effects* effe
 }
 
 void Head::OnHello(LinkId link, const Message& message, Time now, Effects* effects) {
-  Hello hello;
-  try {
-    hello = DecodeHello(message.extra);
-  } catch (const Error& error) {
-    return effects->Close(link, error.code(), Format("HELLO: {}", error.what()));
-  }
-  if (hello.job != options_.job) {
-    return effects->Close(link, Code::kUnauthenticated,
-                          Format("HELLO: job '{}', this is '{}'", hello.job, options_.job));
-  }
-  const std::string who = hello.rank == kNoRank
-                              ? (hello.role == Role::kObserver ? std::string("an observer")
-                                                               : Format("a {}", Name(hello.role)))
-                              : Format("{} {}", Name(hello.role), hello.rank);
-  if (const auto error = WhyNotTogether(who, hello.protocol, "the head", options_.protocol)) {
-    effects->Log(Level::kWarning, Format("refused: {}", error->what()));
-    return effects->Close(link, error->code(), Format("HELLO: {}", error->what()));
-  }
+  const auto hello = ReadHello(link, message, options_.job, options_.protocol, "the head", effects);
+  if (!hello) return;
   const auto found = links_.find(link);
   if (found != links_.end()) return Welcome(link, found->second, true, effects);  // a repetition
-  Admit(link, hello, now, effects);
+  Admit(link, *hello, now, effects);
 }
 
 void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {

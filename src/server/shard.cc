@@ -4,6 +4,7 @@
 
 #include "base/format.h"
 #include "codec/codec.h"
+#include "wire/hello.h"
 
 namespace tkv {
 namespace {
@@ -113,24 +114,10 @@ bool Shard::IsOver(Role role, const SessionId& id) const {
 }
 
 void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {
-  Hello hello;
-  try {
-    hello = DecodeHello(message.extra);
-  } catch (const Error& error) {
-    return effects->Close(link, error.code(), Format("HELLO: {}", error.what()));
-  }
-  if (hello.job != options_.job) {
-    return effects->Close(link, Code::kUnauthenticated,
-                          Format("HELLO: job '{}', this is '{}'", hello.job, options_.job));
-  }
-  const std::string who = hello.rank != kNoRank           ? Format("worker {}", hello.rank)
-                          : hello.role == Role::kObserver ? "an observer"
-                                                          : "a process of an unknown role";
-  const std::string self = Format("server {}", options_.index);
-  if (const auto error = WhyNotTogether(who, hello.protocol, self, options_.protocol)) {
-    effects->Log(Level::kWarning, Format("refused: {}", error->what()));
-    return effects->Close(link, error->code(), Format("HELLO: {}", error->what()));
-  }
+  const auto read = ReadHello(link, message, options_.job, options_.protocol,
+                              Format("server {}", options_.index), effects);
+  if (!read) return;
+  const Hello& hello = *read;
   if (hello.role == Role::kServer || hello.incarnation == 0 ||
       (hello.role == Role::kWorker) != (hello.rank != kNoRank)) {
     return effects->Close(link, Code::kInvalidArgument, "HELLO: not a worker and not an observer");
