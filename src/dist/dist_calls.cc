@@ -87,13 +87,11 @@ void DistStore::CheckUpdate(std::string_view verb, const KeyRecord& record) {
                record.key.view().ToString(), Name(dtype));
   }
   if (optimizer == nullptr) return;
-  try {
+  NamingKey(verb, record.key.view(), [&] {
     CompiledUpdates& code = record.own ? record.own_code : compiled_;
     BindScalars(code.For(optimizer->program(), dtype), optimizer->ParamsFor(record.key.view()), {},
                 1, num_workers());
-  } catch (const Error& error) {
-    throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
-  }
+  });
 }
 
 void DistStore::WaitFor(const NDArray& array, Access access) {

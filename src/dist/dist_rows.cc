@@ -40,12 +40,10 @@ void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
 RowPolicy CheckTable(std::string_view verb, const RowsInitItem& item) {
   CheckNewRows(item);
   const auto elements = static_cast<size_t>(item.row_shape.size());
-  try {
+  return NamingKey(verb, item.key, [&] {
     const InitialRow initial(item.dtype, elements, item.initializer);
     return RowTable::CheckedPolicy(item.policy, item.dtype);
-  } catch (const Error& error) {
-    throw Fail(error.code(), "{} {}: {}", verb, item.key.ToString(), error.what());
-  }
+  });
 }
 
 uint32_t BucketsFor(int servers, size_t init_bytes) {
@@ -141,7 +139,7 @@ void DistStore::EncodeRows(std::string_view verb, std::span<const RowList> lists
   const KeyRecord& record = *source->record;
   const DType dtype = record.info.dtype;
   const auto elements = static_cast<size_t>(record.info.shape.size());
-  try {
+  NamingKey(verb, record.key.view(), [&] {
     const SparseSum sum = SparseSum::Of(lists, record.info.row_count, dtype, elements,
                                         RowOrder::kMix, SparseSum::Memory::kBorrow);
     const RowSource rows = sum.values();
@@ -159,9 +157,7 @@ void DistStore::EncodeRows(std::string_view verb, std::span<const RowList> lists
     };
     codec::WriteRows(sum.names(), record.meta->buckets, row_bytes, BlockOf(source->array), write,
                      &source->encoded.emplace(), type == dtype ? 0 : codec::kWideValues);
-  } catch (const Error& error) {
-    throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
-  }
+  });
 }
 
 std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb,
@@ -230,7 +226,7 @@ void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists
   const KeyRecord& record = *source->record;
   const RowGeometry geometry = GeometryOf(verb, record);
   const auto elements = static_cast<size_t>(geometry.row_shape.size());
-  try {
+  NamingKey(verb, record.key.view(), [&] {
     const SparseSum sum = SparseSum::Of(lists, geometry.row_count, record.info.dtype, elements,
                                         RowOrder::kId, SparseSum::Memory::kBorrow);
     const bool is_wide = sum.has_sums() && sum.dtype() != record.info.dtype;
@@ -241,9 +237,7 @@ void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists
     const RowSource rows = sum.values();
     runs.Write([&](size_t i) { return static_cast<const std::byte*>(rows.at(i)); },
                BlockOf(source->array), &source->encoded.emplace());
-  } catch (const Error& error) {
-    throw Fail(error.code(), "{} {}: {}", verb, record.key.view().ToString(), error.what());
-  }
+  });
 }
 
 // Encodes a push of whole arrays to a table, as a push of all its rows.

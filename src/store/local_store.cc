@@ -413,11 +413,8 @@ void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem
   for (size_t g = 0; g < claim.entries.size(); ++g) {
     const Entry& entry = *claim.entries[g];
     if (!rows[g] || entry.by_rows() || (is_lazy && IsArithmetic(entry.dtype()))) continue;
-    try {
-      sources.bases[g] = SpreadOut(entry, *rows[g]);
-    } catch (const Error& error) {
-      throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
-    }
+    sources.bases[g] =
+        NamingKey(verb, entry.key.view(), [&] { return SpreadOut(entry, *rows[g]); });
     rows[g].reset();
   }
   Update(verb, claim, claim.entries.size(), runs_function,
@@ -814,12 +811,10 @@ void LocalStore::AssignMany(std::string_view verb, const Claim& claim, size_t pu
 
 static std::unique_ptr<RowsPush> PrepareRows(std::string_view verb, Entry* entry, SparseSum sum,
                                              Updater* updater) {
-  try {
+  return NamingKey(verb, entry->key.view(), [&] {
     if (entry->rows->own) updater = entry->rows->own.get();
     return std::make_unique<RowsPush>(entry, std::move(sum), updater->optimizer, updater);
-  } catch (const Error& error) {
-    throw Fail(error.code(), "{} {}: {}", verb, entry->key.view().ToString(), error.what());
-  }
+  });
 }
 
 // Moves a job whose key's home is a GPU to the launch there.  The job that is left for the host is
@@ -912,13 +907,11 @@ std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& cl
     for (size_t i = 0; i < arrays.size(); ++i) states[g][i] = arrays[i].data();
     job.states = {states[g].data(), arrays.size()};
     const auto round = static_cast<double>(is_fresh ? 1 : entry.updates + 1);
-    try {
+    NamingKey(verb, entry.key.view(), [&] {
       job.update = &claim.updater->CompiledFor(job.dtype);
       scalars[g] =
           bound.Bind(*job.update, optimizer->ParamsFor(entry.key.view()), job.states, round);
-    } catch (const Error& error) {
-      throw Fail(error.code(), "{} {}: {}", verb, entry.key.view().ToString(), error.what());
-    }
+    });
     job.scalars = &scalars[g];
     if (optimizer->program().body().draw_count > 0) job.stream = StreamOf(entry.key.view());
     if (master) job.master = static_cast<float*>(master.data());
