@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "options/save_interval.h"
 #include "tkv/config.h"
 #include "tkv/error.h"
 
@@ -18,6 +19,17 @@ TEST(Options, TheEnvironmentIsReadAndChecked) {
   }
   unsetenv("TKV_THREADS");
   EXPECT_EQ(OptionsFromEnvironment().threads, 0);
+}
+
+TEST(SaveInterval, IsANumberOfRoundsOrOfSeconds) {
+  EXPECT_EQ(SaveIntervalOf("100")->rounds, 100U);
+  EXPECT_EQ(SaveIntervalOf("100")->seconds, 0U);
+  EXPECT_EQ(SaveIntervalOf("30s")->seconds, 30U);
+  EXPECT_EQ(SaveIntervalOf("30s")->rounds, 0U);
+  for (const char* wrong :
+       {"", "s", "0", "0s", "-1", "+1", " 1", "1 ", "1m", "1ss", "1000000001"}) {
+    EXPECT_FALSE(SaveIntervalOf(wrong)) << wrong;
+  }
 }
 
 TEST(Config, NamesTheVersionAndTheInstructionSet) {

@@ -1,7 +1,6 @@
 #include "update/fused.h"
 
 #include <algorithm>
-#include <optional>
 #include <string_view>
 
 #include "update/builtin.h"

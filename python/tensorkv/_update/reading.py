@@ -225,7 +225,9 @@ def _inner(function: Any) -> Any:
 
 def name_of(function: Any) -> str:
     """Return the name of a function, or the class of an object that is called."""
-    return _name_of(_inner(function))
+    function = _inner(function)
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
 
 
 def title_of(function: Any) -> str:
@@ -234,17 +236,12 @@ def title_of(function: Any) -> str:
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType):  # an object may answer every name
         code = getattr(type(function).__call__, "__code__", None)
-    name = _name_of(function)
+    name = name_of(function)
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else name
 
 
-def _name_of(function: Any) -> str:
-    name = getattr(function, "__name__", None)
-    return name if isinstance(name, str) else type(function).__name__
-
-
 def _program_name(function: Any) -> str:
-    name = re.sub(r"[^A-Za-z0-9_]", "_", _name_of(function))[:64]
+    name = re.sub(r"[^A-Za-z0-9_]", "_", name_of(function))[:64]
     return name if re.match(r"[A-Za-z_]", name) else f"_{name}"[:64]
 
 
