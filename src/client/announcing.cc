@@ -122,7 +122,8 @@ void Client::ListKeys(Op* control) const {
     if (control->is_repeat && !LacksRule(key)) continue;
     // The pushes that wait for a repeated CONTROL came after the original one.
     const uint64_t before = control->is_repeat ? 0 : QueuedPushes(key, control->id);
-    const uint64_t from_round = key.round + before + 1;
+    // Repeated pushes belong to rounds that some chunks have updated already.
+    const uint64_t from_round = std::max(key.round + before, key.repeats_to) + 1;
     if (from_round > 1 || welcome_.rejoined) control->listed.push_back({id, from_round});
   }
 }

@@ -215,6 +215,9 @@ class Client final : private ChunkPlaces {
   // Returns the value that RoundOf will have when all queued pushes of the key have left.
   uint64_t PushedOf(const std::string& key) const;
   uint64_t BaseOf(const std::string& key) const;  // RoundOf minus the servers' number of the round
+  // Returns true if an earlier life of this worker died within a push of the key, so that the user
+  // has to push the key again.  Counts the pushes that are queued.
+  bool MustRepeat(const std::string& key) const;
   std::optional<KeyMeta> MetaOf(const std::string& key) const;  // nullopt: an unknown key
   // Returns true if this client has found the key and no server has since reported it deleted or
   // created anew.
@@ -286,13 +289,15 @@ class Client final : private ChunkPlaces {
     std::string verb;
     UpdateSpec spec;
   };
-  // A search for the current round of a key, by a later life: STATUS of every chunk, then ABSTAIN.
+  // A search for the current round of a key: STATUS of every chunk, then ABSTAIN.
   struct Joining {
     enum class Phase : uint8_t { kNone, kStatus, kAbstain };
     Phase phase = Phase::kNone;
     uint32_t left = 0;  // outstanding answers, also of a search that has failed
-    uint64_t round = 0;
-    PushStep step = {};
+    // The oldest and the newest round that this worker's pushes have reached, of all chunks.
+    uint64_t oldest = UINT64_MAX;
+    uint64_t newest = 0;
+    PushStep step = {};  // of the push of the round from which this worker goes on
     bool is_over() const { return phase == Phase::kNone && left == 0; }
   };
   struct KeyState {
@@ -303,7 +308,11 @@ class Client final : private ChunkPlaces {
     bool is_barrier = false;
     bool must_join = false;  // its current round is unknown
     Joining joining;
-    uint64_t round = 0;         // of the last push
+    uint64_t round = 0;  // of the last push
+    // The newest round that a push of an earlier life has reached in some chunk.  Pushes of the
+    // rounds from `round` + 1 to this one are repetitions.
+    uint64_t repeats_to = 0;
+    bool has_pushed = false;    // a push of this life has got a round
     PushStep former_step = {};  // of the last push of an earlier life
     uint64_t base = 0;          // users count rounds from here, modulo 2^64
     uint64_t listed_in = 0;     // generation of this life's last committed CONTROL with the key
@@ -393,6 +402,10 @@ class Client final : private ChunkPlaces {
 
   // joining.cc
   static bool CanJoin(const KeyState& key);
+  bool RepeatsPushes(const KeyState& key) const;
+  void NoteChunk(const ChunkStatus& chunk, KeyState* key) const;
+  void GoOn(KeyState* key) const;
+  static std::optional<Error> WhyUneven(const KeyState& key);
   void StartJoin(const KeyId& id, KeyState* key);
   void NextJoinPhase(const KeyId& id, KeyState* key);
   void FailJoin(KeyState* key, const Error& error);

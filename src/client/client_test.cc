@@ -198,29 +198,6 @@ TEST_F(ClientTest, AStoreIsClosedAfterItsPushesAreAccepted) {
   EXPECT_EQ(FailureOf(Begin(Kind::kPull, "pull"))->code(), Code::kNotFound);
 }
 
-TEST_F(ClientTest, ALaterLifeSaysWhereItJoinsAlsoBeforeTheFirstRound) {
-  Welcome welcome;
-  welcome.rank = 0;
-  welcome.incarnation = 5;
-  welcome.rejoined = true;
-  client_.Joined(Role::kWorker, welcome);
-  Begin(Kind::kInit, "init");
-  const auto describe = Sent();
-  ASSERT_EQ(describe.size(), 1U);
-  Message meta = Reply(describe[0], Type::kMeta);
-  meta.extra = Encode(meta_);
-  Receive(meta);
-  for (const Message& status : Sent()) {
-    Message reply = Reply(status, Type::kStatusReply);
-    reply.extra = Encode(ChunkStatus{});
-    Receive(reply);
-  }
-  const auto abstain = Sent();
-  ASSERT_EQ(abstain.size(), 1U) << "one for each server";
-  EXPECT_EQ(abstain[0].type, Type::kAbstain);
-  EXPECT_EQ(abstain[0].number, 0U);
-}
-
 TEST_F(ClientTest, APushSaysItsStepToAServerThatKeepsSteps) {
   protocol_.features = kStepsFeature;
   MakeKey();
@@ -241,31 +218,6 @@ TEST_F(ClientTest, APushSaysNoStepToAnOlderServer) {
     EXPECT_EQ(push.flags & kInStep, 0);
     EXPECT_EQ(push.extra, "");
   }
-}
-
-TEST_F(ClientTest, ALaterLifeLearnsTheNewestStepOfItsKey) {
-  protocol_.features = kStepsFeature;
-  Welcome welcome;
-  welcome.rank = 0;
-  welcome.incarnation = 5;
-  welcome.rejoined = true;
-  client_.Joined(Role::kWorker, welcome);
-  Begin(Kind::kInit, "init");
-  Message meta = Reply(Sent().at(0), Type::kMeta);
-  meta.extra = Encode(meta_);
-  Receive(meta);
-  const auto asked = Sent();
-  ASSERT_EQ(asked.size(), 2U) << "one for each chunk";
-  for (const Message& status : asked) {
-    EXPECT_EQ(status.flags, kInStep);
-    Message reply = Reply(status, Type::kStatusReply);
-    ChunkStatus of_chunk;
-    of_chunk.step = PushStep{status.chunk == 0 ? 4U : 3U, 2};
-    reply.extra = Encode(of_chunk);
-    Receive(reply);
-  }
-  AnswerAll(Sent(), Type::kOk);
-  EXPECT_EQ(client_.FormerStepOf(meta_.name), (PushStep{4, 2}));
 }
 
 TEST_F(ClientTest, NoPushOfAKeyLeavesWhileAPullOfItIsUnanswered) {

@@ -1,4 +1,4 @@
-// The search of a later life for the current round of a key.
+// The search for the current round of a key, by a later life or after a push that has failed.
 
 #include <algorithm>
 
@@ -7,16 +7,6 @@
 #include "client/client.h"
 
 namespace tkv {
-
-namespace {
-
-// Keeps the newest step of all chunks, with the smallest number of keys that a chunk reports.
-void NoteStep(const PushStep& of_chunk, PushStep* newest) {
-  if (of_chunk.number > newest->number) *newest = of_chunk;
-  if (of_chunk.number == newest->number) newest->keys = std::min(newest->keys, of_chunk.keys);
-}
-
-}  // namespace
 
 // Returns true if no answer under way could be mistaken for an answer to the search.
 bool Client::CanJoin(const KeyState& key) {
@@ -30,8 +20,52 @@ void Client::StartJoin(const KeyId& id, KeyState* key) {
     if (Op* const op = Find(key->opening)) Finish(op);
     return;
   }
-  key->joining = {Joining::Phase::kStatus, 0, 0, {}};
+  key->joining = {};
+  key->joining.phase = Joining::Phase::kStatus;
   NextJoinPhase(id, key);
+}
+
+// Returns true if this life repeats what an earlier one has pushed to some chunks of the key only.
+// Under `continue` rounds complete without a dead worker, so nothing is repeated.  A push of this
+// life that has failed is not repeated either: its user has got an error.
+bool Client::RepeatsPushes(const KeyState& key) const {
+  return welcome_.rejoined && !key.has_pushed && epoch_.policy != Epoch::Policy::kContinue;
+}
+
+// Adds what a chunk has of this worker.  A key that goes on from its oldest chunk has that chunk's
+// step.
+void Client::NoteChunk(const ChunkStatus& chunk, KeyState* key) const {
+  Joining& found = key->joining;
+  const uint64_t round = chunk.last_arrived;
+  const bool repeats = RepeatsPushes(*key);
+  if (repeats && round < found.oldest) found.step = {};
+  const bool counts = !repeats || round <= found.oldest;
+  found.oldest = std::min(found.oldest, round);
+  found.newest = std::max(found.newest, round);
+  if (!chunk.step || !counts) return;
+  const PushStep& step = *chunk.step;
+  if (step.number > found.step.number) found.step = step;
+  if (step.number == found.step.number) found.step.keys = std::min(found.step.keys, step.keys);
+}
+
+// Sets the key's current round by what its chunks have.
+void Client::GoOn(KeyState* key) const {
+  const Joining& found = key->joining;
+  // A barrier that no server knows yet has no chunk.
+  const bool repeats = RepeatsPushes(*key) && found.oldest < found.newest;
+  key->round = repeats ? found.oldest : found.newest;
+  key->repeats_to = repeats ? found.newest : 0;
+  key->former_step = found.step;
+}
+
+// Returns an error if some chunks have a push of an earlier life and others lack it, so that the
+// key's value is of no single round.
+std::optional<Error> Client::WhyUneven(const KeyState& key) {
+  if (key.repeats_to <= key.round) return std::nullopt;
+  return tkv::Fail(Code::kFailedPrecondition,
+                   "an earlier process of this worker died while it pushed round {} of this key, "
+                   "which only a part of the key has got; push the key again first",
+                   key.base + key.round + 1);
 }
 
 // Sends STATUS for every chunk, or ABSTAIN for the rounds in which an earlier life may have pushed.
@@ -45,7 +79,7 @@ void Client::NextJoinPhase(const KeyId& id, KeyState* key) {
     Message& message = outgoing.message;
     message.key = id;
     message.chunk = c;
-    message.number = key->joining.round;
+    message.number = key->round;
     if (key->joining.phase == Joining::Phase::kStatus) {
       message.type = Type::kStatus;
       message.number = 0;
@@ -89,14 +123,12 @@ void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
   if (key.joining.phase == Phase::kStatus && !unknown_barrier) {
     const ChunkStatus status = DecodeChunkStatus(reply.extra);
     place.version = std::max(place.version, status.version);
-    key.joining.round = std::max(key.joining.round, status.last_arrived);
     key.base = status.base;
-    if (status.step) NoteStep(*status.step, &key.joining.step);
+    NoteChunk(status, &key);
   }
   if (key.joining.left > 0) return;
   if (key.joining.phase == Phase::kStatus) {
-    key.round = key.joining.round;
-    key.former_step = key.joining.step;
+    GoOn(&key);
     key.joining.phase = Phase::kAbstain;
     return NextJoinPhase(found->first, &key);
   }

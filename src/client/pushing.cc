@@ -57,6 +57,7 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
     return true;
   }
   key->round = round;  // C1: from here on the push has a round
+  key->has_pushed = true;
   op->round = round;
   op->has_left = true;
   const bool exact = key->meta.exact_reads();
@@ -118,6 +119,9 @@ void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
   }
   for (const ChunkPlace& place : key->chunks) {
     if (const auto& dead = links_[place.server].dead()) return Fail(op, *dead);
+  }
+  if (op->what.kind == Kind::kCut) {
+    if (const auto why = WhyUneven(*key)) return Fail(op, *why);
   }
   op->has_left = true;
   op->versions.assign(key->chunks.size(), 0);

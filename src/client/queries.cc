@@ -29,6 +29,12 @@ uint64_t Client::BaseOf(const std::string& name) const {
   return key == keys_.end() ? 0 : key->second.base;
 }
 
+bool Client::MustRepeat(const std::string& name) const {
+  const auto key = keys_.find(IdOf(name));
+  if (key == keys_.end()) return false;
+  return key->second.round + QueuedPushes(key->second, next_op()) < key->second.repeats_to;
+}
+
 std::optional<KeyMeta> Client::MetaOf(const std::string& name) const {
   const auto key = keys_.find(IdOf(name));
   if (key == keys_.end() || !key->second.is_ready) return std::nullopt;

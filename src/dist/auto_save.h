@@ -86,6 +86,8 @@ struct SavingStores {
   bool is_writer = false;
   // The check for keys that a save lacks has been made.
   bool has_looked = false;
+  // The log says that saves wait for a push to be repeated.
+  bool has_told_uneven = false;
   // Values were replaced since the last save.  No counter of rounds shows that.
   bool has_assigned = false;
 };

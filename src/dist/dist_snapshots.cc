@@ -413,9 +413,40 @@ void DistStore::SaveIfDue(std::span<const KeyView> keys) {
       return store.saves->is_busy();
     };
     if (std::any_of(stores.begin(), stores.end(), is_busy)) return;
+  }
+  if (const auto uneven = FirstUneven(stores)) return TellUneven(*uneven);
+  {
+    std::lock_guard lock(saving_stores_->mutex);
+    const Time now = NodeThread::Now();
+    if (!saving_stores_->when.IsDue(most_rounds, now)) return;  // another thread has begun it
     saving_stores_->when.Begun(most_rounds, now);
   }
   SaveBeside(stores, options_.patience, SaveWhen::kAlways);
+}
+
+// Returns the first key that cannot be saved, because an earlier process of this worker died within
+// a push of it that this process has not repeated yet.
+std::optional<Key> DistStore::FirstUneven(std::span<const SavedStore> stores) const {
+  if (!worker_->rejoined()) return std::nullopt;
+  return worker_->Run([&](ClientNode& node, Time) -> std::optional<Key> {
+    for (const SavedStore& store : stores) {
+      for (const RecordPtr& record : store.records) {
+        if (node.client().MustRepeat(record->name)) return record->key;
+      }
+    }
+    return std::nullopt;
+  });
+}
+
+void DistStore::TellUneven(const Key& key) {
+  {
+    std::lock_guard lock(saving_stores_->mutex);
+    if (std::exchange(saving_stores_->has_told_uneven, true)) return;
+  }
+  if (!options_.log) return;
+  options_.log(2, Format("no snapshot is saved by itself until key {} is pushed again: an earlier "
+                         "process of this worker died while it pushed that key",
+                         key.view().ToString()));
 }
 
 // Counts the rounds of the remaining keys, after a key that may have had the most was removed.

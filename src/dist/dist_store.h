@@ -473,6 +473,8 @@ class DistStore : public KVStore {
   void NoteWriter();
   bool IsSender() const;
   bool FollowsTheDead() const;
+  std::optional<Key> FirstUneven(std::span<const SavedStore> stores) const;
+  void TellUneven(const Key& key);
   void AwaitAutoSave();
   std::shared_ptr<Saving> TakeLastSaving(bool* is_told);
   void EndSaving(std::chrono::nanoseconds patience);

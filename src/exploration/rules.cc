@@ -138,7 +138,7 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
   }
   if (pushes == 0 && shows && !somebody_abstains) return Violate(where + ": made of nothing");
   // Both chunks of a version have the same pushes, except those that a dead worker has not sent
-  // completely.
+  // completely: its later life repeats them, and under `continue` they are missing.
   const Actor* const other = ServerOf(1 - id.chunk);
   const auto seen_there = other->chunks.find(1 - id.chunk);
   if (seen_there != other->chunks.end() && seen_there->second.values.size() > chunk.version) {
@@ -147,8 +147,17 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
       Violate(where + ": another rule than in the other chunk");
     }
     uint64_t torn = seen_there->second.pushes[at] ^ pushes;
+    const bool shows_there = !scope_->by_rows || Brings(chunk.version - 1, 1 - id.chunk);
     for (int rank = 0; rank < kWorkers; ++rank) {
-      if (deaths_[static_cast<size_t>(rank)] != 0) torn &= ~PushesOf(rank, 0);
+      if (deaths_[static_cast<size_t>(rank)] == 0) continue;
+      torn &= ~PushesOf(rank, 0);
+      if (scope_->policy == Epoch::Policy::kContinue) continue;
+      torn &= ~PushesOf(rank);
+      const uint64_t there = seen_there->second.pushes[at] & PushesOf(rank);
+      const bool is_whole = ((pushes & PushesOf(rank)) != 0) == (there != 0);
+      if (shows && shows_there && !is_whole) {
+        Violate(Format("{}: worker {} is in one chunk only", where, rank));
+      }
     }
     if (scope_->by_rows) torn &= kInBothBuckets;
     if (torn != 0) Violate(where + ": other pushes than in the other chunk");
@@ -158,7 +167,8 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
   seen.adds.push_back(adds);
 }
 
-// Checks that an accepted push is in its round, or waits for it, in every chunk.
+// Checks that an accepted push is in its round, or waits for it, in every chunk.  A chunk that has
+// the same round's push of an earlier life counts that one instead.
 void World::CheckAccepted(const Actor& actor, size_t push, uint64_t round) {
   for (uint32_t c = 0; c < kChunks; ++c) {
     const Actor* const server = ServerOf(c);
@@ -172,19 +182,21 @@ void World::CheckAccepted(const Actor& actor, size_t push, uint64_t round) {
       if (!chunk->HasArrived(round, actor.index)) Violate(what + " has not got it");
     } else if (scope_->by_rows && !Brings(push, c)) {
       continue;  // the push sends this bucket no row
-    } else if ((server->chunks.at(c).pushes[static_cast<size_t>(round)] >> push & 1) == 0) {
-      Violate(what + " does not count it");
+    } else {
+      const uint64_t pushes = server->chunks.at(c).pushes[static_cast<size_t>(round)];
+      const bool is_repeated = actor.user.life > 0 && (pushes & PushesOf(actor.index, 0)) != 0;
+      if ((pushes >> push & 1) == 0 && !is_repeated) Violate(what + " does not count it");
     }
   }
 }
 
 // Checks a pulled value: a worker gets the complete round of its last push, a reader one complete
-// version.
+// version.  A later life that has to repeat a push first gets some version of each chunk.
 void World::CheckPull(const Actor& actor, uint64_t version) {
   const auto& client = static_cast<const ClientNode&>(*actor.node).client();
   const std::string who =
       actor.kind == Kind::kWorker ? Format("worker {}", actor.index) : std::string("reader");
-  const bool is_exact = scope_->staleness == 0;
+  const bool is_exact = scope_->staleness == 0 && !client.MustRepeat(KeyName());
   if (actor.kind == Kind::kWorker && is_exact && version != client.RoundOf(KeyName())) {
     return Violate(
         Format("{}: pulled version {} after its push {}", who, version, client.RoundOf(KeyName())));

@@ -84,13 +84,16 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
           model_.Observed(running.key, running.out.bytes());
         }
       } else {
-        Record(*driver, running, HistoryEvent::Kind::kPull, ++logged_, outcome.round);
+        if (!running.is_uneven) {
+          Record(*driver, running, HistoryEvent::Kind::kPull, ++logged_, outcome.round);
+        }
         if (key->meta.exact_reads() && outcome.round < running.round) {
           Violate(Format("worker {} pulled version {} of {} after its push {} was accepted",
                          driver->rank, outcome.round, ShownKey(key->name), running.round));
         }
-        model_.Pulled(running.key, LifeOf(*driver), key->meta.exact_reads(), outcome.round,
-                      running.last_accepted, running.out.bytes(), running.rows);
+        const bool is_exact = key->meta.exact_reads() && !running.is_uneven;
+        model_.Pulled(running.key, LifeOf(*driver), is_exact, outcome.round, running.last_accepted,
+                      running.out.bytes(), running.rows);
       }
     }
     if (is_barrier && !has_barrier_failed_ && scenario_.policy != Epoch::Policy::kContinue &&
@@ -119,6 +122,10 @@ void Simulation::CheckSave(const Driver& driver, const Driver::Running& running,
   const SimKey& key = scenario_.keys[running.key];
   if (running.phase == kReleasing) return;
   if (running.phase == kCutting) {
+    if (running.is_uneven) {
+      Violate(Format("worker {} has kept parts of different rounds of {}", driver.rank,
+                     ShownKey(key.name)));
+    }
     // A failed push may have taken no round, and a later incarnation first has to find its
     // position.
     const bool knows_round = driver.failures == 0 && !driver.process->client()->client().rejoined();
@@ -174,7 +181,8 @@ void Simulation::Record(const Driver& driver, const Driver::Running& running,
                        end,
                        end == 0,
                        round,
-                       {}};
+                       {},
+                       driver.rank};
     if (kind == HistoryEvent::Kind::kPush) {
       event.value = Contribution(scenario_.seed, key, running.push.life.rank,
                                  running.push.life.incarnation, running.push.ordinal);
@@ -200,6 +208,8 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
   const bool leavers = std::any_of(scenario_.step_counts.begin(), scenario_.step_counts.end(),
                                    [&](size_t count) { return count != scenario_.steps.size(); });
   const Code code = error.code();
+  const bool is_cut = running.step.kind == Step::Kind::kSave && running.phase == kCutting;
+  if (is_cut && running.is_uneven && code == Code::kFailedPrecondition) return;
   const bool is_observer = driver.rank == kNoRank;
   const std::string text = error.what();
   // Under the policy `fail`, an operation fails at once if a worker is dead or has left.  Only a
@@ -231,8 +241,10 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
       std::count_if(scenario_.faults.begin(), scenario_.faults.end(), is_heavy) == 1 &&
       ((first->kind <= Fault::Kind::kVanish && first->restarts) ||
        first->kind == Fault::Kind::kHaste);
-  if (scenario_.policy == Epoch::Policy::kWait && one_restart && !leavers && !is_observer &&
-      code != Code::kAborted) {
+  const bool waits_in_vain = scenario_.policy == Epoch::Policy::kContinue &&
+                             code == Code::kDeadlineExceeded && !running.is_init && !EndedUnknown();
+  if ((scenario_.policy == Epoch::Policy::kWait || waits_in_vain) && one_restart && !leavers &&
+      !is_observer && code != Code::kAborted) {
     return Violate(Format("worker {} did not go on with the later life: {}", driver.rank, text));
   }
   const bool only_deaths =

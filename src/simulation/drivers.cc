@@ -281,6 +281,7 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   Driver::Running running;
   running.step = step;
   running.key = step.key;
+  running.is_uneven = reads && client.MustRepeat(key.name);
   operation.key = key.name;
   if (scenario_.has_priorities) {
     operation.priority = static_cast<int>((7 * step.ordinal + 3 * step.key) % 5) - 2;

@@ -112,7 +112,19 @@ class Judge {
                    const Lanes* before) const {
     for (size_t subset = 0; subset < (size_t{1} << open.size()); ++subset) {
       Lanes sum{};
-      for (const HistoryEvent* push : accepted) Add(push->value, &sum);
+      const auto is_replaced = [&](const HistoryEvent* push) {
+        for (size_t i = 0; i < open.size(); ++i) {
+          const bool is_in = (subset >> i & 1) != 0;
+          if (is_in && push->rank != kNoRank && open[i]->rank == push->rank &&
+              open[i]->worker < push->worker) {
+            return true;
+          }
+        }
+        return false;
+      };
+      for (const HistoryEvent* push : accepted) {
+        if (!is_replaced(push)) Add(push->value, &sum);
+      }
       for (size_t i = 0; i < open.size(); ++i) {
         if ((subset >> i & 1) != 0) Add(open[i]->value, &sum);
       }

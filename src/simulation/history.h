@@ -25,6 +25,9 @@ struct HistoryEvent {
   bool failed = false;  // a failed push may count in any one round, or in none
   uint64_t round = 0;   // the round reported to the client; 0: none
   Lanes value{};        // the pushed or pulled value
+  // The rank of the worker.  An unended push of an earlier incarnation takes the place of a later
+  // one's push in the same round.
+  Rank rank = kNoRank;
 };
 
 struct History {

@@ -58,6 +58,22 @@ TEST(History, APushThatFailedMayCountOrNot) {
   }
 }
 
+// A later incarnation of worker 2 repeats its push of round 1, which the object has got already.
+TEST(History, ARepeatedPushCountsOnce) {
+  for (const auto& [seen, is_good] : {std::pair(30, true), {20, false}, {20 + 30, false}}) {
+    History history = Good();
+    history.events[2].failed = true;
+    history.events[2].round = 0;
+    history.events[2].end = 0;
+    history.events[2].rank = 1;
+    HistoryEvent again = Push(3, 6, 7, 1, 10 + 20);
+    again.rank = 1;
+    history.events.insert(history.events.begin() + 3, again);
+    history.events[4].value = history.events[5].value = L(seen);
+    EXPECT_EQ(JudgeHistory(history).empty(), is_good) << seen;
+  }
+}
+
 TEST(History, EveryPlantedFaultIsFound) {
   const std::vector<std::pair<const char*, std::function<void(History*)>>> faults = {
       {"a push is lost", [](History* h) { h->events[3].value = h->events[4].value = L(10); }},

@@ -52,7 +52,8 @@ void Model::CheckOrder(size_t key, Push push, uint64_t round) {
   const bool has_failed = std::any_of(model.failed.begin(), model.failed.end(),
                                       [&](const Push& old) { return old.life == push.life; });
   if (sim.meta.mode == KeyMeta::Mode::kAsync || has_failed) return;
-  const Control* given = nullptr;  // the last CONTROL before the push
+  if (IsRepeat(model, push, round)) return;  // belongs to a round before the CONTROL
+  const Control* given = nullptr;            // the last CONTROL before the push
   const Control* counts = nullptr;
   for (const Control& control : controls_) {
     const uint64_t from = control.from_rounds[key];
@@ -73,6 +74,16 @@ void Model::CheckOrder(size_t key, Push push, uint64_t round) {
     Violate(Format("{}: a push after CONTROL {} of worker {}, which has not been said again",
                    Describe(key, 0, round), given->generation, push.life.rank));
   }
+}
+
+// Returns true if an earlier life of the worker has pushed this round, to some chunks at least.
+bool Model::IsRepeat(const KeyModel& model, Push push, uint64_t round) {
+  const auto pushed = model.pushed.find(round);
+  return pushed != model.pushed.end() &&
+         std::ranges::any_of(pushed->second, [&](const Push& other) {
+           return other.life.rank == push.life.rank &&
+                  other.life.incarnation < push.life.incarnation;
+         });
 }
 
 bool Model::HasLeft(size_t key, Push push) const {
@@ -330,11 +341,30 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
     version.from = std::move(from);
     state.version = round;
     state.versions[round] = std::move(version);
+    if (epoch.policy != Epoch::Policy::kContinue) CheckWhole(sim, model, index, round, where);
     return;
   }
   Violate(Format(
       "{}: it is not made of the pushes of this round ({} must be in it, {} may), rule {}: {}",
       where, must.size(), may.size(), accumulate ? "add" : "assign", why));
+}
+
+// Checks that each worker is in all chunks of a round or in none.  A later life repeats a push that
+// the earlier one has sent to some chunks only, so the pushes may be of different lives.
+void Model::CheckWhole(const SimKey& key, const KeyModel& model, uint32_t index, uint64_t round,
+                       const std::string& where) {
+  const std::map<Rank, Push>& here = model.chunks[index].versions.at(round).from;
+  for (uint32_t c = 0; c < key.meta.chunk_count(); ++c) {
+    const auto there = model.chunks[c].versions.find(round);
+    if (there == model.chunks[c].versions.end()) continue;
+    for (Rank rank = 0; rank < scenario_.workers; ++rank) {
+      if (here.contains(rank) == there->second.from.contains(rank)) continue;
+      const bool has_failed = std::ranges::any_of(
+          model.failed, [&](const Push& push) { return push.life.rank == rank; });
+      if (has_failed) continue;
+      return Violate(Format("{}: worker {} is in a part of the round only", where, rank));
+    }
+  }
 }
 
 void Model::CompletedAsync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
@@ -400,8 +430,12 @@ void Model::Accepted(size_t key, Push push, uint64_t round, const Placement& pla
       }
       continue;
     }
-    const auto in = state.versions[round].from.find(push.life.rank);
-    if (in == state.versions[round].from.end() || in->second != push) {
+    const auto& from = state.versions[round].from;
+    const auto in = from.find(push.life.rank);
+    const bool is_in =
+        in != from.end() && (in->second == push ||
+                             (IsRepeat(found->second, push, round) && in->second.life < push.life));
+    if (!is_in) {
       return Violate(Format("{}: push {} of worker {} is accepted and is not in the sum",
                             Describe(key, c, round), round, push.life.rank));
     }

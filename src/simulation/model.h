@@ -99,6 +99,9 @@ class Model {
     std::map<uint64_t, bool> rule_of_round;  // as applied by the first chunk
   };
 
+  static bool IsRepeat(const KeyModel& model, Push push, uint64_t round);
+  void CheckWhole(const SimKey& key, const KeyModel& model, uint32_t index, uint64_t round,
+                  const std::string& where);
   bool WasWhole(const SimKey& key, const KeyModel& model, const Bytes& bytes) const;
   std::string KeptOf(const SimKey& key, uint32_t index, const ChunkState& state,
                      const std::map<uint64_t, Bytes>& parts, const Version& version) const;

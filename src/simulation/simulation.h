@@ -81,6 +81,7 @@ struct Driver {
     uint64_t last_push = 0;   // ordinal of the incarnation's last push before a kControl
     int phase = 0;            // phase of a kRecreate or kSave
     bool is_mistake = false;  // deletes a key that has just been deleted
+    bool is_uneven = false;   // a read of a key that this life has to push again first
     // For a kSave that reads: the saved states, and for a sparse key the parts read so far.
     std::shared_ptr<const std::vector<ChunkState>> states;
     std::map<uint64_t, Block> parts;

@@ -1,0 +1,158 @@
+// A later life that looks for its place in the rounds of a key of two chunks.
+
+#include "tests/client_fixture.h"
+
+namespace tkv {
+namespace {
+
+using test::ClientTest;
+using test::Kind;
+using test::Of;
+
+class JoiningTest : public ClientTest {
+ protected:
+  // Begins the later life, which finds the key.  Returns its questions about the chunks.
+  std::vector<Message> FindKey(Epoch::Policy policy = Epoch::Policy::kWait) {
+    epoch_.policy = policy;
+    ++epoch_.number;
+    Welcome welcome;
+    welcome.rank = 0;
+    welcome.incarnation = 5;
+    welcome.rejoined = true;
+    client_.Joined(Role::kWorker, welcome);
+    client_.On(epoch_, now_, &effects_);
+    Begin(Kind::kInit, "init");
+    Message meta = Reply(Sent().at(0), Type::kMeta);
+    meta.extra = Encode(meta_);
+    Receive(meta);
+    return Of(Type::kStatus, Sent());
+  }
+  // Answers a question about a chunk: this worker's pushes up to that round have arrived there.
+  void Tell(const Message& question, uint64_t round, std::optional<PushStep> step = {}) {
+    Message reply = Reply(question, Type::kStatusReply);
+    ChunkStatus status;
+    status.last_arrived = round;
+    status.version = round;
+    status.step = step;
+    reply.extra = Encode(status);
+    Receive(reply);
+  }
+  // Joins a key of which the first chunk has one push more than the second.
+  void JoinUneven(Epoch::Policy policy = Epoch::Policy::kWait) {
+    const auto asked = FindKey(policy);
+    ASSERT_EQ(asked.size(), 2U);
+    for (const Message& question : asked) Tell(question, question.chunk == 0 ? 5 : 4);
+    abstains_ = Of(Type::kAbstain, Sent());
+    AnswerAll(abstains_, Type::kOk);
+    client_.TakeOutcomes();
+  }
+  std::vector<Message> Pushed() {
+    Begin(Kind::kPush, "push");
+    return Of(Type::kPush, Sent());
+  }
+
+  std::vector<Message> abstains_;
+};
+
+TEST_F(JoiningTest, ALaterLifeSaysWhereItJoinsAlsoBeforeTheFirstRound) {
+  for (const Message& question : FindKey()) Tell(question, 0);
+  const auto abstain = Sent();
+  ASSERT_EQ(abstain.size(), 1U) << "one for each server";
+  EXPECT_EQ(abstain[0].type, Type::kAbstain);
+  EXPECT_EQ(abstain[0].number, 0U);
+}
+
+TEST_F(JoiningTest, ALaterLifeLearnsTheNewestStepOfItsKey) {
+  protocol_.features = kStepsFeature;
+  const auto asked = FindKey();
+  ASSERT_EQ(asked.size(), 2U) << "one for each chunk";
+  for (const Message& question : asked) {
+    EXPECT_EQ(question.flags, kInStep);
+    Tell(question, 0, PushStep{question.chunk == 0 ? 4U : 3U, 2});
+  }
+  AnswerAll(Sent(), Type::kOk);
+  EXPECT_EQ(client_.FormerStepOf(meta_.name), (PushStep{4, 2}));
+}
+
+TEST_F(JoiningTest, APushThatHasNotReachedAllChunksIsRepeated) {
+  JoinUneven();
+  ASSERT_EQ(abstains_.size(), 1U);
+  EXPECT_EQ(abstains_[0].number, 4U);
+  EXPECT_EQ(client_.RoundOf(meta_.name), 4U);
+  EXPECT_TRUE(client_.MustRepeat(meta_.name));
+  const auto pushes = Pushed();
+  ASSERT_EQ(pushes.size(), 2U);
+  for (const Message& push : pushes) EXPECT_EQ(push.number, 5U);
+  EXPECT_FALSE(client_.MustRepeat(meta_.name));
+}
+
+TEST_F(JoiningTest, AKeyOfWhichAChunkLacksTheStepHasTheStepBefore) {
+  protocol_.features = kStepsFeature;
+  for (const bool reversed : {false, true}) {
+    auto asked = FindKey();
+    if (reversed) std::swap(asked[0], asked[1]);
+    for (const Message& question : asked) {
+      const bool has_it = question.chunk == 0;
+      Tell(question, has_it ? 5 : 4, PushStep{has_it ? 9U : 8U, 2});
+    }
+    AnswerAll(Sent(), Type::kOk);
+    EXPECT_EQ(client_.FormerStepOf(meta_.name), (PushStep{8, 2}));
+    client_.TakeOutcomes();
+    AnswerAll((Begin(Kind::kDelete, "delete"), Sent()), Type::kOk);
+  }
+}
+
+TEST_F(JoiningTest, UnderContinueRoundsGoOnWithoutTheDeadSoThatNothingIsRepeated) {
+  JoinUneven(Epoch::Policy::kContinue);
+  ASSERT_EQ(abstains_.size(), 1U);
+  EXPECT_EQ(abstains_[0].number, 5U);
+  EXPECT_EQ(client_.RoundOf(meta_.name), 5U);
+  EXPECT_FALSE(client_.MustRepeat(meta_.name));
+}
+
+TEST_F(JoiningTest, APushOfThisLifeThatHasFailedIsNotRepeated) {
+  JoinUneven();
+  const auto pushes = Pushed();
+  ASSERT_EQ(pushes.size(), 2U);
+  Answer(pushes[0], Type::kAccepted, 4);
+  Receive(ErrorReply(pushes[1].seq, Code::kResourceExhausted, "memory ends"));
+  client_.TakeOutcomes();
+  Begin(Kind::kPull, "pull");
+  for (const Message& question : Of(Type::kStatus, Sent())) {
+    Tell(question, question.chunk == 0 ? 5 : 4);
+  }
+  const auto abstains = Of(Type::kAbstain, Sent());
+  ASSERT_EQ(abstains.size(), 1U);
+  EXPECT_EQ(abstains[0].number, 5U);
+  EXPECT_FALSE(client_.MustRepeat(meta_.name));
+}
+
+TEST_F(JoiningTest, AKeyOfTwoRoundsIsNotSavedNorReplacedBeforeThePushIsRepeated) {
+  JoinUneven();
+  for (const Kind kind : {Kind::kCut, Kind::kRestore}) {
+    const auto error = FailureOf(Begin(kind, "call"));
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Code::kFailedPrecondition);
+    EXPECT_STREQ(error->what(),
+                 "call 'w': an earlier process of this worker died while it pushed round 5 of this "
+                 "key, which only a part of the key has got; push the key again first");
+    EXPECT_TRUE(Sent().empty());
+  }
+  AnswerAll(Pushed(), Type::kAccepted, 5);
+  Begin(Kind::kCut, "save");
+  EXPECT_EQ(Of(Type::kPull, Sent()).size(), 2U);
+}
+
+TEST_F(JoiningTest, AnUpdaterCountsAfterThePushesThatAreRepeated) {
+  JoinUneven();
+  Begin(Kind::kControl, "set_optimizer");
+  const auto controls = Of(Type::kControl, Sent());
+  ASSERT_EQ(controls.size(), 1U);
+  ASSERT_EQ(controls[0].body.size, sizeof(ControlRounds::Item));
+  ControlRounds::Item item;
+  std::memcpy(&item, controls[0].body.data, sizeof item);
+  EXPECT_EQ(item.from_round, 6U);
+}
+
+}  // namespace
+}  // namespace tkv
