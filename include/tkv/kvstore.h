@@ -137,6 +137,10 @@ enum class SumType : uint8_t {
 // Must not throw.
 using UpdateEnd = std::function<void(size_t returned, bool kept)>;
 
+// Returns true if all rows of a table fit into one array, which has at most 4 GiB and 2^31 rows.
+// Push and Pull of such a table also take whole arrays; PushRows and PullRows take parts of any.
+TKV_API bool FitOneArray(uint64_t rows, size_t row_bytes);
+
 class TKV_API KVStore {
  public:
   struct KeyInfo {

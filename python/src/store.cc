@@ -661,6 +661,8 @@ void BindStore(nb::module_& m) {
       .def_prop_ro("_rank", [](Store& self) { return self.core->rank(); })
       .def_prop_ro("_num_workers", [](Store& self) { return self.core->num_workers(); });
   BindRows(store);
+  m.def("_fit_one_array", &FitOneArray, nb::arg("rows"), nb::arg("row_bytes"),
+        "Returns true if all rows of a table fit into one array.");
 }
 
 }  // namespace tkv::python

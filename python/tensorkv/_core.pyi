@@ -356,6 +356,9 @@ class Store:
         Returns shape and dtype of a key, and None; of one that is kept by rows those of a row, and the number that its ids are below.
         """
 
+def _fit_one_array(rows: int, row_bytes: int) -> bool:
+    """Returns true if all rows of a table fit into one array."""
+
 class Cluster:
     """Servers and head of a job; see tensorkv.testing.cluster."""
 

@@ -64,14 +64,7 @@ bool IsOnGpu(const NDArray* array) { return IsOfDevice(*array); }
 Shape WholeShape(std::string_view verb, const KeyRecord& record) {
   const KVStore::KeyInfo& info = record.info;
   if (!info.by_rows) return info.shape;
-  if (info.row_count > WholeRowsMax(record)) {
-    throw Fail(Code::kInvalidArgument,
-               "{} {}: the key has {} rows of {} bytes, too many for one array; push and pull rows",
-               verb, record.key.view().ToString(), info.row_count, record.value_bytes);
-  }
-  std::vector<int64_t> dims = {static_cast<int64_t>(info.row_count)};
-  dims.insert(dims.end(), info.shape.begin(), info.shape.end());
-  return Shape(dims);
+  return WholeTableShape(verb, record.key.view(), info.shape, info.row_count, record.value_bytes);
 }
 
 }  // namespace

@@ -57,12 +57,6 @@ struct KeyRecord {
   mutable CompiledUpdates own_code = {};
 };
 
-// Returns how many rows of a table a push or a pull may have as one array.
-inline uint64_t WholeRowsMax(const KeyRecord& record) {
-  constexpr uint64_t kBytesMax = uint64_t{1} << 32;
-  return std::min(kBytesMax / std::max<size_t>(record.value_bytes, 1), uint64_t{1} << 31);
-}
-
 using RecordPtr = std::shared_ptr<const KeyRecord>;
 
 // Returns the memory of a packed array.

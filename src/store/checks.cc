@@ -124,6 +124,25 @@ void CheckAssignable(std::string_view verb, const KeyView& key, bool by_rows) {
              key.ToString());
 }
 
+bool FitOneArray(uint64_t rows, size_t row_bytes) {
+  constexpr uint64_t kBytesMax = uint64_t{4} << 30;
+  constexpr uint64_t kRowsMax = uint64_t{1} << 31;
+  return rows <= kRowsMax && rows <= kBytesMax / std::max<size_t>(row_bytes, 1);
+}
+
+Shape WholeTableShape(std::string_view verb, const KeyView& key, const Shape& row_shape,
+                      uint64_t rows, size_t row_bytes) {
+  if (!FitOneArray(rows, row_bytes)) {
+    throw Fail(Code::kInvalidArgument,
+               "{} {}: the key has {} rows of {} bytes, too many for one array; push and pull rows "
+               "by their ids",
+               verb, key.ToString(), rows, row_bytes);
+  }
+  std::vector<int64_t> dims = {static_cast<int64_t>(rows)};
+  dims.insert(dims.end(), row_shape.begin(), row_shape.end());
+  return Shape(dims);
+}
+
 void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
   boost::unordered_flat_map<KeyView, const NDArray*, KeyHash, KeyEqual> values;
   values.reserve(items.size());

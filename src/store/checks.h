@@ -37,6 +37,10 @@ void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape
 void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, DType dtype);
 //   throws  kInvalidArgument  an output without a value, or as above
 void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> outs);
+// Returns the shape of all rows of a table as one array.
+//   throws  kInvalidArgument  they do not fit one array
+Shape WholeTableShape(std::string_view verb, const KeyView& key, const Shape& row_shape,
+                      uint64_t rows, size_t row_bytes);
 // The values of an assign as items of a push; each key has one value.
 class AssignedValues {
  public:

@@ -35,21 +35,9 @@ size_t GroupOf(std::string_view verb, const KeyView& key, Claim* claim) {
   return entry.group;
 }
 
-// Returns the shape of a key kept by rows as an array of all its rows.
 Shape DenseShape(std::string_view verb, const Entry& entry) {
-  constexpr uint64_t kBytesMax = uint64_t{1} << 30;
   const RowsKey& rows = *entry.rows;
-  const size_t row_bytes = std::max<size_t>(rows.row_bytes, 1);
-  if (rows.row_count > kBytesMax / row_bytes) {
-    throw Fail(
-        Code::kInvalidArgument,
-        "{} {}: the key is kept by rows, and {} of them are more than 1 GiB as an array; push "
-        "and pull rows by their ids",
-        verb, entry.key.view().ToString(), rows.row_count);
-  }
-  std::vector<int64_t> dims{static_cast<int64_t>(rows.row_count)};
-  dims.insert(dims.end(), rows.row_shape.begin(), rows.row_shape.end());
-  return Shape(dims);
+  return WholeTableShape(verb, entry.key.view(), rows.row_shape, rows.row_count, rows.row_bytes);
 }
 
 RowGeometry GeometryOf(std::string_view verb, const Entry& entry) {

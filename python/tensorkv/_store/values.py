@@ -95,9 +95,9 @@ def check_whole(who: str, info: KeyForm) -> None:
     if info.rows == _rows.ROWS_MAX:
         raise InvalidArgumentError(f"{who}: the key has 2**63 rows; pull_rows(key, ids) gives some")
     row_bytes = math.prod(info.shape) * np.dtype(BITS.get(info.dtype, info.dtype)).itemsize
-    if info.rows * row_bytes > 2**30:
+    if not _core._fit_one_array(info.rows, row_bytes):
         raise InvalidArgumentError(
-            f"{who}: the key is kept by rows, and {info.rows} of them are more than 1 GiB as an array; pull_rows(key, ids) gives some"
+            f"{who}: the key has {info.rows} rows of {row_bytes} bytes, too many for one array; pull_rows(key, ids) gives some"
         )
 
 
