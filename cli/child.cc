@@ -27,7 +27,7 @@ Child::~Child() {
 }
 
 void Child::Start(SpawnOptions options) {
-  options.has_input = is_far();
+  options.has_input = seat_.is_far();
   const Spawned process = Spawn(std::move(options));
   fcntl(process.output, F_SETFL, O_NONBLOCK);
   if (process.input >= 0) {
@@ -39,7 +39,6 @@ void Child::Start(SpawnOptions options) {
     if (file >= 0) close(file);
   }
   is_running_ = true;
-  is_greeted = !is_far();
   before.clear();
   started_ = std::chrono::steady_clock::now();
 }
@@ -76,15 +75,16 @@ bool Child::Tell(const std::string& items) const {
 }
 
 void Child::Signal(int signal) const {
-  if (is_far()) Tell(AgentItem("signal", std::to_string(signal)));
-  const bool agent_does_it = is_far() && is_greeted && signal != SIGKILL;
+  if (seat_.is_far()) Tell(AgentItem("signal", std::to_string(signal)));
+  const bool agent_does_it = seat_.is_far() && seat_.is_greeted && signal != SIGKILL;
   if (!agent_does_it) kill(-pid(), signal);  // without a connection the agent ends its process
 }
 
 void Child::Kill() const { kill(-pid(), SIGKILL); }
 
 void Child::OpenLog(const std::string& folder, bool append) {
-  const std::string path = folder + "/" + Name(role_) + "-" + std::to_string(rank_) + ".log";
+  const std::string path =
+      folder + "/" + Name(seat_.role) + "-" + std::to_string(seat_.rank) + ".log";
   log_ = std::fopen(path.c_str(), append ? "ae" : "we");
   if (log_ == nullptr) Die(path);
 }

@@ -10,25 +10,21 @@
 #include <string>
 #include <vector>
 
+#include "launch_plan.h"
 #include "output.h"
 #include "spawn.h"
-#include "tkv/job.h"
 
 namespace tkv::cli {
 
 class Child {
  public:
-  Child(Job::Role role, int rank, std::string host)
-      : role_(role), rank_(rank), host_(std::move(host)) {}
+  //   seat  has to live as long
+  explicit Child(const Seat& seat) : seat_(seat) {}
   ~Child();  // kills the process if it still runs
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  Job::Role role() const { return role_; }
-  int rank() const { return rank_; }
-  const std::string& host() const { return host_; }  // where its agent runs; empty: this machine
-  bool is_far() const { return !host_.empty(); }
-  std::string name() const { return std::string(Name(role_)) + " " + std::to_string(rank_); }
+  const Seat& seat() const { return seat_; }
   pid_t pid() const { return process_.pid; }
   int output() const { return process_.output; }  // readable when the process has written
   bool is_running() const { return is_running_; }
@@ -58,26 +54,14 @@ class Child {
   // Appends to the log.  Returns false if the log cannot be written any more.
   bool Log(const std::string& text);
 
-  int restarts = 0;
-  bool is_restorer = false;   // a restorer: the first incarnation of its rank, before the worker
-  bool has_restored = false;  // the restorer has loaded its part of the snapshot
-  bool is_waiting = false;    // start delayed: too many starts on its host, or too early
-  std::chrono::steady_clock::time_point not_before;  // the earliest start
-  // The head has declared it dead while its process runs.
-  bool is_silent = false;
-  std::chrono::steady_clock::time_point end_at;  // if silent: the time of SIGTERM
-  int told = 0;                                  // the last signal sent because it is silent
-  bool is_greeted = true;                        // its agent has greeted and received the order
-  std::string before;                            // output of the host before the greeting
+  std::string before;  // output of the host before the greeting
   // Its bytes in the launcher's output.
   const Output::Waiting waiting = std::make_shared<std::atomic<size_t>>(0);
 
   static constexpr size_t kHeldBytesMax = size_t{1} << 20;
 
  private:
-  const Job::Role role_;
-  const int rank_;
-  const std::string host_;
+  const Seat& seat_;
   Spawned process_;
   bool is_running_ = false;
   std::chrono::steady_clock::time_point started_;

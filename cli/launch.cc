@@ -23,6 +23,7 @@
 #include "child.h"
 #include "exit_status.h"
 #include "hosts.h"
+#include "launch_plan.h"
 #include "output.h"
 #include "programs.h"
 #include "restore.h"
@@ -46,9 +47,6 @@ constexpr seconds kGreetingPatience{30};  // of an agent
 constexpr seconds kAliveEvery{5};         // the interval of "alive" to an agent
 // The interval of checks for members that the head declared dead.
 constexpr seconds kSilentEvery{1};
-constexpr seconds kTermGrace{3};  // between SIGTERM and SIGKILL
-// Unanswered per host; sshd drops more connections (MaxStartups).
-constexpr int kGreetingsMax = 8;
 constexpr std::chrono::milliseconds kLastSeconds{1000};  // for output of a job that was killed
 // Bytes kept of a host's output before the greeting.
 constexpr size_t kBeforeMax = 64 << 10;
@@ -61,7 +59,8 @@ class Launcher {
         programs_(std::move(programs)),
         workers_(CountOf(programs_, Job::Role::kWorker)),
         variables_(std::move(variables)),
-        form_(form) {}
+        form_(form),
+        plan_(Rules()) {}
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
@@ -74,15 +73,13 @@ class Launcher {
                                               "' are this machine, and nobody has to reach it");
     }
     StartJob();
-    while (IsAnyRunning()) {
+    while (plan_.IsAnyRunning()) {
       Turn();
-      if (is_starting_again_ && !IsAnyRunning()) StartJob();
-      EndTheOthers();
+      if (plan_.MustBegin()) StartJob();
+      Do([&](LaunchPlan::Actions* out) { plan_.Tick(Clock::now(), out); });
     }
-    for (auto& child : children_) DrainAll(child.get());
-    // An observer that failed because the job had ended does not change the status.
-    const bool has_failed_before = observer_failed_at_ + seconds(2) < workers_done_at_;
-    if (status_ == 0 && has_failed_before) status_ = observer_status_;
+    for (size_t i = 0; i < children_.size(); ++i) DrainAll(i);
+    status_ = plan_.Status();
     if (form_ == Form::kJson) {
       output_.Put(STDOUT_FILENO, JsonObject("end").Add("status", status_).ToText() + "\n");
     }
@@ -91,6 +88,63 @@ class Launcher {
   }
 
  private:
+  LaunchRules Rules() {
+    LaunchRules rules;
+    rules.workers = workers_;
+    rules.servers = options_.servers;
+    rules.observers = CountOf(programs_, Job::Role::kObserver);
+    rules.host_of = [this](Job::Role role, int rank) { return HostOf(role, rank); };
+    rules.restarts = options_.restarts;
+    rules.has_snapshots = !options_.restore.empty();
+    rules.on_death = OnDeath();
+    rules.grace = seconds(options_.grace_seconds);
+    return rules;
+  }
+
+  std::string OnDeath() const {
+    const std::string given = OptionsFromEnvironment().on_death;
+    if (!given.empty()) return given;
+    return options_.restarts > 0 ? "wait" : "fail";
+  }
+
+  // Returns the host of a process; "" is this machine.
+  std::string HostOf(Job::Role role, int rank) const {
+    if (hosts_.empty()) return {};
+    const int count = role == Job::Role::kServer ? options_.servers : CountOf(programs_, role);
+    const std::string& host = hosts_[cli::HostOf(rank, count, hosts_.size())];
+    return IsThisHost(host) ? std::string() : host;
+  }
+
+  // Gives the plan an event, and does what it decides.
+  template <typename Event>
+  void Do(Event event) {
+    LaunchPlan::Actions actions;
+    event(&actions);
+    while (children_.size() < plan_.seats().size()) {
+      children_.push_back(std::make_unique<Child>(plan_.seats()[children_.size()]));
+    }
+    for (const LaunchAction& action : actions) Do(action);
+  }
+
+  void Do(const LaunchAction& action) {
+    using Kind = LaunchAction::Kind;
+    const auto seat = [&]() -> const Seat& { return plan_.seats()[action.seat]; };
+    switch (action.kind) {
+      case Kind::kStart:
+        return Start(children_[action.seat].get());
+      case Kind::kSignal:
+        if (children_[action.seat]->is_running()) children_[action.seat]->Signal(action.signal);
+        return;
+      case Kind::kGone:
+        return head_->Gone(seat().role, seat().rank, action.has_failed);
+      case Kind::kNote:
+        return Note(action.tells_variables ? action.text + JoiningVariables(EnvironmentOf(seat()))
+                                           : action.text);
+      case Kind::kLog:
+        return Log(action.text);
+    }
+  }
+
   void StartHead() {
     Job job;
     job.role = Job::Role::kHead;
@@ -98,9 +152,7 @@ class Launcher {
     job.workers = workers_;
     job.servers = options_.servers;
     const StoreOptions store = OptionsFromEnvironment();
-    job.on_death = !store.on_death.empty() ? store.on_death
-                   : options_.restarts > 0 ? "wait"
-                                           : "fail";
+    job.on_death = OnDeath();
     job.lives_return = options_.restarts > 0;
     for (const std::string& sentence : UnknownVariables()) Note(sentence);
     static_cast<NetworkOptions&>(job) = store;
@@ -129,62 +181,13 @@ class Launcher {
 
   // Starts the job: the first time, or again after all its processes have ended.
   void StartJob() {
-    is_starting_again_ = false;
-    for (auto& child : children_) DrainAll(child.get());
+    for (size_t i = 0; i < children_.size(); ++i) DrainAll(i);
     have_restored_.clear();
     children_.clear();
     head_.reset();
     StartHead();
     restored_ = FolderToGoOnFrom();
-    for (int i = 0; i < options_.servers; ++i) Add(Job::Role::kServer, i);
-    if (!restored_.empty()) Note("goes on from the snapshot in " + restored_);
-    for (int i = 0; i < workers_; ++i) Add(Job::Role::kWorker, i, !restored_.empty());
-    for (int i = 0; i < CountOf(programs_, Job::Role::kObserver); ++i) {
-      Add(Job::Role::kObserver, i);
-    }
-  }
-
-  // Ends all processes and then starts the job again.  A server has died with its values, or a
-  // restorer has failed.
-  void EndToStartAgain(const std::string& why) {
-    ++job_restarts_;
-    is_starting_again_ = true;
-    // A restorer may have failed because the server died.
-    status_ = 0;
-    end_at_ = workers_done_at_ = Clock::time_point::max();
-    are_others_awaited_ = false;
-    Note(why + "; the job is started again (" + std::to_string(job_restarts_) + " of " +
-         std::to_string(options_.restarts) + ")");
-    for (auto& child : children_) {
-      child->is_waiting = false;
-      if (child->is_running()) child->Signal(SIGKILL);
-    }
-  }
-
-  // Notes that a restorer has loaded its part.  After the last one the workers start and replace
-  // the restorers one by one, so that no rank is ever without a live process.
-  void Restored(Child* child) {
-    child->has_restored = true;
-    if (is_starting_again_ || is_ending_) return;
-    const auto is_left = [](const auto& other) {
-      return other->is_restorer && !other->has_restored;
-    };
-    if (std::any_of(children_.begin(), children_.end(), is_left)) return;
-    for (int i = 0; i < workers_; ++i) Add(Job::Role::kWorker, i);
-  }
-
-  // Handles the end of a restorer.  A restorer that has done its part needs nothing: a worker has
-  // its rank, or the job has ended.
-  void RestorerEnded(const Child& child, int code) {
-    if (child.has_restored || is_ending_) return;
-    const std::string how =
-        child.name() + " has not restored " + restored_ + ": status " + std::to_string(code);
-    // A restorer that reported another error would fail again.
-    const bool is_lost = code > 128 || code == kRestorerIsLost;
-    if (is_lost && job_restarts_ < options_.restarts) return EndToStartAgain(how);
-    Note(how);
-    if (status_ == 0) status_ = code != 0 ? code : 1;
-    end_at_ = std::min(end_at_, Clock::now() + seconds(options_.grace_seconds));
+    Do([&](LaunchPlan::Actions* out) { plan_.Begin(restored_, Clock::now(), out); });
   }
 
   // Returns the token of the user's file, so that others can inspect the job.  If there is none and
@@ -218,99 +221,75 @@ class Launcher {
     }
   }
 
-  void Add(Job::Role role, int rank, bool is_restorer = false) {
-    std::string host;
-    if (!hosts_.empty()) {
-      const int count = role == Job::Role::kServer ? options_.servers : CountOf(programs_, role);
-      host = hosts_[HostOf(rank, count, hosts_.size())];
-      if (IsThisHost(host)) host.clear();
-    }
-    children_.push_back(std::make_unique<Child>(role, rank, host));
-    children_.back()->is_restorer = is_restorer;
-    StartInTurn(children_.back().get());
-  }
-
-  // Starts a child when its start time has come and fewer than kGreetingsMax agents of its host are
-  // still to greet.
-  void StartInTurn(Child* child) {
-    const auto is_awaited = [&](const auto& other) {
-      return other->is_running() && !other->is_greeted && other->host() == child->host();
-    };
-    child->is_waiting =
-        Clock::now() < child->not_before ||
-        std::count_if(children_.begin(), children_.end(), is_awaited) >= kGreetingsMax;
-    if (!child->is_waiting) Start(child);
-  }
-
-  // Returns the number of workers that share the cores of a child's host.
-  int WorkersBeside(const Child& child) const {
-    if (hosts_.empty()) return workers_;
+  // Returns the number of workers that share the cores of a process's host.
+  int WorkersBeside(const Seat& seat) const {
     int count = 0;
     for (int rank = 0; rank < workers_; ++rank) {
-      const std::string& host = hosts_[HostOf(rank, workers_, hosts_.size())];
-      count += static_cast<int>((IsThisHost(host) ? "" : host) == child.host());
+      count += static_cast<int>(HostOf(Job::Role::kWorker, rank) == seat.host);
     }
     return std::max(1, count);
   }
 
-  // Returns a child's environment.  A local child inherits all of this process's variables, a child
+  // Returns the environment of a process.  A local one inherits all of this process's variables, one
   // on another host only those of TensorKV.
-  std::vector<std::string> EnvironmentOf(const Child& child) const {
-    Variables variables = OwnVariables(child.is_far());
+  std::vector<std::string> EnvironmentOf(const Seat& seat) const {
+    Variables variables = OwnVariables(seat.is_far());
     for (const auto& [name, value] : variables_) variables[name] = value;
     variables["TKV_JOB"] = job_.id;
     variables["TKV_HEAD"] = head_->address();
-    variables["TKV_ROLE"] = Name(child.role());
-    variables["TKV_RANK"] = std::to_string(child.rank());
-    if (child.role() == Job::Role::kObserver) variables.erase("TKV_RANK");
+    variables["TKV_ROLE"] = Name(seat.role);
+    variables["TKV_RANK"] = std::to_string(seat.rank);
+    if (seat.role == Job::Role::kObserver) variables.erase("TKV_RANK");
     variables["TKV_WORKERS"] = std::to_string(workers_);
     variables["TKV_TRANSPORT"] = job_.transport;
     variables["TKV_SERVERS"] = std::to_string(options_.servers);
     variables["TKV_ON_DEATH"] = job_.on_death;
     // A server's log contains its lifecycle, unless the user set the log level.
-    const bool is_logged_server =
-        !options_.log_folder.empty() && child.role() == Job::Role::kServer;
+    const bool is_logged_server = !options_.log_folder.empty() && seat.role == Job::Role::kServer;
     if (is_logged_server) variables.emplace("TKV_LOG", "info");
     variables.erase("TKV_TOKEN_FILE");
-    if (child.restarts > 0 || job_restarts_ > 0) {
+    if (seat.restarts > 0 || plan_.job_restarts() > 0) {
       variables["TKV_FAILPOINTS"] = OfLaterLives(variables["TKV_FAILPOINTS"]);
     }
-    if (child.is_restorer) variables.erase("TKV_FAILPOINTS");
-    if (!child.is_far()) {
+    if (seat.is_restorer) variables.erase("TKV_FAILPOINTS");
+    if (!seat.is_far()) {
       if (token_file_ != nullptr) variables["TKV_TOKEN_FILE"] = token_file_->path();
       // All workers of this machine share its cores.
-      const int share = Cores() / WorkersBeside(child);
+      const int share = Cores() / WorkersBeside(seat);
       variables.emplace("TKV_THREADS", std::to_string(std::max(1, share)));
     }
     return TextsOf(variables);
   }
 
-  std::vector<std::string> WordsOf(const Child& child) const {
-    if (child.is_far()) return AgentCommand(ssh_, child.host());
-    if (child.role() == Job::Role::kServer) return {OwnPath(), "server", "--quiet"};
-    if (child.is_restorer) return {OwnPath(), "restorer", restored_};
-    return CommandOf(programs_, child.role(), child.rank());
+  std::vector<std::string> WordsOf(const Seat& seat) const {
+    if (seat.is_far()) return AgentCommand(ssh_, seat.host);
+    if (seat.role == Job::Role::kServer) return {OwnPath(), "server", "--quiet"};
+    if (seat.is_restorer) return {OwnPath(), "restorer", restored_};
+    return CommandOf(programs_, seat.role, seat.rank);
   }
 
   void Start(Child* child) {
+    const Seat& seat = child->seat();
     SpawnOptions options;
-    options.words = WordsOf(*child);
-    options.inherits = child->is_far();
-    if (!options.inherits) options.variables = EnvironmentOf(*child);
+    options.words = WordsOf(seat);
+    options.inherits = seat.is_far();
+    if (!options.inherits) options.variables = EnvironmentOf(seat);
     options.signals = signals_.old();
     options.watchdog = &watchdog_;
     child->Start(std::move(options));
-    Log(child->name() + " started, pid " + std::to_string(child->pid()));
-    const bool is_first = child->restarts == 0 && !child->is_restorer;
+    Log(seat.name() + " started, pid " + std::to_string(child->pid()));
+    const bool is_first = seat.restarts == 0 && !seat.is_restorer;
     if (is_first && !options_.log_folder.empty()) {
-      child->OpenLog(options_.log_folder, job_restarts_ > 0);
+      child->OpenLog(options_.log_folder, plan_.job_restarts() > 0);
     }
   }
 
   // ---- agents on other hosts
 
   // Handles a line of an agent that has not greeted yet.
-  void Greeted(Child* child, const std::string& line) {
+  void Greeted(size_t index, const std::string& line) {
+    Child* const child = children_[index].get();
+    const Seat& seat = child->seat();
     if (!line.starts_with(kAgentGreeting)) {
       if (child->before.size() < kBeforeMax) child->before += line;
       return;
@@ -323,46 +302,36 @@ class Launcher {
       return;
     }
     AgentOrder order;
-    order.variables = EnvironmentOf(*child);
+    order.variables = EnvironmentOf(seat);
     order.token = job_.token;
     order.python = OwnPython();
-    order.share = WorkersBeside(*child);
-    if (child->is_restorer) {
+    order.share = WorkersBeside(seat);
+    if (seat.is_restorer) {
       order.words = {"", "restorer", restored_};
-    } else if (child->role() != Job::Role::kServer) {
-      order.words = CommandOf(programs_, child->role(), child->rank());
+    } else if (seat.role != Job::Role::kServer) {
+      order.words = CommandOf(programs_, seat.role, seat.rank);
     }
     const std::string items = Encode(order);
-    child->is_greeted = child->Tell(items);
-    if (!child->is_greeted) {
+    if (child->Tell(items)) {
+      plan_.Greeted(index);
+    } else {
       child->before = "the command and its variables of " + std::to_string(items.size()) +
                       " bytes cannot be passed on";
       child->Kill();
     }
   }
 
-  // Ends processes that the head has declared dead, as they can do nothing for the job.  Such a
-  // process first gets the grace period, then SIGTERM, then SIGKILL.
-  void EndTheSilent() {
+  // Tells the plan which processes the head counts as dead.
+  void LookForTheSilent() {
     const auto now = Clock::now();
     if (now < looked_at_silent_ + kSilentEvery) return;
     looked_at_silent_ = now;
-    for (auto& child : children_) {
-      if (!child->is_running() || !child->is_greeted || is_starting_again_) continue;
-      const bool is_silent = head_->IsSilent(child->role(), child->rank());
-      if (!is_silent && child->told == 0) child->is_silent = false;  // its process has joined again
-      if (is_silent && !child->is_silent) {
-        if (CanStartJobAgain(*child) && !head_->IsOver()) {
-          return EndToStartAgain(child->name() + " is silent and counts as dead");
-        }
-        child->is_silent = true;
-        child->end_at = now + seconds(options_.grace_seconds);
-        Note(child->name() + " is silent and counts as dead; its process is ended in " +
-             std::to_string(options_.grace_seconds) + " s");
-      }
-      if (!child->is_silent || now < child->end_at) continue;
-      const int signal = now < child->end_at + kTermGrace ? SIGTERM : SIGKILL;
-      if (std::exchange(child->told, signal) != signal) child->Signal(signal);
+    for (size_t i = 0; i < children_.size(); ++i) {
+      if (!plan_.IsWatched(i)) continue;
+      const Seat& seat = plan_.seats()[i];
+      const bool is_silent = head_->IsSilent(seat.role, seat.rank);
+      const bool is_over = head_->IsOver();
+      Do([&](LaunchPlan::Actions* out) { plan_.Looked(i, is_silent, is_over, now, out); });
     }
   }
 
@@ -371,100 +340,91 @@ class Launcher {
     const bool is_due = now >= told_alive_ + kAliveEvery;
     if (is_due) told_alive_ = now;
     for (auto& child : children_) {
-      if (is_ending_ || end_at_ != Clock::time_point::max()) child->is_waiting = false;
-      if (child->is_waiting) StartInTurn(child.get());
-      if (!child->is_far() || !child->is_running()) continue;
-      if (child->is_greeted && is_due) child->Tell(AgentItem("alive"));
-      if (!child->is_greeted && now > child->started() + kGreetingPatience) {
+      const Seat& seat = child->seat();
+      if (!seat.is_far() || !child->is_running()) continue;
+      if (seat.is_greeted && is_due) child->Tell(AgentItem("alive"));
+      if (!seat.is_greeted && now > child->started() + kGreetingPatience) {
         child->before += "no word from it in " + std::to_string(kGreetingPatience.count()) + " s";
         child->Kill();
       }
     }
   }
 
-  bool IsAnyRunning() const {
-    return std::any_of(children_.begin(), children_.end(),
-                       [](const auto& child) { return child->is_running() || child->is_waiting; });
-  }
-  bool IsAnyWorkerRunning() const {
-    return std::any_of(children_.begin(), children_.end(), [](const auto& child) {
-      const bool is_meant = child->role() == Job::Role::kWorker && !child->has_restored;
-      return (child->is_running() || child->is_waiting) && is_meant;
-    });
-  }
-
   void Turn() {
     std::vector<pollfd> files = {{signals_.file(), POLLIN, 0}, {output_.file(), POLLIN, 0}};
-    std::vector<Child*> of = {nullptr, nullptr};
-    for (auto& child : children_) {
-      if (child->output() < 0 || child->is_held()) continue;
-      files.push_back({child->output(), POLLIN, 0});
-      of.push_back(child.get());
+    std::vector<size_t> of = {0, 0};
+    for (size_t i = 0; i < children_.size(); ++i) {
+      if (children_[i]->output() < 0 || children_[i]->is_held()) continue;
+      files.push_back({children_[i]->output(), POLLIN, 0});
+      of.push_back(i);
     }
     // Output and ends of children wake the poll; only deadlines need a short timeout.
-    constexpr auto kNever = Clock::time_point::max();
-    const bool is_timed = end_at_ != kNever || ended_at_ != kNever || workers_done_at_ != kNever;
-    if (poll(files.data(), files.size(), is_timed ? 50 : 1000) < 0 && errno != EINTR)
-      Die("launch: poll");
+    const int milliseconds = plan_.is_timed() ? 50 : 1000;
+    if (poll(files.data(), files.size(), milliseconds) < 0 && errno != EINTR) Die("launch: poll");
     LookAfterAgents();
-    EndTheSilent();
+    LookForTheSilent();
     if (files[1].revents != 0) output_.Written();
     for (size_t i = 2; i < files.size(); ++i) {
       if (files[i].revents != 0) Drain(of[i]);
     }
     NoteLostOutput();
     while (const int signal = signals_.Take()) {
-      if (signal != SIGCHLD) AskToEnd(signal);
+      if (signal == SIGCHLD) continue;
+      Do([&](LaunchPlan::Actions* out) { plan_.Asked(signal, Clock::now(), out); });
     }
-    std::vector<std::pair<Child*, int>> ended;
-    for (auto& child : children_) {
+    std::vector<std::pair<size_t, int>> ended;
+    for (size_t i = 0; i < children_.size(); ++i) {
       int status = 0;
-      if (!child->HasEnded(&status)) continue;
-      DrainAll(child.get());  // a restorer's last output counts before its end
-      ended.emplace_back(child.get(), status);
+      if (!children_[i]->HasEnded(&status)) continue;
+      DrainAll(i);  // a restorer's last output counts before its end
+      ended.emplace_back(i, status);
     }
-    for (Child* const child : std::exchange(have_restored_, {})) Restored(child);
-    for (const auto& [child, status] : ended) Ended(child, status);
+    for (const size_t index : std::exchange(have_restored_, {})) {
+      Do([&](LaunchPlan::Actions* out) { plan_.Restored(index, Clock::now(), out); });
+    }
+    for (const auto& [index, status] : ended) Ended(index, status);
   }
 
   // Reads once from a child and passes its lines on.  A chatty process thus cannot starve the
   // others.  Returns true if there may be more.
-  bool Drain(Child* child) {
+  bool Drain(size_t index) {
+    Child* const child = children_[index].get();
+    const Seat& seat = child->seat();
     bool is_more = false;
     bool has_restored = false;
     std::string text, logged;
     for (const std::string& line : child->TakeLines(&is_more)) {
-      if (!child->is_greeted) {
-        Greeted(child, line);
+      if (!seat.is_greeted) {
+        Greeted(index, line);
         continue;
       }
-      if (child->is_restorer && line == kRestored) {
+      if (seat.is_restorer && line == kRestored) {
         has_restored = true;
         continue;
       }
-      text += Shown(*child, line);
+      text += Shown(seat, line);
       logged += line;
     }
-    if (has_restored) have_restored_.push_back(child);
+    if (has_restored) have_restored_.push_back(index);
     output_.Put(STDOUT_FILENO, std::move(text), child->waiting);
     if (!child->Log(logged)) {
-      Note("the log of " + child->name() + " ends here: " + std::strerror(errno));
+      Note("the log of " + seat.name() + " ends here: " + std::strerror(errno));
     }
     return is_more;
   }
 
   // Returns a line of a process as the launcher prints it.
-  std::string Shown(const Child& child, const std::string& line) const {
-    if (form_ == Form::kText) return "[" + child.name() + "] " + line;
+  std::string Shown(const Seat& seat, const std::string& line) const {
+    if (form_ == Form::kText) return "[" + seat.name() + "] " + line;
     const std::string_view text = std::string_view(line).substr(0, line.find_last_not_of('\n') + 1);
-    return JsonObject("output").Add("process", child.name()).Add("text", text).ToText() + "\n";
+    return JsonObject("output").Add("process", seat.name()).Add("text", text).ToText() + "\n";
   }
 
   // Reads the rest of an ended child's output.  Bounded, because a grandchild may hold the pipe
   // open and write for ever.
-  void DrainAll(Child* child) {
+  void DrainAll(size_t index) {
     constexpr int kReadsMax = 64;
-    for (int i = 0; i < kReadsMax && Drain(child); ++i) {
+    for (int i = 0; i < kReadsMax && Drain(index); ++i) {
     }
   }
 
@@ -481,7 +441,7 @@ class Launcher {
   void AwaitOutput() {
     const auto begin = Clock::now();
     while (!output_.WaitUntilWritten(std::chrono::milliseconds(100))) {
-      const bool is_late = is_killed_ && Clock::now() - begin > kLastSeconds;
+      const bool is_late = plan_.is_killed() && Clock::now() - begin > kLastSeconds;
       int signal = signals_.Take();
       while (signal == SIGCHLD) signal = signals_.Take();
       if (signal != 0 && status_ == 0) status_ = 128 + signal;
@@ -520,123 +480,26 @@ class Launcher {
     if (log_ == nullptr) Die(path);
   }
 
-  // Returns true if rounds wait for a new incarnation of this worker, which somebody else starts.
-  bool IsAwaited(const Child& child) const {
-    return child.role() == Job::Role::kWorker && options_.restarts == 0 &&
-           job_.on_death == "wait" && !is_ending_;
+  void Ended(size_t index, int status) {
+    const Child& child = *children_[index];
+    const Seat& seat = child.seat();
+    watchdog_.Remove(child.pid());
+    SeatEnd end;
+    end.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    const bool has_worker_after = seat.is_restorer && seat.is_greeted;
+    if (!has_worker_after) head_->Exited(seat.role, seat.rank);
+    end.job_is_over = head_->IsOver();
+    end.how = seat.is_greeted ? HowItEnded(seat, WIFSIGNALED(status), end.code)
+                              : WhyNoAgent(seat.host, end.code, child.before);
+    Do([&](LaunchPlan::Actions* out) { plan_.Ended(index, end, Clock::now(), out); });
   }
 
-  bool CanStartAgain(const Child& child) const {
-    return !is_ending_ && child.role() == Job::Role::kWorker && child.restarts < options_.restarts;
-  }
-
-  bool CanStartJobAgain(const Child& child) const {
-    return !is_ending_ && child.role() == Job::Role::kServer && !options_.restore.empty() &&
-           job_restarts_ < options_.restarts;
-  }
-
-  // Restarts a child: at once after a crash; with a growing delay if its host could not be reached.
-  void StartAgain(Child* child, const std::string& why) {
-    const bool is_unreached = !child->is_greeted;
-    ++child->restarts;
-    child->is_silent = false;
-    child->told = 0;
-    const seconds delay{is_unreached ? std::min(1 << std::min(child->restarts, 5), 30) : 0};
-    child->not_before = Clock::now() + delay;
-    Note(child->name() + (is_unreached ? ": " : " ") + why + "; it is started again" +
-         (is_unreached ? " in " + std::to_string(delay.count()) + " s (" : " (") +
-         std::to_string(child->restarts) + " of " + std::to_string(options_.restarts) + ")");
-    StartInTurn(child);
-  }
-
-  void Ended(Child* child, int status) {
-    watchdog_.Remove(child->pid());
-    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    if (child->is_restorer && child->is_greeted) {
-      if (!is_starting_again_) RestorerEnded(*child, code);
-      return;
-    }
-    head_->Exited(child->role(), child->rank());
-    if (is_starting_again_) return;
-    if (code == 0) Log(child->name() + " ended with status 0");
-    // A restart that did not reach its host is a failure of the child.  A first start that did not
-    // is a mistake in the list of hosts.
-    const bool is_unreached = !child->is_greeted && child->restarts > 0;
-    const bool has_failed = is_unreached || (child->is_greeted && code != 0);
-    // After the job is over, a new incarnation cannot help a worker that failed.
-    const bool is_late = has_failed && head_->IsOver();
-    const bool is_restarted = has_failed && !is_late && CanStartAgain(*child);
-    const bool is_awaited = code != 0 && child->is_greeted && IsAwaited(*child);
-    if (!is_restarted && !is_awaited) head_->Gone(child->role(), child->rank(), code != 0);
-    if ((code == 0 && child->is_greeted) || is_ending_) return;
-    if (!child->is_greeted) {
-      const std::string why = WhyNoAgent(child->host(), code, child->before);
-      if (is_restarted) return StartAgain(child, why);
-      Note(child->name() + ": " + why);
-      if (status_ == 0) status_ = 2;
-      end_at_ = Clock::now();
-      return;
-    }
-    // The agent's exit status is that of its process; 255 is ssh's own.
-    const bool is_far = child->is_far();
-    const bool is_killed = WIFSIGNALED(status) || (is_far && code > 128 && code < 255);
-    const std::string how = is_far && code == 255
-                                ? "is lost with the connection to " + child->host()
-                            : is_killed ? "was killed by signal " + std::to_string(code - 128)
-                                        : "ended with status " + std::to_string(code);
-    if (is_restarted) return StartAgain(child, how);
-    if (!is_late && CanStartJobAgain(*child)) return EndToStartAgain(child->name() + " " + how);
-    Note(child->name() + " " + how +
-         (is_late && CanStartAgain(*child) ? "; it is not started again, because the job has ended"
-                                           : "") +
-         (is_awaited ? "; rounds wait for its next life, at most their patience: start it with" +
-                           JoiningVariables(EnvironmentOf(*child))
-                     : ""));
-    if (child->role() == Job::Role::kObserver) {  // no process waits for an observer
-      if (observer_status_ == 0) observer_status_ = code;
-      if (observer_failed_at_ > Clock::now()) observer_failed_at_ = Clock::now();
-      return;
-    }
-    if (status_ == 0) status_ = code;
-    // Under these policies the job continues without the worker.
-    const bool continues = child->role() == Job::Role::kWorker && job_.on_death == "continue";
-    const bool goes_on = continues || is_awaited;
-    are_others_awaited_ |= is_awaited;
-    if (!goes_on) end_at_ = std::min(end_at_, Clock::now() + seconds(options_.grace_seconds));
-  }
-
-  // Ends the job.  The first call sends the signal to all but the servers, which end after the
-  // workers have left.  The second call kills.
-  void AskToEnd(int signal) {
-    const bool again = std::exchange(is_ending_, true);
-    is_starting_again_ = false;
-    is_killed_ = again;
-    if (status_ == 0) status_ = 128 + signal;
-    if (!again) Note("ending the job; once more kills it");
-    for (auto& child : children_) {
-      const bool is_meant = again || child->role() != Job::Role::kServer;
-      if (child->is_running() && is_meant) child->Signal(again ? SIGKILL : signal);
-    }
-    end_at_ = Clock::now() + seconds(options_.grace_seconds);
-  }
-
-  void EndTheOthers() {
-    if (is_starting_again_) return;
-    if (!IsAnyWorkerRunning() && workers_done_at_ == Clock::time_point::max()) {
-      workers_done_at_ = Clock::now();  // servers notice that all workers have left, and end
-    }
-    const bool may_leave = status_ == 0 || are_others_awaited_;
-    const bool servers_linger = workers_done_at_ != Clock::time_point::max() &&
-                                Clock::now() - workers_done_at_ > seconds(may_leave ? 2 : 0);
-    if (!servers_linger && Clock::now() < end_at_) return;
-    const bool is_late =
-        ended_at_ != Clock::time_point::max() && Clock::now() - ended_at_ > kTermGrace;
-    if (ended_at_ == Clock::time_point::max()) ended_at_ = Clock::now();
-    if (std::exchange(told_, is_late ? SIGKILL : SIGTERM) == (is_late ? SIGKILL : SIGTERM)) return;
-    is_ending_ = true;
-    for (auto& child : children_) {
-      if (child->is_running()) child->Signal(told_);
-    }
+  // The exit status of an agent is that of its process; 255 is ssh's own.
+  static std::string HowItEnded(const Seat& seat, bool by_signal, int code) {
+    if (seat.is_far() && code == 255) return "is lost with the connection to " + seat.host;
+    const bool is_killed = by_signal || (seat.is_far() && code > 128 && code < 255);
+    return is_killed ? "was killed by signal " + std::to_string(code - 128)
+                     : "ended with status " + std::to_string(code);
   }
 
   const LaunchOptions& options_;
@@ -661,21 +524,11 @@ class Launcher {
   std::vector<std::unique_ptr<Child>> children_;
   // The snapshot from which the job resumed; empty: it began anew.
   std::string restored_;
-  std::vector<Child*> have_restored_;  // restorers that reported in this turn
+  std::vector<size_t> have_restored_;  // restorers that reported in this turn
+  LaunchPlan plan_;
   int status_ = 0;
   bool is_unheard_ = false;  // some output could not be printed
   bool is_output_lost_ = false;
-  bool is_ending_ = false;
-  bool is_starting_again_ = false;  // after all have ended
-  int observer_status_ = 0;         // of the first observer that failed
-  Clock::time_point observer_failed_at_ = Clock::time_point::max() - seconds(2);
-  int job_restarts_ = 0;
-  bool are_others_awaited_ = false;  // the launcher did not start all live workers
-  bool is_killed_ = false;           // by a second signal
-  int told_ = 0;
-  Clock::time_point end_at_ = Clock::time_point::max();
-  Clock::time_point ended_at_ = Clock::time_point::max();
-  Clock::time_point workers_done_at_ = Clock::time_point::max();
 };
 
 bool HasSnapshotToRestore(const std::string& path) {

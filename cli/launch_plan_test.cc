@@ -1,0 +1,310 @@
+// What a launcher decides after each event, as a text of its actions.
+
+#include "launch_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <optional>
+#include <string>
+
+namespace tkv::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A job whose launcher is played by the test.
+class LaunchPlanTest : public ::testing::Test {
+ protected:
+  static LaunchRules Rules(int workers = 2, int servers = 1) {
+    LaunchRules rules;
+    rules.workers = workers;
+    rules.servers = servers;
+    rules.host_of = [](Job::Role, int) { return std::string(); };
+    rules.on_death = "fail";
+    rules.grace = seconds(10);
+    return rules;
+  }
+
+  // Starts the job, and returns its actions.
+  std::string Begin(LaunchRules rules, const std::string& snapshot = {}) {
+    plan_.emplace(std::move(rules));
+    return Do([&](auto* out) { plan_->Begin(snapshot, now_, out); });
+  }
+  std::string Ended(size_t seat, int code, bool job_is_over = false) {
+    const std::string how = code > 128 ? "was killed by signal " + std::to_string(code - 128)
+                                       : "ended with status " + std::to_string(code);
+    return Do([&](auto* out) { plan_->Ended(seat, {code, how, job_is_over}, now_, out); });
+  }
+  std::string Asked(int signal) {
+    return Do([&](auto* out) { plan_->Asked(signal, now_, out); });
+  }
+  std::string Restored(size_t seat) {
+    return Do([&](auto* out) { plan_->Restored(seat, now_, out); });
+  }
+  std::string Looked(size_t seat, bool is_silent) {
+    return Do([&](auto* out) { plan_->Looked(seat, is_silent, false, now_, out); });
+  }
+  std::string After(milliseconds time) {
+    now_ += time;
+    return Do([&](auto* out) { plan_->Tick(now_, out); });
+  }
+  // The actions of an event: "start worker 0, kill server 1, gone worker 1"; notes in brackets.
+  template <typename Event>
+  std::string Do(Event event) {
+    LaunchPlan::Actions actions;
+    event(&actions);
+    std::string text;
+    for (const LaunchAction& action : actions) {
+      using Kind = LaunchAction::Kind;
+      if (action.kind == Kind::kLog) continue;
+      if (!text.empty()) text += ", ";
+      const auto name = [&] { return plan_->seats()[action.seat].name(); };
+      if (action.kind == Kind::kStart) text += "start " + name();
+      if (action.kind == Kind::kSignal) {
+        text += (action.signal == SIGKILL   ? "kill "
+                 : action.signal == SIGTERM ? "end "
+                                            : "signal ") +
+                name();
+      }
+      if (action.kind == Kind::kGone) text += (action.has_failed ? "lost " : "gone ") + name();
+      if (action.kind == Kind::kNote) {
+        text += "[" + action.text + (action.tells_variables ? " ...]" : "]");
+      }
+    }
+    return text;
+  }
+
+  std::optional<LaunchPlan> plan_;
+  LaunchTime now_ = LaunchTime() + seconds(1000);
+};
+
+TEST_F(LaunchPlanTest, AJobThatSucceedsEndsByItself) {
+  EXPECT_EQ(Begin(Rules()), "start server 0, start worker 0, start worker 1");
+  EXPECT_EQ(Ended(1, 0), "gone worker 0");
+  EXPECT_EQ(After(seconds(100)), "");
+  EXPECT_EQ(Ended(2, 0), "gone worker 1");
+  EXPECT_EQ(After(milliseconds(1)), "");
+  EXPECT_EQ(Ended(0, 0), "gone server 0");
+  EXPECT_FALSE(plan_->IsAnyRunning());
+  EXPECT_EQ(plan_->Status(), 0);
+}
+
+TEST_F(LaunchPlanTest, AServerThatLingersAfterAllWorkersIsEndedAndThenKilled) {
+  Begin(Rules(1));
+  Ended(1, 0);
+  EXPECT_EQ(After(seconds(0)), "");
+  EXPECT_EQ(After(seconds(2)), "");
+  EXPECT_EQ(After(milliseconds(1)), "end server 0");
+  EXPECT_EQ(After(seconds(3)), "");
+  EXPECT_EQ(After(milliseconds(1)), "kill server 0");
+  EXPECT_EQ(After(seconds(10)), "") << "a signal is sent once";
+  EXPECT_EQ(plan_->Status(), 0);
+}
+
+TEST_F(LaunchPlanTest, AFailureEndsTheOthersAfterTheGracePeriod) {
+  Begin(Rules());
+  EXPECT_EQ(Ended(1, 3), "lost worker 0, [worker 0 ended with status 3]");
+  EXPECT_TRUE(plan_->is_timed());
+  EXPECT_EQ(After(milliseconds(9'999)), "");
+  EXPECT_EQ(After(milliseconds(1)), "end server 0, end worker 1");
+  EXPECT_EQ(Ended(2, 128 + SIGTERM), "lost worker 1") << "an end that was asked for is no news";
+  EXPECT_EQ(plan_->Status(), 3) << "of the first that has failed";
+}
+
+TEST_F(LaunchPlanTest, UnderContinueTheOthersGoOn) {
+  LaunchRules rules = Rules();
+  rules.on_death = "continue";
+  Begin(rules);
+  EXPECT_EQ(Ended(1, 137), "lost worker 0, [worker 0 was killed by signal 9]");
+  EXPECT_EQ(After(seconds(1000)), "");
+  EXPECT_EQ(Ended(2, 0), "gone worker 1");
+  EXPECT_EQ(plan_->Status(), 137);
+}
+
+TEST_F(LaunchPlanTest, AWorkerIsStartedAgainAsOftenAsAllowed) {
+  LaunchRules rules = Rules(1);
+  rules.restarts = 2;
+  rules.on_death = "wait";
+  Begin(rules);
+  EXPECT_EQ(Ended(1, 1),
+            "[worker 0 ended with status 1; it is started again (1 of 2)], start worker 0");
+  EXPECT_EQ(Ended(1, 137),
+            "[worker 0 was killed by signal 9; it is started again (2 of 2)], start worker 0");
+  EXPECT_EQ(Ended(1, 137), "lost worker 0, [worker 0 was killed by signal 9]");
+}
+
+TEST_F(LaunchPlanTest, AWorkerIsNotStartedIntoAJobThatIsOver) {
+  LaunchRules rules = Rules(1);
+  rules.restarts = 2;
+  Begin(rules);
+  EXPECT_EQ(Ended(1, 1, true),
+            "lost worker 0, [worker 0 ended with status 1; it is not started again, because the "
+            "job has ended]");
+}
+
+TEST_F(LaunchPlanTest, SomebodyElseMayStartAWorkerThatRoundsWaitFor) {
+  LaunchRules rules = Rules();
+  rules.on_death = "wait";
+  Begin(rules);
+  EXPECT_EQ(Ended(1, 1),
+            "[worker 0 ended with status 1; rounds wait for its next life, at most their patience: "
+            "start it with ...]");
+  EXPECT_EQ(After(seconds(1000)), "");
+}
+
+TEST_F(LaunchPlanTest, ALostServerStartsTheJobAgainFromItsSnapshot) {
+  LaunchRules rules = Rules();
+  rules.restarts = 1;
+  rules.has_snapshots = true;
+  EXPECT_EQ(Begin(rules), "start server 0, start worker 0, start worker 1");
+  EXPECT_EQ(Ended(0, 137),
+            "lost server 0, [server 0 was killed by signal 9; the job is started again (1 of 1)], "
+            "kill worker 0, kill worker 1");
+  EXPECT_EQ(Ended(1, 137), "");
+  EXPECT_FALSE(plan_->MustBegin());
+  EXPECT_EQ(Ended(2, 137), "");
+  ASSERT_TRUE(plan_->MustBegin());
+  EXPECT_EQ(Do([&](auto* out) { plan_->Begin("runs", now_, out); }),
+            "start server 0, [goes on from the snapshot in runs], start worker 0, start worker 1");
+  EXPECT_EQ(Restored(1), "");
+  EXPECT_EQ(Restored(2), "start worker 0, start worker 1") << "after the last restorer";
+  EXPECT_EQ(Ended(1, 0), "");
+  EXPECT_EQ(Ended(0, 137), "lost server 0, [server 0 was killed by signal 9]") << "none is left";
+  EXPECT_EQ(plan_->Status(), 137);
+}
+
+TEST_F(LaunchPlanTest, ARestorerThatFailsByItselfEndsTheJob) {
+  LaunchRules rules = Rules(1);
+  rules.restarts = 1;
+  rules.has_snapshots = true;
+  Begin(rules, "runs");
+  EXPECT_EQ(Ended(1, 1), "[worker 0 has not restored runs: status 1]");
+  EXPECT_EQ(After(seconds(10)), "end server 0");
+  EXPECT_EQ(plan_->Status(), 1);
+}
+
+TEST_F(LaunchPlanTest, ARestorerThatLosesAServerStartsTheJobAgain) {
+  LaunchRules rules = Rules(1);
+  rules.restarts = 1;
+  rules.has_snapshots = true;
+  Begin(rules, "runs");
+  EXPECT_EQ(Ended(1, 75),
+            "[worker 0 has not restored runs: status 75; the job is started again (1 of 1)], kill "
+            "server 0");
+}
+
+TEST_F(LaunchPlanTest, TheFirstSignalLetsServersEndLastAndTheSecondKills) {
+  Begin(Rules());
+  EXPECT_EQ(Asked(SIGINT),
+            "[ending the job; once more kills it], signal worker 0, signal worker 1");
+  EXPECT_FALSE(plan_->is_killed());
+  EXPECT_EQ(Asked(SIGINT), "kill server 0, kill worker 0, kill worker 1");
+  EXPECT_TRUE(plan_->is_killed());
+  EXPECT_EQ(plan_->Status(), 128 + SIGINT);
+}
+
+TEST_F(LaunchPlanTest, NothingIsStartedAgainAfterASignal) {
+  LaunchRules rules = Rules(1);
+  rules.restarts = 5;
+  rules.has_snapshots = true;
+  Begin(rules);
+  Asked(SIGTERM);
+  EXPECT_EQ(Ended(1, 143), "lost worker 0");
+  EXPECT_EQ(Ended(0, 143), "lost server 0");
+  EXPECT_FALSE(plan_->IsAnyRunning());
+  EXPECT_FALSE(plan_->MustBegin());
+}
+
+TEST_F(LaunchPlanTest, ASignalEndsAJobThatWasToBeStartedAgain) {
+  LaunchRules rules = Rules(1);
+  rules.restarts = 1;
+  rules.has_snapshots = true;
+  Begin(rules);
+  Ended(0, 137);
+  Asked(SIGTERM);
+  Ended(1, 137);
+  EXPECT_FALSE(plan_->MustBegin());
+  EXPECT_FALSE(plan_->IsAnyRunning());
+}
+
+TEST_F(LaunchPlanTest, ASilentProcessHasTheGracePeriodAndMayComeBack) {
+  Begin(Rules());
+  EXPECT_EQ(Looked(2, true),
+            "[worker 1 is silent and counts as dead; its process is ended in 10 s]");
+  EXPECT_EQ(Looked(2, false), "") << "it has joined again";
+  now_ += seconds(20);
+  EXPECT_EQ(Looked(2, true),
+            "[worker 1 is silent and counts as dead; its process is ended in 10 s]");
+  now_ += seconds(10);
+  EXPECT_EQ(Looked(2, true), "end worker 1");
+  EXPECT_EQ(Looked(2, true), "");
+  now_ += seconds(3);
+  EXPECT_EQ(Looked(2, true), "kill worker 1");
+}
+
+TEST_F(LaunchPlanTest, AnObserverThatFailsEndsNobodyAndCountsIfTheJobWentOn) {
+  LaunchRules rules = Rules(1);
+  rules.observers = 1;
+  Begin(rules);
+  EXPECT_EQ(Ended(2, 4), "lost observer 0, [observer 0 ended with status 4]");
+  EXPECT_EQ(After(seconds(3)), "");
+  Ended(1, 0);
+  After(milliseconds(1));
+  EXPECT_EQ(plan_->Status(), 4);
+}
+
+TEST_F(LaunchPlanTest, AnObserverThatFailsAtTheEndOfTheJobDoesNotCount) {
+  LaunchRules rules = Rules(1);
+  rules.observers = 1;
+  Begin(rules);
+  Ended(2, 4);
+  Ended(1, 0);
+  After(seconds(1));
+  EXPECT_EQ(plan_->Status(), 0);
+}
+
+// ---- other hosts --------------------------------------------------------------------------------
+
+TEST_F(LaunchPlanTest, AHostGetsAFewAgentsAtATime) {
+  LaunchRules rules = Rules(10, 0);
+  rules.host_of = [](Job::Role, int) { return std::string("far"); };
+  EXPECT_EQ(Begin(rules),
+            "start worker 0, start worker 1, start worker 2, start worker 3, start worker 4, start "
+            "worker 5, start worker 6, start worker 7");
+  EXPECT_EQ(After(seconds(1)), "");
+  plan_->Greeted(3);
+  EXPECT_EQ(After(seconds(1)), "start worker 8");
+  EXPECT_EQ(After(seconds(1)), "");
+}
+
+TEST_F(LaunchPlanTest, AHostThatWasNeverReachedIsAMistakeInTheList) {
+  LaunchRules rules = Rules(1, 0);
+  rules.host_of = [](Job::Role, int) { return std::string("far"); };
+  rules.restarts = 3;
+  Begin(rules);
+  EXPECT_EQ(Ended(0, 127), "lost worker 0, [worker 0: ended with status 127]");
+  EXPECT_EQ(plan_->Status(), 2);
+}
+
+TEST_F(LaunchPlanTest, AHostThatIsLostForAWhileIsTriedAgainLaterAndLater) {
+  LaunchRules rules = Rules(1, 0);
+  rules.host_of = [](Job::Role, int) { return std::string("far"); };
+  rules.restarts = 3;
+  Begin(rules);
+  plan_->Greeted(0);
+  EXPECT_EQ(Ended(0, 1),
+            "[worker 0 ended with status 1; it is started again (1 of 3)], start worker 0");
+  EXPECT_EQ(Ended(0, 255),
+            "[worker 0: was killed by signal 127; it is started again in 4 s (2 of 3)]");
+  EXPECT_EQ(After(milliseconds(3'999)), "");
+  EXPECT_EQ(After(milliseconds(1)), "start worker 0");
+  EXPECT_EQ(Ended(0, 255),
+            "[worker 0: was killed by signal 127; it is started again in 8 s (3 of 3)]");
+  EXPECT_EQ(After(seconds(8)), "start worker 0");
+  EXPECT_EQ(Ended(0, 255), "lost worker 0, [worker 0: was killed by signal 127]");
+}
+
+}  // namespace
+}  // namespace tkv::cli
