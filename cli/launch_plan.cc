@@ -198,7 +198,7 @@ bool LaunchPlan::IsWatched(size_t index) const {
   return seat.state == State::kRunning && seat.is_greeted && phase_ != Phase::kStartingAgain;
 }
 
-// A process that the head counts as dead can do nothing for the job.  It gets the grace period,
+// A process that the head counts as dead can do nothing for the job.  The grace period comes first,
 // then SIGTERM, then SIGKILL.
 void LaunchPlan::Looked(size_t index, bool is_silent, bool job_is_over, LaunchTime now,
                         Actions* out) {

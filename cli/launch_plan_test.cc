@@ -1,4 +1,4 @@
-// What a launcher decides after each event, as a text of its actions.
+// The actions of a launcher after each event, as a text.
 
 #include "launch_plan.h"
 
