@@ -177,11 +177,14 @@ class StateWriter {
   }
   void Add(const ClosedStores& stores) { All(stores.below_, stores.above_); }
   void Add(const Shard& shard) {
-    All(shard.incarnation_, shard.epoch_, shard.member_count_, shard.sessions_, shard.links_,
-        shard.came_again_, shard.hellos_, shard.describes_, shard.keys_, shard.chunks_, shard.all_,
-        shard.control_count_, shard.held_bytes_, shard.cutter_, shard.cuts_, shard.grants_,
-        shard.grant_count_, shard.half_closed_, shard.dropped_);
+    All(shard.incarnation_, shard.epoch_, shard.member_count_, shard.sessions_, shard.came_again_,
+        shard.hellos_, shard.describes_, shard.keys_, shard.chunks_, shard.all_,
+        shard.control_count_, shard.held_bytes_, shard.cuts_, shard.grants_, shard.grant_count_,
+        shard.half_closed_, shard.dropped_);
   }
+  void Add(const SessionTable& table) { All(table.sessions_, table.links_); }
+  void Add(const WaitingDescribes& describes) { All(describes.requests_); }
+  void Add(const CutTable& table) { All(table.cutter_, table.cuts_); }
   // Adds a link without its counters.
   void Add(const ServerLink& link) {
     All(link.server_, link.state_, link.link_, link.incarnation_, link.credit_bytes_,

@@ -216,18 +216,12 @@ void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
   ++session->parked;
   message.body = {};
   message.extra = {};  // nothing reads it, and its sender chooses its size
-  const Waiter waiter{session->id, message.seq};
-  awaited_.insert({message.key, waiter});
-  describes_.emplace(waiter, std::move(message));
+  describes_.Add(session->id, std::move(message));
 }
 
 // Removes a waiting DESCRIBE.  Does nothing if none with this seq waits.
 void Shard::ForgetDescribe(Session* session, uint64_t seq) {
-  const auto found = describes_.find({session->id, seq});
-  if (found == describes_.end()) return;
-  awaited_.erase({found->second.key, found->first});
-  describes_.erase(found);
-  Drop(&session->parked);
+  if (describes_.Remove({session->id, seq})) Drop(&session->parked);
 }
 
 // Returns the rule of a chunk with the hyperparameters of its last update.  No program means
@@ -268,21 +262,19 @@ bool Shard::AnswerDescribe(const Session& session, const Message& request, Effec
 
 // Answers the DESCRIBEs that wait for one key.
 void Shard::AnswerDescribesOf(const KeyId& key, Effects* effects) {
-  for (auto at = awaited_.lower_bound({key, {}}); at != awaited_.end() && at->first == key;) {
-    const auto [session, seq] = (at++)->second;
-    Session& waiting = sessions_.at(session);
-    if (AnswerDescribe(waiting, describes_.at({session, seq}), effects)) {
-      ForgetDescribe(&waiting, seq);
-    }
-  }
+  AnswerDescribes(describes_.Of(key), effects);
 }
 
 // Answers the DESCRIBEs that need not wait any more after a change of members or stores.
-void Shard::RecheckDescribes(Effects* effects) {
-  for (auto at = describes_.begin(); at != describes_.end();) {
-    const auto& [waiter, request] = *at++;
-    Session& session = sessions_.at(waiter.first);
-    if (AnswerDescribe(session, request, effects)) ForgetDescribe(&session, waiter.second);
+void Shard::RecheckDescribes(Effects* effects) { AnswerDescribes(describes_.All(), effects); }
+
+void Shard::AnswerDescribes(const std::vector<WaitingDescribes::Waiter>& waiters,
+                            Effects* effects) {
+  for (const WaitingDescribes::Waiter& waiter : waiters) {
+    Session& session = sessions_.At(waiter.first);
+    if (AnswerDescribe(session, describes_.At(waiter), effects)) {
+      ForgetDescribe(&session, waiter.second);
+    }
   }
 }
 
@@ -311,7 +303,7 @@ void Shard::EraseKey(const KeyId& id, const char* why, Effects* effects) {
   for (const uint32_t c : key->second.chunks) {
     const auto chunk = chunks_.find({id, c});
     for (const ParkedPull& pull : chunk->second.parked) {
-      Session& waiting = sessions_.at(pull.session);
+      Session& waiting = sessions_.At(pull.session);
       LetGo(&waiting, pull);
       if (waiting.link == kNoLink) continue;
       effects->Send(waiting.link, ErrorReply(pull.seq, Code::kNotFound, why));
@@ -330,9 +322,9 @@ void Shard::EraseKey(const KeyId& id, const char* why, Effects* effects) {
 // with the session of their incarnation, so that the next one finds the store open.
 bool Shard::HasClosed(Rank rank, uint32_t store) const {
   if (!half_closed_.contains(store)) return false;
-  const auto session =
-      sessions_.find({rank, epoch_.workers[static_cast<size_t>(rank)].incarnation});
-  return session != sessions_.end() && session->second.closed.Has(store);
+  const Session* const session =
+      sessions_.Find({rank, epoch_.workers[static_cast<size_t>(rank)].incarnation});
+  return session != nullptr && session->closed.Has(store);
 }
 
 void Shard::OnClose(Session* session, const Message& message, Effects* effects) {
@@ -385,7 +377,7 @@ void Shard::DropStore(uint32_t store, Effects* effects) {
   RecheckDescribes(effects);
   std::erase_if(all_, [&](const RulePtr& rule) { return rule->store() == store; });
   std::erase_if(grants_, [&](const auto& grant) { return grant.second.store == store; });
-  if (cutter_) DropCuts(*cutter_, store);
+  cuts_.DropStore(store);
 }
 
 // Updates the half-closed stores after a change of members.  A worker that has ended for good holds
@@ -395,7 +387,7 @@ void Shard::LookAtClosedStores(Effects* effects) {
   for (const uint32_t store : stores) {
     if (IsClosedByAll(store)) {
       DropStore(store, effects);
-    } else if (std::ranges::none_of(sessions_, [&](const auto& session) {
+    } else if (std::ranges::none_of(sessions_.all(), [&](const auto& session) {
                  return session.second.closed.Has(store);
                })) {
       half_closed_.erase(store);

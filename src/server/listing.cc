@@ -61,7 +61,7 @@ void Shard::OnList(Session* session, const Message& message, Effects* effects) {
   }
   std::ranges::sort(ids);
   Listed listed;
-  for (const auto& [id, one] : sessions_) {
+  for (const auto& [id, one] : sessions_.all()) {
     if (one.role == Role::kObserver) {
       ++listed.observers;
     } else if (is_first) {

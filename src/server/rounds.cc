@@ -273,7 +273,7 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
                       const ParkedPull& pull, Effects* effects) {
   if (session->link == kNoLink) return;
   if (pull.cuts) {
-    if (const std::string why = WhyNoCut(session->id); !why.empty()) {
+    if (const std::string why = cuts_.WhyNot(session->id); !why.empty()) {
       return effects->Send(session->link, ErrorReply(pull.seq, Code::kFailedPrecondition, why));
     }
   } else if (chunk.failure && !pull.anyway && pull.min_version == chunk.version) {
@@ -288,13 +288,11 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
   reply.number = chunk.version;
   reply.seq = pull.seq;
   if (pull.cuts) {
-    cutter_ = session->id;
     const Key& key = keys_.at(id.key);
-    ChunkCut& cut = cuts_[id];
-    if (cut.seq < pull.seq) {  // a repeated PULL replaces no cut: its sender may be reading
-      cut = ChunkWorker::Cut(WithDueRule(key, chunk), StoreOf(key.meta.name));
-      cut.seq = pull.seq;
-    }
+    // A repeated PULL replaces no cut, because its sender may be reading it.
+    const ChunkCut& cut = cuts_.Keep(session->id, id, pull.seq, [&] {
+      return ChunkWorker::Cut(WithDueRule(key, chunk), StoreOf(key.meta.name));
+    });
     reply.number = cut.state.version;
     reply.flags = kNoBody;
     reply.extra = Encode(cut.state);
@@ -428,7 +426,7 @@ std::string Shard::WhyNever(const Key& key, const Chunk& chunk, const ParkedPull
 
 void Shard::AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects) {
   std::erase_if(chunk->parked, [&](const ParkedPull& pull) {
-    Session& session = sessions_.at(pull.session);
+    Session& session = sessions_.At(pull.session);
     if (CanAnswer(*chunk, pull, session)) {
       LetGo(&session, pull);
       SendValue(&session, id, *chunk, pull, effects);

@@ -59,7 +59,7 @@ Shard::Memory Shard::MemoryUse() const {
 // Returns the bytes of the blocks that only cuts hold.  Chunks account for shared blocks.
 size_t Shard::CutBytes() const {
   size_t bytes = 0;
-  for (const auto& [id, cut] : cuts_) {
+  cuts_.ForEach([&](const ChunkId& id, const ChunkCut& cut) {
     std::set<const void*> shared;
     if (const Chunk* const chunk = FindChunk(id)) {
       shared = {chunk->value.Read().data, chunk->master.data};
@@ -75,7 +75,7 @@ size_t Shard::CutBytes() const {
     add(cut.value.Read());
     add(cut.master.bytes());
     for (const Block& state : cut.states) add(state.bytes());
-  }
+  });
   return bytes;
 }
 
@@ -84,20 +84,15 @@ std::vector<SessionId> Shard::Miscounted() const {
   for (const auto& [id, chunk] : chunks_) {
     for (const ParkedPull& pull : chunk.parked) ++waiting[pull.session];
   }
-  for (const auto& [waiter, request] : describes_) ++waiting[waiter.first];
+  for (const auto& [session, seq] : describes_.All()) ++waiting[session];
   std::vector<SessionId> wrong;
-  for (const auto& [id, session] : sessions_) {
+  for (const auto& [id, session] : sessions_.all()) {
     if (session.parked != waiting[id]) wrong.push_back(id);
   }
   return wrong;
 }
 
 // ---- membership and sessions --------------------------------------------------------------------
-
-Session* Shard::SessionOf(LinkId link) {
-  const auto found = links_.find(link);
-  return found == links_.end() ? nullptr : &sessions_.at(found->second);
-}
 
 bool Shard::Lists(const Hello& hello) const {
   if (hello.role == Role::kObserver) return true;
@@ -137,20 +132,14 @@ void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {
 
 void Shard::AdmitSession(LinkId link, const Hello& hello, Effects* effects) {
   const SessionId id{hello.rank, hello.incarnation};
-  const auto [at, is_new] = sessions_.try_emplace(id);
-  Session& session = at->second;
-  session.id = id;
-  session.role = hello.role;
-  if (session.link != kNoLink && session.link != link) {
-    links_.erase(session.link);
-    effects->Close(session.link, Code::kCancelled, "another connection has taken over");
+  const SessionTable::Opened opened = sessions_.Open(id, hello.role, link);
+  if (opened.replaced != kNoLink) {
+    effects->Close(opened.replaced, Code::kCancelled, "another connection has taken over");
   }
-  if (!is_new) Unpark(id);
-  session.link = link;
-  links_[link] = id;
+  if (!opened.is_new) Unpark(opened.session);
   Welcome welcome;
   welcome.server_incarnation = incarnation_;
-  welcome.resumed = !is_new;
+  welcome.resumed = !opened.is_new;
   welcome.credit_bytes =
       std::max(options_.credit_min_bytes,
                options_.credit_budget_bytes / std::max<size_t>(1, epoch_.workers.size()));
@@ -164,31 +153,46 @@ void Shard::AdmitSession(LinkId link, const Hello& hello, Effects* effects) {
 }
 
 // Removes the waiting pulls and DESCRIBEs of a session.
-void Shard::Unpark(const SessionId& id) {
-  const auto found = sessions_.find(id);
-  if (found == sessions_.end() || found->second.parked == 0) return;
+void Shard::Unpark(Session* session) {
+  if (session->parked == 0) return;
   for (auto& [chunk_id, chunk] : chunks_) {
-    std::erase_if(chunk.parked, [&](const ParkedPull& pull) { return pull.session == id; });
+    std::erase_if(chunk.parked,
+                  [&](const ParkedPull& pull) { return pull.session == session->id; });
   }
-  const auto first = describes_.lower_bound({id, 0});
-  auto last = first;
-  for (; last != describes_.end() && last->first.first == id; ++last) {
-    awaited_.erase({last->second.key, last->first});
-  }
-  describes_.erase(first, last);
-  found->second.parked = found->second.parked_bytes = 0;
+  describes_.RemoveAllOf(session->id);
+  session->parked = session->parked_bytes = 0;
 }
 
 void Shard::Closed(LinkId link) {
   hellos_.erase(link);
-  const auto found = links_.find(link);
-  if (found == links_.end()) return;
-  Session& session = sessions_.at(found->second);
-  Unpark(session.id);
-  session.link = kNoLink;
-  const bool is_observer = session.role == Role::kObserver;
-  if (is_observer) sessions_.erase(found->second);
-  links_.erase(found);
+  if (Session* const session = sessions_.Of(link)) Unpark(session);
+  sessions_.Close(link);
+}
+
+// Ends the sessions of incarnations that are over.
+void Shard::EndOldSessions(Effects* effects) {
+  std::vector<SessionId> over;
+  for (const auto& [id, session] : sessions_.all()) {
+    if (IsOver(session.role, id)) over.push_back(id);
+  }
+  for (const SessionId& id : over) {
+    Session& session = sessions_.At(id);
+    Unpark(&session);
+    if (session.link != kNoLink) {
+      const Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(id.rank)];
+      const bool has_left = seat.state == Epoch::State::kLeft && seat.incarnation == id.incarnation;
+      if (has_left) {
+        effects->Close(session.link, Code::kCancelled, "the worker has left");
+      } else {
+        effects->Close(
+            session.link, Code::kAborted,
+            Format("worker {}: this life is over (incarnation {})", id.rank, id.incarnation));
+      }
+    }
+    DropRules(id.rank, id.incarnation, epoch_.CommittedBy(id.rank, id.incarnation));
+    cuts_.Drop(id, std::nullopt);
+    sessions_.Erase(id);
+  }
 }
 
 void Shard::On(const Epoch& epoch, Effects* effects) {
@@ -205,31 +209,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
     ++member_count_;
     gone_count_ += static_cast<size_t>(epoch_.IsGone(rank));
   }
-  for (auto at = sessions_.begin(); at != sessions_.end();) {
-    Session& session = at->second;
-    if (!IsOver(session.role, session.id)) {
-      ++at;
-      continue;
-    }
-    const bool left =
-        epoch_.workers[static_cast<size_t>(session.id.rank)].state == Epoch::State::kLeft &&
-        epoch_.workers[static_cast<size_t>(session.id.rank)].incarnation == session.id.incarnation;
-    Unpark(session.id);
-    if (session.link != kNoLink) {
-      links_.erase(session.link);
-      if (left) {
-        effects->Close(session.link, Code::kCancelled, "the worker has left");
-      } else {
-        effects->Close(session.link, Code::kAborted,
-                       Format("worker {}: this life is over (incarnation {})", session.id.rank,
-                              session.id.incarnation));
-      }
-    }
-    DropRules(session.id.rank, session.id.incarnation,
-              epoch_.CommittedBy(session.id.rank, session.id.incarnation));
-    DropCuts(session.id, std::nullopt);
-    at = sessions_.erase(at);
-  }
+  EndOldSessions(effects);
   std::erase_if(grants_,
                 [&](const auto& grant) { return IsOver(Role::kWorker, grant.second.maker); });
   for (auto at = hellos_.begin(); at != hellos_.end();) {
@@ -259,11 +239,11 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
 // ---- judging ------------------------------------------------------------------------------------
 
 void Shard::Header(LinkId link, uint64_t low) {
-  if (Session* const session = SessionOf(link)) session->Raise(low);
+  if (Session* const session = sessions_.Of(link)) session->Raise(low);
 }
 
 bool Shard::Admit(LinkId link, const Message& message) {
-  const Session* const session = SessionOf(link);
+  const Session* const session = sessions_.Of(link);
   if (session == nullptr) return false;
   if (message.type == Type::kPull) return MayAsk(*session, message);
   if (session->role != Role::kWorker) return false;
@@ -334,15 +314,15 @@ void Shard::Violation(Session* session, const Message& message, std::string reas
 std::vector<DiskPages::Where> Shard::OnDisk(LinkId link, const Message& message) const {
   const bool is_pull = message.type == Type::kPull;
   if (options_.disk == nullptr || (!is_pull && message.type != Type::kPush)) return {};
-  const auto session = links_.find(link);
-  if (session == links_.end()) return {};
+  const Session* const session = sessions_.Of(link);
+  if (session == nullptr) return {};
   try {
     if (is_pull && (message.flags & kOfCut) != 0) {
-      const auto cut = cutter_ == session->second ? cuts_.find(message.chunk_id()) : cuts_.end();
-      if (cut == cuts_.end() || !cut->second.state.by_rows) return {};
-      const RowTable& table = cut->second.value.rows();
+      const ChunkCut* const cut = cuts_.Find(session->id, message.chunk_id());
+      if (cut == nullptr || !cut->state.by_rows) return {};
+      const RowTable& table = cut->value.rows();
       if (message.extra.empty()) {
-        return table.OnDisk(codec::MixesOf(cut->second.bucket, message.body));
+        return table.OnDisk(codec::MixesOf(cut->bucket, message.body));
       }
       const RowRange rows = DecodeRowRange(message.extra);
       const uint64_t most = kPartBytesMax / (table.row_bytes() + 1);
@@ -362,12 +342,12 @@ std::vector<DiskPages::Where> Shard::OnDisk(LinkId link, const Message& message)
 
 void Shard::Received(LinkId link, Message&& message, Effects* effects) {
   if (message.type == Type::kHello) {
-    Session* const known = SessionOf(link);
+    Session* const known = sessions_.Of(link);
     if (known == nullptr) return OnHello(link, message, effects);
     return;  // a repetition on a welcomed link
   }
   if (message.type == Type::kError) return;  // the client says why it closes the link
-  Session* const session = SessionOf(link);
+  Session* const session = sessions_.Of(link);
   if (session == nullptr) {
     if (hellos_.contains(link)) return;  // the client repeats it after WELCOME
     return effects->Close(link, Code::kUnauthenticated,
@@ -465,7 +445,7 @@ void Shard::AnswerError(Session* session, const Message& request, Code code, std
 // operation, because it holds references to objects that a push may change.
 void Shard::RunWaiting(LinkId link, Effects* effects) {
   for (;;) {
-    Session* const session = SessionOf(link);  // the previous push may have closed it
+    Session* const session = sessions_.Of(link);  // the previous push may have closed it
     if (session == nullptr) return;
     const auto next =
         std::find_if(session->waiting.begin(), session->waiting.end(),
@@ -478,20 +458,19 @@ void Shard::RunWaiting(LinkId link, Effects* effects) {
 }
 
 std::optional<SessionId> Shard::SessionIdOf(LinkId link) const {
-  const auto found = links_.find(link);
-  return found == links_.end() ? std::nullopt : std::optional(found->second);
+  const Session* const session = sessions_.Of(link);
+  return session == nullptr ? std::nullopt : std::optional(session->id);
 }
 
 // ---- coverage -----------------------------------------------------------------------------------
 
 const char* Shard::StateFor(LinkId link, const Message& message) const {
-  const auto found = links_.find(link);
-  if (found == links_.end()) return hellos_.contains(link) ? "unwelcomed" : "stranger";
+  const Session* const session = sessions_.Of(link);
+  if (session == nullptr) return hellos_.contains(link) ? "unwelcomed" : "stranger";
   if (message.type == Type::kHello || message.type == Type::kPing) return "welcomed";
-  const Session& session = sessions_.at(found->second);
   if (IsMutating(message.type)) {
-    if (message.seq < session.low) return "answered";
-    if (const auto* result = const_cast<Session&>(session).Find(message.seq)) {
+    if (message.seq < session->low) return "answered";
+    if (const auto* result = const_cast<Session*>(session)->Find(message.seq)) {
       return result->done ? "done" : "waiting";
     }
   }

@@ -15,7 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "server/session.h"
+#include "server/cut_table.h"
+#include "server/session_table.h"
+#include "server/waiting_describes.h"
 #include "wire/listed.h"
 
 namespace tkv {
@@ -56,10 +58,7 @@ class Shard {
     incarnation_ = incarnation;
   }
   // Returns true if a worker is connected.
-  bool has_clients() const {
-    return std::ranges::any_of(links_,
-                               [](const auto& link) { return link.second.rank != kNoRank; });
-  }
+  bool has_clients() const { return sessions_.HasWorker(); }
   // Adopts a new membership.  An epoch that is not newer is ignored.
   void On(const Epoch& epoch, Effects* effects);
   // Forgets a link that has closed.  The session of a worker stays, so that it can resume.
@@ -119,19 +118,17 @@ class Shard {
     Message message;
     Hello hello;
   };
-  using Waiter = std::pair<SessionId, uint64_t>;  // a session and the seq of its operation
-  struct KeyGrant {                               // the right to create a key
+  struct KeyGrant {  // the right to create a key
     SessionId maker;
     uint64_t number = 0;
     uint32_t store = 0;
   };
 
-  Session* SessionOf(LinkId link);
   void OnHello(LinkId link, const Message& message, Effects* effects);
   void AdmitSession(LinkId link, const Hello& hello, Effects* effects);
   bool Lists(const Hello& hello) const;
   bool IsOver(Role role, const SessionId& id) const;
-  void Forget(const SessionId& id, LinkId except);
+  void EndOldSessions(Effects* effects);
   void Violation(Session* session, const Message& message, std::string reason, Effects* effects);
 
   bool MayAsk(const Session& session, const Message& message) const;
@@ -170,8 +167,6 @@ class Shard {
   void OnRelease(Session* session, const Message& message, Effects* effects);
   void OnRestore(Session* session, Message& message, Effects* effects);
   size_t CutBytes() const;
-  std::string WhyNoCut(const SessionId& id) const;
-  void DropCuts(const SessionId& id, std::optional<uint32_t> store);
   bool IsLowestRank(Rank rank) const;
   void OnControl(Session* session, const Message& message, Effects* effects);
   void OnWithdraw(Session* session, const Message& message, Effects* effects);
@@ -204,13 +199,14 @@ class Shard {
   static UpdateSpec RunningRule(const Chunk& chunk);
   bool AnswerDescribe(const Session& session, const Message& request, Effects* effects);
   void AnswerDescribesOf(const KeyId& key, Effects* effects);
+  void AnswerDescribes(const std::vector<WaitingDescribes::Waiter>& waiters, Effects* effects);
   void ForgetDescribe(Session* session, uint64_t seq);
   void RecheckDescribes(Effects* effects);
   bool MayMake(const SessionId& sender, const Message& init) const;
   Rank MakerOf(uint32_t store) const;
   std::string WhyNoMaker(uint32_t store) const;
   std::optional<uint64_t> Grant(const SessionId& asker, const Message& describe);
-  void Unpark(const SessionId& id);
+  void Unpark(Session* session);
 
   ShardOptions options_;
   ChunkWorker worker_;
@@ -219,11 +215,9 @@ class Shard {
   size_t member_count_ = 0;
   size_t gone_count_ = 0;      // members that rounds wait for in vain
   std::set<Rank> came_again_;  // ranks with a second incarnation
-  std::map<SessionId, Session> sessions_;
-  std::map<LinkId, SessionId> links_;
+  SessionTable sessions_;
   std::map<LinkId, WaitingHello> hellos_;
-  std::map<Waiter, Message> describes_;         // waiting, for keys that do not exist yet
-  std::set<std::pair<KeyId, Waiter>> awaited_;  // the same by key, so that an INIT finds its own
+  WaitingDescribes describes_;
   std::map<KeyId, KeyGrant> grants_;  // for keys whose chunk 0 belongs here and does not exist yet
   uint64_t grant_count_ = 0;
   // unordered_map, not a flat map: references stay valid when other entries are inserted.
@@ -231,9 +225,7 @@ class Shard {
   boost::unordered_map<ChunkId, Chunk> chunks_;
   std::vector<RulePtr> all_;  // CONTROLs in the order of arrival, for keys created later
   uint64_t control_count_ = 0;
-  // The one incarnation that has cuts now, and its cuts: at most one version of each chunk.
-  std::optional<SessionId> cutter_;
-  boost::unordered_map<ChunkId, ChunkCut> cuts_;
+  CutTable cuts_;
   // Stores that some worker has closed and another one has open, and stores that all have closed.
   std::set<uint32_t> half_closed_;
   ClosedStores dropped_;

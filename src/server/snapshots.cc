@@ -125,26 +125,13 @@ void ChunkWorker::Assign(Chunk* chunk, const Bytes& body) {
 
 // ---- messages -----------------------------------------------------------------------------------
 
-// Returns the reason why this incarnation may not cut now, or an empty text.
-std::string Shard::WhyNoCut(const SessionId& id) const {
-  if (!cutter_ || *cutter_ == id) return {};
-  return Format("worker {} is saving", cutter_->rank);
-}
-
-void Shard::DropCuts(const SessionId& id, std::optional<uint32_t> store) {
-  if (cutter_ != id) return;
-  boost::unordered::erase_if(
-      cuts_, [&](const auto& entry) { return !store || entry.second.store == *store; });
-  if (cuts_.empty()) cutter_.reset();
-}
-
 void Shard::OnRead(Session* session, const Message& message, Effects* effects) {
-  const auto found = cutter_ == session->id ? cuts_.find(message.chunk_id()) : cuts_.end();
-  if (found == cuts_.end()) {
+  const ChunkCut* const found = cuts_.Find(session->id, message.chunk_id());
+  if (found == nullptr) {
     return AnswerError(session, message, Code::kNotFound, "nothing of it is kept any more",
                        effects);
   }
-  const ChunkCut& cut = found->second;
+  const ChunkCut& cut = *found;
   if (cut.state.version != message.need) {
     return AnswerError(session, message, Code::kNotFound,
                        Format("version {} of it is kept, not {}", cut.state.version, message.need),
@@ -228,7 +215,7 @@ void Shard::OnReadSomeRows(Session* session, const Message& message, const Chunk
 }
 
 void Shard::OnRelease(Session* session, const Message& message, Effects* effects) {
-  DropCuts(session->id, message.chunk);
+  cuts_.Drop(session->id, message.chunk);
   effects->Send(session->link, Reply(message, Type::kOk));
 }
 
