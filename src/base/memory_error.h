@@ -37,6 +37,8 @@ inline Error ErrorNow(std::string_view what) {
                 what);
   } catch (const std::exception& error) {
     return Fail(Code::kInternal, "{}: {}", what, error.what());
+  } catch (...) {  // an interrupt that a binding throws may be of any type
+    return Fail(Code::kCancelled, "{}: interrupted", what);
   }
 }
 

@@ -277,8 +277,12 @@ Error Client::TimeoutOf(const Op& op) const {
   const auto key = keys_.find(op.key);
   std::string round;
   if (key != keys_.end() && !op.missing.empty()) {
-    const uint64_t number = op.round > 0 ? op.round : key->second.round;
-    round = Format(", round {}", number);
+    uint64_t number = op.round > 0 ? op.round : key->second.round;
+    if (role_ == Role::kObserver &&
+        !op.versions.empty()) {  // it waits for the newest of all chunks
+      number = *std::max_element(op.versions.begin(), op.versions.end());
+    }
+    round = Format(", round {}", key->second.base + number);
   }
   std::string who = Awaited(op);
   if (!op.missing.empty()) {

@@ -10,6 +10,7 @@
 
 #include "base/duration.h"
 #include "base/format.h"
+#include "base/memory_error.h"
 #include "base/mix.h"
 #include "base/wait.h"
 #include "dist/dist_store.h"
@@ -453,13 +454,17 @@ void DistStore::TellUneven(const Key& key) {
 void DistStore::RecountRounds() {
   std::lock_guard lock(saving_stores_->mutex);
   saving_stores_->is_stale = false;
+  uint64_t before = saving_stores_->most_rounds;
   uint64_t most = 0;
   for (const auto& [number, store] : saving_stores_->stores) {
     std::lock_guard store_lock(store->mutex_);
     for (const auto& [key, record] : store->keys_) most = std::max(most, record->rounds());
   }
-  saving_stores_->most_rounds = most;
   saving_stores_->when.GoesBack(most);
+  // If another thread has raised it meanwhile, the next call counts again.
+  if (!saving_stores_->most_rounds.compare_exchange_strong(before, most)) {
+    saving_stores_->is_stale = true;
+  }
 }
 
 // Notes if this worker has the lowest living rank: such a worker saves on close.
@@ -678,17 +683,17 @@ struct DistStore::Loading {
 };
 
 // Runs f, and waits until every worker has done so.  An error of one worker is the error of all,
-// and the worker whose f fails waits for no other.  If the worker with the task dies on the way,
+// and the worker whose f fails waits for no other.  An interrupt and a lack of memory count, too.  If the worker with the task dies on the way,
 // all others receive an error that names the undone work.
 template <typename F>
 void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char* left, F f) {
   using Task = Operation::Task;
   try {
     f();
-  } catch (const Error& error) {
+  } catch (...) {
     // Wait until the error is accepted.  Otherwise this worker could leave the job before the
     // others learn the reason.
-    const CallPtr told = StartBarrier(verb, error);
+    const CallPtr told = StartBarrier(verb, ErrorNow(verb));
     worker_->GoOn();
     try {
       told->WaitAccepted(options_.server_patience);
@@ -775,6 +780,12 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
     Await(call, options_.patience);
     bytes_ahead -= bytes;
   };
+  const auto in_part = [&](const Error& error) {
+    return Fail(error.code(),
+                "{}; some keys have been put back and others not: {} again, on every rank, before "
+                "anything is pulled, or start the job again",
+                error.what(), verb);
+  };
   try {
     using Restoring = Operation::Restoring;
     const auto put_back = [&](size_t i, Restored restored, Restoring restoring) {
@@ -823,10 +834,10 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
     while (!under_way.empty()) wait_for_first();
   } catch (const Error& error) {
     if (!has_begun) throw;
-    throw Fail(error.code(),
-               "{}; some keys have been put back and others not: {} again, on every rank, before "
-               "anything is pulled, or start the job again",
-               error.what(), verb);
+    throw in_part(error);
+  } catch (const std::bad_alloc&) {
+    if (!has_begun) throw;
+    throw in_part(ErrorNow(verb));
   }
 }
 
@@ -911,6 +922,19 @@ void DistStore::CheckHasPushed(const std::string& verb) {
       verb);
 }
 
+// Throws if an earlier process of this worker died within a push of the key that this one has not
+// repeated.  One part of the key would be updated after the assignment and another one before it.
+void DistStore::CheckEven(const std::string& verb, const KeyRecord& record) {
+  const bool is_uneven = worker_->rejoined() && worker_->Run([&](ClientNode& node, Time) {
+    return node.client().MustRepeat(record.name);
+  });
+  if (!is_uneven) return;
+  throw Fail(Code::kFailedPrecondition,
+             "{} {}: an earlier process of this worker died while it pushed round {} of this key, "
+             "which only a part of the key has got; push the key again first",
+             verb, record.key.view().ToString(), Round(record.key.view()) + 1);
+}
+
 // Assigns between two barriers, as a load.  No worker has begun a round on the old values, and none
 // reads before all keys have the new ones.
 void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> items) {
@@ -929,6 +953,7 @@ void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> item
         records.push_back(record);
       }
     }
+    for (const RecordPtr& record : records) CheckEven(verb, *record);
     meeting.worker = worker_->Run([](ClientNode& node, Time) { return node.client().Sender(); });
   });
   Meet(verb, meeting, "some keys may have been assigned and others not", [&] {

@@ -452,6 +452,7 @@ class DistStore : public KVStore {
   void AwaitEndOf(const Meeting& meeting);
   void AssignAs(const std::string& verb, std::span<const InitItem> items);
   void CheckHasPushed(const std::string& verb);
+  void CheckEven(const std::string& verb, const KeyRecord& record);
   // Sends the values of an assign to the servers, and waits for them.
   void SendValues(const std::string& verb, std::span<const InitItem> items,
                   const std::vector<RecordPtr>& records);

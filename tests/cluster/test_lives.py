@@ -377,3 +377,35 @@ def test_saves_by_themselves_wait_for_the_repeated_push(processes, tmp_path):
     assert status == 0 and said.count("no snapshot is saved by itself until key 'w' is pushed again") == 1, said
     assert "'w'" not in said.rpartition("pushed again")[2], said
     assert list(tmp_path.iterdir()), said
+
+
+def test_nothing_is_assigned_while_another_worker_has_to_repeat_a_push(processes):
+    text = """
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", np.zeros(600_000, np.float32))
+    kv.init("s", np.zeros(1, np.float32))
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+    if not kv.rejoined:
+        kv.push("w", np.ones(600_000, np.float32))
+        kv.pull("w")
+        if kv.rank == 1:
+            kv.push("w", np.ones(600_000, np.float32))  # it does not get beyond the second part
+    kv.push("s", np.ones(1, np.float32))
+    try:
+        kv.assign("w", np.full(600_000, 100, np.float32))
+    except mx.errors.FailedPreconditionError as error:
+        print(f"{kv.rank} refused:", error, flush=True)
+    while kv.round("w") < 2:
+        kv.push("w", np.ones(600_000, np.float32))
+    value = kv.pull("w").asnumpy()
+    print("ends", value.min(), value.max(), flush=True)
+    """
+    options = ("--restart", "1", "--failpoints", "worker 1:sent:PUSH:5:kill")
+    status, said = finish(processes.launch(text, *options))
+    why = "an earlier process of this worker died while it pushed round 2 of this key"
+    assert (
+        status == 0
+        and f"1 refused: assign 'w': {why}" in said
+        and f"0 refused: assign: worker 1: assign 'w': {why}" in said
+    ), said
+    assert said.count("ends 4.0 4.0") == 2, said
