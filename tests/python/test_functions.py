@@ -2,9 +2,11 @@
 
 import array
 import builtins
+import collections
 import contextlib
 import copy
 import ctypes
+import decimal
 import functools
 import io
 import itertools
@@ -20,6 +22,7 @@ import threading
 import time
 import types
 import weakref
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -1279,7 +1282,130 @@ def add_to_a_bit_generator():
     return lambda key: bits.random_raw() % 2
 
 
+def add_to_a_partial():
+    count = functools.partial(int)
+    count.n = 0
+
+    def add(key):
+        count.n += 1
+        return count.n
+
+    return add
+
+
+def turn_a_dict(kind):
+    turns = kind((i, i) for i in range(300))
+
+    def add(key):
+        first = next(iter(turns))
+        if kind is dict:
+            turns[first] = turns.pop(first)
+        else:
+            turns.move_to_end(first)
+        return first
+
+    return add
+
+
+def add_to_a_view():
+    counts = memoryview(bytearray(2)).cast("H")
+
+    def add(key):
+        counts[0] += 1
+        return counts[0]
+
+    return add
+
+
+def add_to_an_exception():
+    error = ValueError(0)
+
+    def add(key):
+        error.args = (error.args[0] + 1,)
+        return error.args[0]
+
+    return add
+
+
+def add_to_a_text(owner, name):
+    def add(key):
+        count = int((getattr(owner, name) or "n0")[1:]) + 1
+        if name == "__doc__":
+            owner.__doc__ = f"n{count}"
+        else:
+            owner.__name__ = f"n{count}"
+        return count
+
+    return add
+
+
+def add_to_annotations():
+    def helper():
+        pass
+
+    helper.__annotations__ = {"n": 0}
+
+    def add(key):
+        helper.__annotations__["n"] += 1
+        return helper.__annotations__["n"]
+
+    return add
+
+
+def add_to_a_cell():
+    count = 0
+
+    def helper():
+        return count
+
+    cell = helper.__closure__[0]
+
+    def add(key):
+        cell.cell_contents += 1
+        return cell.cell_contents
+
+    return add
+
+
+def add_to_a_context():
+    context = decimal.Context(prec=1)
+
+    def add(key):
+        context.prec += 1
+        return context.prec
+
+    return add
+
+
+def move_in_an_array():
+    places = np.zeros(100_000).flat
+
+    def add(key):
+        next(places)
+        return places.index
+
+    return add
+
+
+def named():
+    """n0"""
+
+
 OUTSIDE = {
+    "attribute of a partial": (counts_in(add_to_a_partial()), r"changes count\.n"),
+    "order of a dict": (counts_in(turn_a_dict(dict)), "changes turns"),
+    "order of an OrderedDict": (counts_in(turn_a_dict(collections.OrderedDict)), "changes turns"),
+    "view": (counts_in(add_to_a_view()), "changes counts"),
+    "exception": (counts_in(add_to_an_exception()), r"changes error\.args"),
+    "docstring": (counts_in(add_to_a_text(named, "__doc__")), "changes a function's __doc__"),
+    "name of a class": (
+        counts_in(add_to_a_text(type("n0", (), {"__doc__": "n0"}), "__name__")),
+        "changes a class's __name__",
+    ),
+    "annotations": (counts_in(add_to_annotations()), "changes a function's __annotations__"),
+    "cell object": (counts_in(add_to_a_cell()), "changes cell"),
+    "context": (counts_in(add_to_a_context()), r"changes context\.prec"),
+    "place in an array": (counts_in(move_in_an_array()), "uses places, which gives something else each time"),
     "global with a computed name": (counts_in(add_to_a_computed_global), "changes n_"),
     "class with computed names": (counts_in(add_to_a_computed_attribute(Counts)), r"changes \w+\.n_"),
     "module with computed names": (
@@ -1482,6 +1608,23 @@ def test_a_large_array_is_compared_without_reading_all_of_it(tmp_path):
     assert before != _watch._digest(array, is_kept=True)
 
 
+LARGE = np.zeros(9_000_000)  # 72 MB: compared by a sample
+
+
+def test_a_large_array_that_stays_is_no_change(kv):
+    def adds(key, input, stored):
+        stored += input if LARGE is not None else 0
+
+    kv.set_updater(adds)
+    assert (pushed(kv) == 2).all()
+
+
+def test_a_large_array_in_the_place_of_another_is_a_change():
+    arrays = [np.zeros(9_000_000) for _ in range(2)]
+    first, second = (_watch._digest(array, is_kept=True) for array in arrays)
+    assert first != second and first == _watch._digest(arrays[0], is_kept=True)
+
+
 def test_a_closed_file_is_an_argument_like_others(kv):
     file = io.StringIO()
     file.close()
@@ -1509,6 +1652,41 @@ def test_a_comparison_drops_the_states_of_its_call():
     call(3, mx.nd.ones(SHAPE), mx.nd.ones(SHAPE), states)
     del states
     assert dropped() is None
+
+
+class Moments(NamedTuple):
+    mean: Any
+    variance: Any
+
+
+def test_states_of_another_byte_order_are_the_same_numbers():
+    state = np.array([1.5, -2.0], ">f4")
+    loaded = _states.unpack(_states.pack({3: state}))[3]
+    assert loaded.dtype == np.float32 and (loaded == state).all()
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (np.ma.array([1.0, 2.0], mask=[0, 1]), "has a MaskedArray in it"),
+        (Moments(1.0, 2.0), "has a Moments in it"),
+        (functools.reduce(lambda inner, _: [inner], range(18), 1.0), "is nested more than 16 deep"),
+    ],
+    ids=["masked", "named", "deep"],
+)
+def test_states_that_would_come_back_as_others_are_not_saved(state, why):
+    with pytest.raises(mx.errors.UnimplementedError, match=f"get_states: the state of 3 {why}"):
+        _states.pack({3: state})
+
+
+def test_states_as_deep_as_they_may_be_are_loaded():
+    state = functools.reduce(lambda inner, _: [inner], range(16), 1.0)
+    assert _states.unpack(_states.pack({3: state})) == {3: state}
+
+
+def test_a_named_tuple_stays_one_in_another_context():
+    moved = _states.in_context(Moments(mx.nd.ones(SHAPE), 2.0), mx.cpu(1))
+    assert type(moved) is Moments and moved.mean.context == mx.cpu(1) and moved.variance == 2.0
 
 
 def test_states_in_dicts_lists_and_tuples_go_to_the_context_of_their_key():

@@ -51,23 +51,27 @@ def pack(states: dict[Any, Any], verb: str = "get_states", owner: str | None = N
         owner: the name of the function that keeps the states.
 
     Raises:
-        UnimplementedError: something else in a state, or a key that is neither str nor int.
+        UnimplementedError: something else in a state, a key that is neither str nor int, a state whose containers are nested
+            more than 16 deep, or texts and numbers of more than 256 MiB.
     """
     arrays: list[np.ndarray[Any, Any]] = []
 
-    def form_of(state: Any, key: object) -> Any:
+    def form_of(state: Any, key: object, depth: int) -> Any:
+        if depth > _DEPTH_MAX:
+            raise UnimplementedError(f"{verb}: the state of {key!r} is nested more than {_DEPTH_MAX} deep")
         if isinstance(state, nd.NDArray):
             arrays.append(_bits(state))
             return {"array": [state.dtype_name, list(state.shape)]}
-        if isinstance(state, np.ndarray) and state.dtype.name in _DTYPES:
-            arrays.append(np.ascontiguousarray(state).reshape(-1).view(np.uint8))
+        if type(state) is np.ndarray and state.dtype.name in _DTYPES:
+            native = state if state.dtype.isnative else state.astype(state.dtype.newbyteorder("="))
+            arrays.append(np.ascontiguousarray(native).reshape(-1).view(np.uint8))
             return {"numpy": [state.dtype.name, list(state.shape)]}
-        if isinstance(state, tuple):
-            return {"tuple": [form_of(one, key) for one in state]}
+        if type(state) is tuple:  # a named one would come back without its names
+            return {"tuple": [form_of(one, key, depth + 1) for one in state]}
         if isinstance(state, list):
-            return {"list": [form_of(one, key) for one in state]}
+            return {"list": [form_of(one, key, depth + 1) for one in state]}
         if isinstance(state, dict) and all(isinstance(name, str) for name in state):
-            return {"dict": {name: form_of(one, key) for name, one in state.items()}}
+            return {"dict": {name: form_of(one, key, depth + 1) for name, one in state.items()}}
         if state is None or isinstance(state, (bool, int, float, str)):
             return {"value": state}
         raise UnimplementedError(f"{verb}: the state of {key!r} has a {type(state).__qualname__} in it")
@@ -76,9 +80,13 @@ def pack(states: dict[Any, Any], verb: str = "get_states", owner: str | None = N
     for key, state in states.items():
         if isinstance(key, bool) or not isinstance(key, (int, str)):
             raise UnimplementedError(f"{verb}: the key {key!r} is neither int nor str")
-        forms.append([key, form_of(state, key)])
+        forms.append([key, form_of(state, key, 0)])
     document = {"format": _FORMAT, "states": forms} | ({} if owner is None else {"owner": owner})
     text = json.dumps(document).encode()
+    if len(text) > _TEXT_MAX:
+        raise UnimplementedError(
+            f"{verb}: texts and numbers of the states have {len(text)} bytes, at most {_TEXT_MAX} are saved"
+        )
     return b"".join([len(text).to_bytes(8, "little"), text, *(array.tobytes() for array in arrays)])
 
 
@@ -160,6 +168,8 @@ def in_context(state: Any, context: Any) -> Any:
     """Return a state with its arrays in a context; those that are there are the same arrays."""
     if isinstance(state, Elements):
         return state.as_in_context(context)  # type: ignore[attr-defined]  # every array is an NDArray
+    if isinstance(state, tuple) and hasattr(state, "_fields"):
+        return type(state)(*(in_context(one, context) for one in state))
     if isinstance(state, (tuple, list)):
         return type(state)(in_context(one, context) for one in state)
     if isinstance(state, dict):

@@ -19,13 +19,23 @@ import gc
 import hashlib
 import io
 import itertools
+import mmap
 import pickle
 import random
 import sys
 import sysconfig
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
-from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinMethodType,
+    CellType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
@@ -69,7 +79,12 @@ _BUFFERS = (
     ctypes.Array,
     ctypes.Structure,
     ctypes._SimpleCData,
+    memoryview,
+    mmap.mmap,
 )  # of elements that no name holds
+_OF_SLOTS = (MemberDescriptorType, GetSetDescriptorType)  # of `__slots__`, and of classes written in C
+_OF_FUNCTIONS = ("__annotations__", "__defaults__", "__doc__", "__kwdefaults__", "__name__", "__qualname__")
+_OF_CLASSES = ("__name__", "__qualname__", "__bases__")  # those that are in no `__dict__`
 _SEED = random.Random.seed.__code__
 _PYTHONS = random.random.__self__  # type: ignore[attr-defined]  # the generator behind the functions of `random`
 _DRAWS: dict[str, Callable[[], Any]] = {  # the state of a generator that all code of the process shares
@@ -108,9 +123,9 @@ def _digest(values: np.ndarray[Any, Any], is_kept: bool = False) -> tuple[Any, .
     """
     about: tuple[Any, ...] = (str(values.dtype), values.shape)
     if values.nbytes > _BYTES_MAX:
+        about += (values.__array_interface__["data"][0] if is_kept else None,)
         at = np.linspace(0, values.size - 1, min(_SAMPLES, values.size)).astype(np.int64)
         values = np.asarray(values)[np.unravel_index(at, values.shape)]
-        about += (values.__array_interface__["data"] if is_kept else None,)
     content = np.ascontiguousarray(values).view(np.uint8) if values.ndim else repr(values)
     return *about, _hash(content.encode() if isinstance(content, str) else content.data)
 
@@ -131,12 +146,18 @@ def _worth(value: Any) -> tuple[Any, ...]:
     return type(value), value if type(value) in (int, str, bytes) else repr(value)
 
 
+def _items(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Return the items of a dict in its order, of which an OrderedDict has one of its own."""
+    kind: Any = OrderedDict if _is(value, OrderedDict) else dict
+    return iter(kind.items(value))
+
+
 def _first(value: Any) -> list[tuple[str, str, Any]]:
     """Return the first elements of a container, each with a unique step and its part of the path."""
     if _is(value, dict):
         times: Counter[str] = Counter()  # other keys may look the same
         found = []
-        for key, one in itertools.islice(dict.items(value), _VALUES_MAX):
+        for key, one in itertools.islice(_items(value), _VALUES_MAX):
             text = repr(key)
             found.append((f"[{text}]{times[text]}", f"[{text}]", one))
             times[text] += 1
@@ -372,6 +393,8 @@ class Watch:
             return repr(value.state)
         if _is(value, contextvars.ContextVar):
             return _Same(value.get(None))
+        if _is(value, np.flatiter):
+            return _ITERATOR
         if _is(value, Elements):
             return _digest(value._host()) if value.size else value.shape
         if hasattr(type(value), "__array__"):
@@ -382,7 +405,9 @@ class Watch:
                 return _Same(value)
         if _is(value, (set, frozenset)):
             return type(value), len(value), sorted(map(repr, itertools.islice(value, _VALUES_MAX)))
-        if _is(value, (list, tuple, dict, deque)):
+        if _is(value, dict):  # the order counts; that of a longer one is noted with its elements
+            return type(value), len(value), [repr(key) for key, _ in itertools.islice(_items(value), _SHORT)]
+        if _is(value, (list, tuple, deque)):
             return type(value), len(value)
         if _is_iterator(value):
             return _ITERATOR
@@ -404,6 +429,13 @@ class Watch:
             yield from self._held_by_function(value)
         elif _is(value, functools.partial):
             yield from (("function", path, value.func), ("args", path, value.args), ("keywords", path, value.keywords))
+            yield from self._attributes(path, value)
+        elif _is(value, CellType):
+            with contextlib.suppress(ValueError):  # empty
+                yield "contents", path, value.cell_contents
+        elif _is(value, BaseException):
+            yield "args", f"{path}.args", value.args
+            yield from self._attributes(path, value)
         elif _is(value, _core.Store):
             added = {name: one for name, one in vars(value).items() if name in self._names and name[0] != "_"}
             yield from ((name, f"{path}.{name}", one) for name, one in added.items())
@@ -414,6 +446,8 @@ class Watch:
         for name, one in vars(function).items():
             if name in self._names or (self._computes_names() and _is_counter(name, one)):
                 yield f"attribute {name}", f"{function.__name__}.{name}", one
+        for name in self._names.intersection(_OF_FUNCTIONS):
+            yield f"attribute {name}", f"a function's {name}", getattr(function, name)
         if function.__code__ not in self._codes:
             return
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
@@ -447,11 +481,13 @@ class Watch:
         for i, kind in enumerate(kinds):
             if kind.__module__.partition(".")[0] in _LIBRARIES:
                 continue
+            for name in self._names.intersection(_OF_CLASSES):
+                yield f"class {i} {name}", f"a class's {name}", type.__getattribute__(kind, name)
             for name, one in list(vars(kind).items()):
                 if name not in self._names and not (is_any and _is_counter(name, one)):
                     continue
-                if type(one).__name__ == "member_descriptor" and not _is(value, type):  # of __slots__
-                    with contextlib.suppress(AttributeError):
+                if _is(one, _OF_SLOTS) and not _is(value, type):
+                    with contextlib.suppress(Exception):  # of a slot that is empty, or refuses
                         yield f"slot {i} {name}", f"{owner or 'self.'}{name}", one.__get__(value)
                 elif not _is(one, (property, classmethod, staticmethod)):
                     yield f"class {i} {name}", f"{kind.__name__}.{name}", one
