@@ -31,8 +31,8 @@ RowGeometry GeometryOf(std::string_view verb, const KeyRecord& record) {
 
 void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
   if (rows < UINT32_MAX) return;
-  throw Fail(Code::kInvalidArgument, "{} {}: {} rows in one call, at most 2^32 are possible", verb,
-             key.ToString(), rows);
+  throw Fail(Code::kInvalidArgument, "{} {}: {} rows in one call, at most 2^32 - 2 are possible",
+             verb, key.ToString(), rows);
 }
 
 // Throws errors that servers would report for a new table, before anything is sent.

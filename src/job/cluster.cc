@@ -32,8 +32,10 @@ std::string Cluster::AddressOf(const Peer& peer) {
 Cluster::Cluster(const ClusterOptions& options) {
   if (options.workers < 1 || options.workers > kWorkersMax || options.servers < 1 ||
       options.servers > static_cast<int>(kServersMax)) {
-    throw Fail(Code::kInvalidArgument, "create: {} workers and {} servers; at least one of each",
-               options.workers, options.servers);
+    throw Fail(
+        Code::kInvalidArgument,
+        "create: {} workers and {} servers; 1 to {} workers and 1 to {} servers are possible",
+        options.workers, options.servers, kWorkersMax, kServersMax);
   }
   const NodeThreadOptions thread{AddressOf, options.log, {}};
   HeadOptions head;

@@ -15,6 +15,7 @@
 #include "base/wait.h"
 #include "bootstrap/pmix/pmix.h"
 #include "job/start_notice.h"
+#include "options/log_line.h"
 #include "transport/address.h"
 
 namespace tkv {
@@ -337,8 +338,12 @@ class GroupService final : public Service {
       : services_(std::move(services)) {}
   const std::string& address() const override { return services_.back()->address(); }
   bool Wait(std::chrono::milliseconds longest) override {
-    return std::all_of(services_.begin(), services_.end(),
-                       [&](const auto& service) { return service->Wait(longest); });
+    // Each one is asked: the failure of one must not stay unseen while another one runs.
+    bool have_ended = true;
+    for (const auto& service : services_) {
+      have_ended = service->Wait(longest / static_cast<int>(services_.size())) && have_ended;
+    }
+    return have_ended;
   }
   void Exited(Job::Role role, int index) override { services_.front()->Exited(role, index); }
   void Gone(Job::Role role, int index, bool has_failed) override {
@@ -421,7 +426,9 @@ std::shared_ptr<Worker> WorkerInGroup(const std::string& type, const StoreOption
   return WorkerWithHost(type, options, place, TermsIn(group, number.value(), options));
 }
 
-std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& options) {
+std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& given) {
+  StoreOptions options = given;
+  options.log = WithoutThrowing(given.log);
   PmixGroup* const group = GroupOfProcess();
   const JobNumber number(group->rank());
   const Place place = PlaceIn(group, true, number.value(), options);
@@ -431,8 +438,10 @@ std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& options) {
       HostJob(options, place, TermsIn(group, number.value(), options), &job));
 }
 
-std::unique_ptr<Service> Service::StartFromEnvironment(const StoreOptions& options) {
-  if (!IsLaunched() && IsInGroup()) return StartInGroup(options);
+std::unique_ptr<Service> Service::StartFromEnvironment(const StoreOptions& given) {
+  if (!IsLaunched() && IsInGroup()) return StartInGroup(given);
+  StoreOptions options = given;
+  options.log = WithoutThrowing(given.log);
   const Job job = JobFromEnvironment(options.carrier);
   if (job.role == Job::Role::kWorker || job.role == Job::Role::kObserver) {
     throw Fail(Code::kFailedPrecondition,

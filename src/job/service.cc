@@ -144,8 +144,9 @@ class JobService final : public Service {
         notice_(who_, log) {
     if (job.workers < 1 || job.workers > kWorkersMax || job.servers < 1 ||
         job.servers > static_cast<int>(kServersMax)) {
-      throw Fail(Code::kInvalidArgument, "{}: {} workers and {} servers; at least one of each",
-                 WhoIs(job), job.workers, job.servers);
+      throw Fail(Code::kInvalidArgument,
+                 "{}: {} workers and {} servers; 1 to {} workers and 1 to {} servers are possible",
+                 WhoIs(job), job.workers, job.servers, kWorkersMax, kServersMax);
     }
     EndpointOptions endpoint_options = EndpointOf(job, ListenAddresses(job), log);
     if (endpoint_options.listen.empty()) {

@@ -133,7 +133,7 @@ const std::array<Row, 18> kRows = {{
       "Silence after which the head declares a process dead, and after which a process makes its "
       "connection to the head anew. The same in all processes of a job; a word is sent five times "
       "in it, and each second at least.",
-      OptionKind::kDuration, Scope::kProcesses},
+      OptionKind::kDuration, Scope::kDistributed},
      &StoreOptions::silence,
      500,
      kLongestMs},

@@ -9,8 +9,9 @@ std::optional<SaveInterval> SaveIntervalOf(std::string_view text) {
   const bool is_time = text.ends_with('s');
   if (is_time) text.remove_suffix(1);
   uint64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  const char* const begin = text.data();  // NOLINT(bugprone-suspicious-stringview-data-usage)
+  const char* const end = begin + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, number);
   if (error != std::errc() || stop != end || number == 0 || number > kMost) return std::nullopt;
   return is_time ? SaveInterval{.seconds = number} : SaveInterval{.rounds = number};
 }

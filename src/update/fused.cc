@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/check.h"
 #include "update/builtin.h"
 
 namespace tkv {
@@ -18,8 +19,9 @@ struct Pattern {
 };
 
 uint16_t ScalarOf(const ProgramBody& body, std::string_view name) {
-  return static_cast<uint16_t>(std::ranges::find(body.scalars, name, &ScalarNode::name) -
-                               body.scalars.begin());
+  const auto found = std::ranges::find(body.scalars, name, &ScalarNode::name);
+  TKV_CHECK(found != body.scalars.end());
+  return static_cast<uint16_t>(found - body.scalars.begin());
 }
 
 Pattern PatternOf(Fused kind, std::string_view program,
