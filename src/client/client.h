@@ -95,7 +95,8 @@ struct Operation {
   std::string verb;                     // the first word of error messages
   std::string key;                      // canonical
   std::shared_ptr<const KeyMeta> meta;  // kInit
-  // Has the key's dtype; a kInit's is dense.  The client reads it until the push is accepted.
+  // In the encoding that it names.  A kInit has dense values, or encoded rows for a table.  The
+  // client reads it until the push is accepted.
   codec::Contribution value;
   // kPull of a key by rows, and kRead of its values: the wanted ids, in parts like `value`.
   codec::Contribution ids;
@@ -233,8 +234,8 @@ class Client final : private ChunkPlaces {
   size_t unaccepted_bytes() const;
   // Adds the client's counters, and the operations that wait now.
   void AddStats(Time now, StoreStats* stats) const;
-  // Returns the state of the link on which the message arrives, and if its answer is awaited, for the
-  // table of coverage.
+  // Returns a label for the table of coverage: the state of the message's link, or if this client
+  // awaits the answer.
   const char* StateFor(LinkId link, const Message& message) const;
 
  private:

@@ -265,7 +265,7 @@ void DistStore::CheckNoneIsBoth(std::string_view verb, std::span<const Source> s
   const auto lock = Lock(verb);
   for (const PushItem& item : whole) {
     if (!with_rows.contains(Get(verb, item.key).get())) continue;
-    throw Fail(Code::kInvalidArgument, "{} {}: the key stands with rows and with whole values",
+    throw Fail(Code::kInvalidArgument, "{} {}: the call pushes rows and a whole array to it; use one of them",
                verb, item.key.ToString());
   }
 }

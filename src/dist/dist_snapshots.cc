@@ -923,7 +923,7 @@ void DistStore::CheckHasPushed(const std::string& verb) {
 }
 
 // Throws if an earlier process of this worker died within a push of the key that this one has not
-// repeated.  One part of the key would be updated after the assignment and another one before it.
+// repeated.  Otherwise only a part of the key would be updated after the assignment.
 void DistStore::CheckEven(const std::string& verb, const KeyRecord& record) {
   const bool is_uneven = worker_->rejoined() && worker_->Run([&](ClientNode& node, Time) {
     return node.client().MustRepeat(record.name);

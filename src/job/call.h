@@ -43,8 +43,8 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     const auto lock = Lock();
     return done_;
   }
-  // Waits until the call has ended, and throws its error.  Each error is reported once: here, or by
-  // the store if nobody waits here.
+  // Waits until the call has ended, and throws its error, each time.  If nobody waits, a later verb
+  // of the store throws it.
   void Wait(std::chrono::nanoseconds patience) override {
     WaitDone(patience);
     const auto lock = Lock();

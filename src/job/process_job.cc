@@ -76,7 +76,8 @@ std::string TermsText(const Job& job) {
   return Format("{} {} {} {}{}", job.id, job.servers, job.head.size(), job.head, job.token);
 }
 
-constexpr const char* kNoTerms = "what is no description of a job to this version";
+constexpr const char* kNoTerms =
+    "no description of a job that this version reads; install the same tensorkv in all processes";
 
 // Reads the terms of a job.  Returns false if the text is no such description.
 bool ReadTerms(const std::string& text, Job* job) {
@@ -178,7 +179,7 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
   } else {
     const std::string text = terms.ask();
     if (!ReadTerms(text, job)) {
-      throw Fail(Code::kInvalidArgument, "create: the process with the head says {}", kNoTerms);
+      throw Fail(Code::kInvalidArgument, "create: worker 0 gives {}", kNoTerms);
     }
     CheckTerms(*job, place, own_token);
   }
@@ -364,7 +365,7 @@ class GroupService final : public Service {
 // may have left terms of a head that has ended, or with another token.  Newer terms then follow
 // soon.
 static std::string AskRendezvous(const StoreOptions& options, const std::string& key) {
-  // After this time, a log line says for whom the process waits.
+  // The longest wait in the store; then this process looks for interrupts and at the deadline.
   constexpr std::chrono::milliseconds kAskFor{1000};
   const auto deadline = DeadlineAfter(options.patience);
   Job job;
@@ -380,7 +381,7 @@ static std::string AskRendezvous(const StoreOptions& options, const std::string&
         if (why.empty()) return text;
         why = Format("{}, and there: {}", job.head, why);
       }
-      why = Format("the shared store says at '{}': {}", key, why);
+      why = Format("the shared store has at '{}': {}", key, why);
     } catch (const Error& error) {
       if (error.code() != Code::kDeadlineExceeded) throw;
       why = error.what();
@@ -398,8 +399,9 @@ static std::string AskRendezvous(const StoreOptions& options, const std::string&
 
 std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreOptions& options) {
   if (options.num_workers < 1 || options.rank < 0 || options.rank >= options.num_workers) {
-    throw Fail(Code::kInvalidArgument, "create '{}': rank {} of {} workers", type, options.rank,
-               options.num_workers);
+    throw Fail(Code::kInvalidArgument,
+               "create '{}': rank={}, num_workers={}; a rank from 0 to num_workers - 1 is needed",
+               type, options.rank, options.num_workers);
   }
   Place place;
   place.workers = options.num_workers;

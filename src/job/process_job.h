@@ -23,7 +23,7 @@ EndpointOptions EndpointOf(const Job& job, std::vector<std::string> listen,
 // Opens an endpoint that also rehearses the failures of the job's failpoints.
 //   throws  kInvalidArgument  a failpoint that cannot be read; and as Transport::Open
 std::unique_ptr<Endpoint> OpenEndpoint(const Job& job, EndpointOptions options);
-// Returns a function for the address of a peer that no EPOCH names: the head.
+// Returns a function that gives the head's address for every peer, because EPOCHs name all others.
 std::function<std::string(const Peer&)> AddressesOf(const Job& job);
 
 // Starts a service, as Service::Start does.

@@ -23,8 +23,8 @@ constexpr const char* kAgain = " again:";
 // How long a server in a worker's process continues after its head has ended, while no worker is
 // connected.
 constexpr std::chrono::seconds kServedOut{5};
-// If all workers are dead, their next incarnations are awaited for the patience with a process
-// times this factor.  By default that is 600 s, as long as rounds wait for them.
+// If all workers are dead, a server waits this many times its patience for their restarts: 600 s by
+// default, as long as rounds wait for a dead worker.
 constexpr int kLivesFactor = 20;
 
 // Returns true if no worker lives or may return, under any policy.

@@ -1,4 +1,4 @@
-// Variables of the environment, which only this file reads.
+// Values of environment variables.  No other file calls getenv.
 
 #pragma once
 

@@ -856,7 +856,7 @@ def test_a_bootstrap_that_is_none_is_named(processes):
     assert status == 1 and "without set()" in said
     text = FILE_STORE + "mx.kv.create('dist_sync', bootstrap=FileStore('/tmp'), rank=2, num_workers=2)"
     status, said = finish(processes.start([sys.executable, processes.script(text)]))
-    assert status == 1 and "rank 2 of 2 workers" in said
+    assert status == 1 and "rank=2, num_workers=2; a rank from 0 to num_workers - 1 is needed" in said
 
 
 def test_a_launcher_without_standard_files_starts_a_job(processes, tmp_path):

@@ -689,7 +689,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """Return the groups and the states, for ``torch.save``: those of the torch.optim.Optimizer, or those of the store.
 
         If the store runs the optimizer, only the lowest rank that lives has its states, as a tensor of bytes in the
-        entry ``'store'``. On other ranks that entry is None. Save the dict of rank 0.
+        entry ``'store'``. On other ranks that entry is None. Save the dict whose ``'store'`` is not None.
 
         Raises:
             KVError: as ``kv.save_optimizer_states``.
