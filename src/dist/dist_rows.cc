@@ -265,8 +265,9 @@ void DistStore::CheckNoneIsBoth(std::string_view verb, std::span<const Source> s
   const auto lock = Lock(verb);
   for (const PushItem& item : whole) {
     if (!with_rows.contains(Get(verb, item.key).get())) continue;
-    throw Fail(Code::kInvalidArgument, "{} {}: the call pushes rows and a whole array to it; use one of them",
-               verb, item.key.ToString());
+    throw Fail(Code::kInvalidArgument,
+               "{} {}: the call pushes rows and a whole array to it; use one of them", verb,
+               item.key.ToString());
   }
 }
 

@@ -111,8 +111,9 @@ void FindAndCheckRows(std::string_view verb, std::span<const RowsPullItem> outs,
 void CheckNoneIsBoth(std::string_view verb, size_t rows, size_t row_keys, const Claim& claim) {
   for (size_t i = rows; i < claim.push_groups.size(); ++i) {
     if (claim.push_groups[i] >= row_keys) continue;
-    throw Fail(Code::kInvalidArgument, "{} {}: the call pushes rows and a whole array to it; use one of them",
-               verb, claim.entries[claim.push_groups[i]]->key.view().ToString());
+    throw Fail(Code::kInvalidArgument,
+               "{} {}: the call pushes rows and a whole array to it; use one of them", verb,
+               claim.entries[claim.push_groups[i]]->key.view().ToString());
   }
 }
 
