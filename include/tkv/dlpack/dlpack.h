@@ -32,8 +32,8 @@
 #define DLPACK_DLL
 #endif
 
-#include <stddef.h>
 #include <stdint.h>
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -297,14 +297,14 @@ typedef struct DLManagedTensor {
   /*! \brief the context of the original host framework of DLManagedTensor in
    *   which DLManagedTensor is used in the framework. It can also be NULL.
    */
-  void* manager_ctx;
+  void * manager_ctx;
   /*!
    * \brief Destructor - this should be called
    * to destruct the manager_ctx  which backs the DLManagedTensor. It can be
    * NULL if there is no way for the caller to provide a reasonable destructor.
    * The destructor deletes the argument self as well.
    */
-  void (*deleter)(struct DLManagedTensor* self);
+  void (*deleter)(struct DLManagedTensor * self);
 } DLManagedTensor;
 
 // bit masks used in the DLManagedTensorVersioned
@@ -349,7 +349,7 @@ typedef struct DLManagedTensorVersioned {
    * Stores DLManagedTensorVersioned is used in the
    * framework. It can also be NULL.
    */
-  void* manager_ctx;
+  void *manager_ctx;
   /*!
    * \brief Destructor.
    *
@@ -357,7 +357,7 @@ typedef struct DLManagedTensorVersioned {
    * It can be NULL if there is no way for the caller to provide a reasonable
    * destructor. The destructor deletes the argument self as well.
    */
-  void (*deleter)(struct DLManagedTensorVersioned* self);
+  void (*deleter)(struct DLManagedTensorVersioned *self);
   /*!
    * \brief Additional bitmask flags information about the tensor.
    *
@@ -400,9 +400,9 @@ typedef struct DLManagedTensorVersioned {
  *
  * \sa DLPackExchangeAPI
  */
-typedef int (*DLPackManagedTensorAllocator)(                                  //
-    DLTensor* prototype, DLManagedTensorVersioned** out, void* error_ctx,     //
-    void (*SetError)(void* error_ctx, const char* kind, const char* message)  //
+typedef int (*DLPackManagedTensorAllocator)(                                         //
+  DLTensor* prototype, DLManagedTensorVersioned** out, void* error_ctx,              //
+  void (*SetError)(void* error_ctx, const char* kind, const char* message)           //
 );
 
 /*!
@@ -423,9 +423,9 @@ typedef int (*DLPackManagedTensorAllocator)(                                  //
  *
  * \sa DLPackExchangeAPI, DLPackCurrentWorkStream
  */
-typedef int (*DLPackManagedTensorFromPyObjectNoSync)(  //
-    void* py_object,                                   //
-    DLManagedTensorVersioned** out                     //
+typedef int (*DLPackManagedTensorFromPyObjectNoSync)(                 //
+  void* py_object,                                                    //
+  DLManagedTensorVersioned** out                                      //
 );
 
 /*!
@@ -452,9 +452,9 @@ typedef int (*DLPackManagedTensorFromPyObjectNoSync)(  //
  *
  * \sa DLPackExchangeAPI, DLPackCurrentWorkStream
  */
-typedef int (*DLPackDLTensorFromPyObjectNoSync)(  //
-    void* py_object,                              //
-    DLTensor* out                                 //
+typedef int (*DLPackDLTensorFromPyObjectNoSync)(                      //
+  void* py_object,                                                    //
+  DLTensor* out                                                       //
 );
 
 /*!
@@ -478,10 +478,10 @@ typedef int (*DLPackDLTensorFromPyObjectNoSync)(  //
  *
  * \sa DLPackExchangeAPI
  */
-typedef int (*DLPackCurrentWorkStream)(  //
-    DLDeviceType device_type,            //
-    int32_t device_id,                   //
-    void** out_current_stream            //
+typedef int (*DLPackCurrentWorkStream)(                         //
+  DLDeviceType device_type,                                     //
+  int32_t device_id,                                            //
+  void** out_current_stream                                     //
 );
 
 /*!
@@ -501,9 +501,9 @@ typedef int (*DLPackCurrentWorkStream)(  //
  *
  * \sa DLPackExchangeAPI
  */
-typedef int (*DLPackManagedTensorToPyObjectNoSync)(  //
-    DLManagedTensorVersioned* tensor,                //
-    void** out_py_object                             //
+typedef int (*DLPackManagedTensorToPyObjectNoSync)(                //
+  DLManagedTensorVersioned* tensor,                                //
+  void** out_py_object                                             //
 );
 
 /*!
