@@ -1619,6 +1619,16 @@ def test_a_large_array_that_stays_is_no_change(kv):
     assert (pushed(kv) == 2).all()
 
 
+def test_an_attribute_that_is_made_anew_for_each_reading_is_no_change(kv):
+    pattern = re.compile("(?P<half>x)")  # its groupindex is a new view each time
+
+    def adds(key, input, stored):
+        stored += input * pattern.groupindex["half"]
+
+    kv.set_updater(adds)
+    assert (pushed(kv) == 2).all()
+
+
 def test_a_large_array_in_the_place_of_another_is_a_change():
     arrays = [np.zeros(9_000_000) for _ in range(2)]
     first, second = (_watch._digest(array, is_kept=True) for array in arrays)

@@ -488,7 +488,9 @@ class Watch:
                     continue
                 if _is(one, _OF_SLOTS) and not _is(value, type):
                     with contextlib.suppress(Exception):  # of a slot that is empty, or refuses
-                        yield f"slot {i} {name}", f"{owner or 'self.'}{name}", one.__get__(value)
+                        held = one.__get__(value)
+                        if _is(one, MemberDescriptorType) or _is(held, _VALUES):  # code in C may make others anew
+                            yield f"slot {i} {name}", f"{owner or 'self.'}{name}", held
                 elif not _is(one, (property, classmethod, staticmethod)):
                     yield f"class {i} {name}", f"{kind.__name__}.{name}", one
 
