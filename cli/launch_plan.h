@@ -3,10 +3,13 @@
 
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tkv/job.h"

@@ -42,6 +42,15 @@ class ClientTest : public ::testing::Test {
     return options;
   }
 
+  // The client becomes a later life of its worker.
+  void Rejoin(uint64_t incarnation = 5) {
+    Welcome welcome;
+    welcome.rank = 0;
+    welcome.incarnation = incarnation;
+    welcome.rejoined = true;
+    client_.Joined(Role::kWorker, welcome);
+  }
+
   OpId Begin(Kind kind, const char* verb, int priority = 0) {
     Operation operation;
     operation.kind = kind;

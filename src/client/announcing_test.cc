@@ -54,11 +54,7 @@ class LaterLifeTest : public ClientTest {
   LaterLifeTest() {
     epoch_.number = 2;
     epoch_.workers[0].incarnation = 7;
-    Welcome welcome;
-    welcome.rank = 0;
-    welcome.incarnation = 7;
-    welcome.rejoined = true;
-    client_.Joined(Role::kWorker, welcome);
+    Rejoin(7);
     client_.On(epoch_, now_, &effects_);
   }
   // Answers until the client sends no more requests; the key is at `round`.  Returns CONTROLs and

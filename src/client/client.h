@@ -219,6 +219,9 @@ class Client final : private ChunkPlaces {
   // Returns true if an earlier life of this worker died within a push of the key, so that the user
   // has to push the key again.  Counts the pushes that are queued.
   bool MustRepeat(const std::string& key) const;
+  // Returns the error of a call that needs all parts of such a key at one round.
+  //   round  as RoundOf, of the user's last push
+  static Error Uneven(uint64_t round);
   std::optional<KeyMeta> MetaOf(const std::string& key) const;  // nullopt: an unknown key
   // Returns true if this client has found the key and no server has since reported it deleted or
   // created anew.
@@ -313,6 +316,7 @@ class Client final : private ChunkPlaces {
     // The newest round that a push of an earlier life has reached in some chunk.  Pushes of the
     // rounds from `round` + 1 to this one are repetitions.
     uint64_t repeats_to = 0;
+    bool is_uneven() const { return round < repeats_to; }
     bool has_pushed = false;    // a push of this life has got a round
     PushStep former_step = {};  // of the last push of an earlier life
     uint64_t base = 0;          // users count rounds from here, modulo 2^64
@@ -406,7 +410,6 @@ class Client final : private ChunkPlaces {
   bool RepeatsPushes(const KeyState& key) const;
   void NoteChunk(const ChunkStatus& chunk, KeyState* key) const;
   void GoOn(KeyState* key) const;
-  static std::optional<Error> WhyUneven(const KeyState& key);
   void StartJoin(const KeyId& id, KeyState* key);
   void NextJoinPhase(const KeyId& id, KeyState* key);
   void FailJoin(KeyState* key, const Error& error);

@@ -278,8 +278,8 @@ Error Client::TimeoutOf(const Op& op) const {
   std::string round;
   if (key != keys_.end() && !op.missing.empty()) {
     uint64_t number = op.round > 0 ? op.round : key->second.round;
-    if (role_ == Role::kObserver &&
-        !op.versions.empty()) {  // it waits for the newest of all chunks
+    // An observer waits until all chunks have the newest version of any.
+    if (role_ == Role::kObserver && !op.versions.empty()) {
       number = *std::max_element(op.versions.begin(), op.versions.end());
     }
     round = Format(", round {}", key->second.base + number);

@@ -58,14 +58,11 @@ void Client::GoOn(KeyState* key) const {
   key->former_step = found.step;
 }
 
-// Returns an error if some chunks have a push of an earlier life and others lack it, so that the
-// key's value is of no single round.
-std::optional<Error> Client::WhyUneven(const KeyState& key) {
-  if (key.repeats_to <= key.round) return std::nullopt;
+Error Client::Uneven(uint64_t round) {
   return tkv::Fail(Code::kFailedPrecondition,
                    "an earlier process of this worker died while it pushed round {} of this key, "
                    "which only a part of the key has got; push the key again first",
-                   key.base + key.round + 1);
+                   round + 1);
 }
 
 // Sends STATUS for every chunk, or ABSTAIN for the rounds in which an earlier life may have pushed.

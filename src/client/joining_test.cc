@@ -15,11 +15,7 @@ class JoiningTest : public ClientTest {
   std::vector<Message> FindKey(Epoch::Policy policy = Epoch::Policy::kWait) {
     epoch_.policy = policy;
     ++epoch_.number;
-    Welcome welcome;
-    welcome.rank = 0;
-    welcome.incarnation = 5;
-    welcome.rejoined = true;
-    client_.Joined(Role::kWorker, welcome);
+    Rejoin();
     client_.On(epoch_, now_, &effects_);
     Begin(Kind::kInit, "init");
     Message meta = Reply(Sent().at(0), Type::kMeta);

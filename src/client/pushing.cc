@@ -120,8 +120,8 @@ void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
   for (const ChunkPlace& place : key->chunks) {
     if (const auto& dead = links_[place.server].dead()) return Fail(op, *dead);
   }
-  if (op->what.kind == Kind::kCut) {
-    if (const auto why = WhyUneven(*key)) return Fail(op, *why);
+  if (op->what.kind == Kind::kCut && key->is_uneven()) {
+    return Fail(op, Uneven(key->base + key->round));
   }
   op->has_left = true;
   op->versions.assign(key->chunks.size(), 0);

@@ -167,7 +167,7 @@ static uint8_t FlagOf(Operation::Restoring restoring) {
 void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
   op->has_left = true;
   op->round = key->round;
-  if (const auto why = WhyUneven(*key)) return Fail(op, *why);
+  if (key->is_uneven()) return Fail(op, Uneven(key->base + key->round));
   MakePlaces(id, key);
   if (op->what.states->size() != key->chunks.size()) {
     return Fail(op,

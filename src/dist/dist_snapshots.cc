@@ -683,8 +683,9 @@ struct DistStore::Loading {
 };
 
 // Runs f, and waits until every worker has done so.  An error of one worker is the error of all,
-// and the worker whose f fails waits for no other.  An interrupt and a lack of memory count, too.  If the worker with the task dies on the way,
-// all others receive an error that names the undone work.
+// and the worker whose f fails waits for no other.  An interrupt and a lack of memory count, too.
+// If the worker with the task dies on the way, all others receive an error that names the undone
+// work.
 template <typename F>
 void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char* left, F f) {
   using Task = Operation::Task;
@@ -925,14 +926,13 @@ void DistStore::CheckHasPushed(const std::string& verb) {
 // Throws if an earlier process of this worker died within a push of the key that this one has not
 // repeated.  Otherwise only a part of the key would be updated after the assignment.
 void DistStore::CheckEven(const std::string& verb, const KeyRecord& record) {
-  const bool is_uneven = worker_->rejoined() && worker_->Run([&](ClientNode& node, Time) {
-    return node.client().MustRepeat(record.name);
+  if (!worker_->rejoined()) return;
+  const auto why = worker_->Run([&](ClientNode& node, Time) -> std::optional<Error> {
+    const Client& client = node.client();
+    if (!client.MustRepeat(record.name)) return std::nullopt;
+    return Client::Uneven(client.PushedOf(record.name));
   });
-  if (!is_uneven) return;
-  throw Fail(Code::kFailedPrecondition,
-             "{} {}: an earlier process of this worker died while it pushed round {} of this key, "
-             "which only a part of the key has got; push the key again first",
-             verb, record.key.view().ToString(), Round(record.key.view()) + 1);
+  if (why) NamingKey(verb, record.key.view(), [&] { throw Error(*why); });
 }
 
 // Assigns between two barriers, as a load.  No worker has begun a round on the old values, and none
