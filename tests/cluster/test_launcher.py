@@ -375,3 +375,23 @@ def test_a_limit_on_the_size_of_files_ends_no_launcher(processes, tmp_path):
     words = [program, "launch", "-n", "1", "-s", "1", "--log", log, sys.executable, script]
     status, said = finish(processes.start(["bash", "-c", 'ulimit -f 10; exec "$@"', "bash", *words]))
     assert status >= 0 and "the last word" in said, (status, said[-2000:])
+
+
+def test_the_status_is_that_of_a_killed_worker_though_another_one_is_seen_to_end_at_the_same_time(processes, tmp_path):
+    text = """
+    rank = int(os.environ["TKV_RANK"])
+    mark(f"begun {rank}")
+    until_marked("stopped")
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.3)
+    sys.exit(7)
+    """
+    job = processes.launch(text, servers=1)
+    wait_until(lambda: all((tmp_path / f"mark-begun {rank}").exists() for rank in range(2)))
+    os.kill(job.pid, signal.SIGSTOP)
+    (tmp_path / "mark-stopped").touch()
+    time.sleep(1.5)
+    os.kill(job.pid, signal.SIGCONT)
+    status, said = finish(job)
+    assert status == 128 + signal.SIGKILL and "worker 0 ended with status 7" in said, said
