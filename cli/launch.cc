@@ -379,8 +379,7 @@ class Launcher {
       DrainAll(i);  // a restorer's last output counts before its end
       ended.emplace_back(i, status);
     }
-    // Of processes that are seen to have ended together, a killed one is the cause of the others'
-    // failures, and not one of them.
+    // A killed process is the cause of the failures of others that are seen to have ended with it.
     std::ranges::stable_partition(ended, [](const auto& end) { return WIFSIGNALED(end.second); });
     for (const size_t index : std::exchange(have_restored_, {})) {
       Do([&](LaunchPlan::Actions* out) { plan_.Restored(index, Clock::now(), out); });
