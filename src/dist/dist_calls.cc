@@ -102,7 +102,7 @@ void DistStore::WaitFor(const NDArray& array, Access access) {
 // ---- gathering ----------------------------------------------------------------------------------
 
 // Adds hyperparameters to a push if the servers may not know them.  Call with the store's lock.
-void DistStore::TellParams(const KeyView& key, Source* source) const {
+void DistStore::TellParams(const KeyView& key, PushSource* source) const {
   const KeyRecord& record = *source->record;
   if (record.own) {
     std::vector<double> params = record.own->ParamsFor(key);
@@ -116,10 +116,10 @@ void DistStore::TellParams(const KeyView& key, Source* source) const {
   if (params != committed_params_ || is_first) source->scalars = std::move(params);
 }
 
-std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
-                                                        std::span<const PushItem> items) {
+std::vector<PushSource> DistStore::GatherSources(std::string_view verb,
+                                                 std::span<const PushItem> items) {
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  std::vector<Source> sources;
+  std::vector<PushSource> sources;
   std::vector<SmallVector<const NDArray*>> values;
   sources.reserve(items.size());
   values.reserve(items.size());
@@ -137,7 +137,7 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
         CheckUpdate(verb, *record);
         sources.push_back({.record = record, .priority = item.priority, .step = item.step});
         values.emplace_back();
-        if (compresses_ && !record->info.by_rows) PlanCompression(verb, &sources.back());
+        compression_.Plan(verb, &sources.back());
         TellParams(item.key, &sources.back());
       }
       sources[at].priority = std::max(sources[at].priority, item.priority);
@@ -148,7 +148,7 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
       }
     }
   }
-  std::vector<std::pair<Source*, std::span<const NDArray* const>>> on_gpus;
+  std::vector<std::pair<PushSource*, std::span<const NDArray* const>>> on_gpus;
   for (size_t i = 0; i < sources.size(); ++i) {
     sources[i].values = values[i].size();
     const std::span all(values[i].data(), values[i].size());
@@ -160,13 +160,13 @@ std::vector<DistStore::Source> DistStore::GatherSources(std::string_view verb,
     }
   }
   if (!on_gpus.empty()) GatherFromGpus(verb, std::move(on_gpus));
-  Compress(&sources);
+  compression_.Compress(&sources);
   return sources;
 }
 
 // Gathers values that are on the host, or that are copied there to be compressed.
 void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* const> values,
-                             Source* source) {
+                             PushSource* source) {
   const KeyView key = source->record->key.view();
   if (source->residual != nullptr) {
     source->packed = AllOnHost(verb, key, values);
@@ -175,7 +175,7 @@ void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* con
   for (const NDArray* value : values) {
     NamingKey(verb, key, [&] { WaitFor(*value, Access::kRead); });
   }
-  if (source->record->info.by_rows) return GatherAllRows(verb, values, source);
+  if (source->record->info.by_rows) return row_encoder_.EncodeAllRows(verb, values, source);
   if (values.size() == 1) {
     source->is_own = !values[0]->contiguous();
     // An empty array may be on a GPU.
@@ -199,17 +199,7 @@ void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* con
   job.value = sum.data();
   job.is_wide = true;
   RunJobs({&job, 1}, ThreadsFor(options_.threads));
-  TakeSum(sum, source);
-}
-
-// Sets the source to a sum that the worker has computed.  Sums of 16-bit values stay wide, and the
-// server rounds them once.
-void DistStore::TakeSum(const NDArray& sum, Source* source) {
-  source->array = sum;
-  source->is_own = true;
-  if (sum.dtype() == source->record->info.dtype) return;
-  source->encoded.emplace().encoding = Encoding::kF32;
-  source->encoded->bytes = MemoryOf(sum);
+  source->Take(sum);
 }
 
 void DistStore::AwaitSum(const GpuSums& gpus, size_t lot) {
@@ -242,7 +232,7 @@ std::vector<NDArray> DistStore::AllOnHost(std::string_view verb, const KeyView& 
 // Starts the sums of values on GPUs, those of keys with the highest priority first.
 void DistStore::GatherFromGpus(
     std::string_view verb,
-    std::vector<std::pair<Source*, std::span<const NDArray* const>>> values) {
+    std::vector<std::pair<PushSource*, std::span<const NDArray* const>>> values) {
   std::ranges::stable_sort(values, std::greater(),
                            [](const auto& one) { return one.first->priority; });
   const auto gpus = std::make_shared<GpuSums>(verb);
@@ -252,14 +242,14 @@ void DistStore::GatherFromGpus(
   }
   gpus->Start(options_.patience);
   for (const auto& [source, its] : values) {
-    TakeSum(gpus->OnHost(source->gpu_sum), source);
+    source->Take(gpus->OnHost(source->gpu_sum));
   }
 }
 
-std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
-                                                        std::span<const PullItem> items,
-                                                        std::span<const PushItem> inputs) {
-  std::vector<Target> targets;
+std::vector<PullTarget> DistStore::GatherTargets(std::string_view verb,
+                                                 std::span<const PullItem> items,
+                                                 std::span<const PushItem> inputs) {
+  std::vector<PullTarget> targets;
   std::vector<SmallVector<const NDArray*>> outs;
   targets.reserve(items.size());
   outs.reserve(items.size());
@@ -306,7 +296,7 @@ std::vector<DistStore::Target> DistStore::GatherTargets(std::string_view verb,
         targets[i].outs.push_back(*out);
         targets[i].bytes += out->bytes();
       }
-      AskForAllRows(&targets[i]);
+      row_encoder_.AskForAllRows(&targets[i]);
       continue;
     }
     for (const NDArray* out : outs[i]) {
@@ -337,8 +327,8 @@ Operation DistStore::Make(Operation::Kind kind, const std::string& verb,
   return operation;
 }
 
-Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb, const Source& source,
-                              const CallPtr& call) const {
+Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb,
+                              const PushSource& source, const CallPtr& call) const {
   Operation push = Make(kind, verb, source.record.get());
   if (source.encoded) {
     push.value = *source.encoded;
@@ -353,7 +343,8 @@ Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb, con
   return push;
 }
 
-void DistStore::AddTarget(const Target& target, Operation* operation, const CallPtr& call) const {
+void DistStore::AddTarget(const PullTarget& target, Operation* operation,
+                          const CallPtr& call) const {
   operation->out = {static_cast<std::byte*>(target.landing.HostData()), target.landing.bytes(),
                     target.landing.storage()};
   operation->ids = target.ids;
@@ -364,9 +355,9 @@ void DistStore::AddTarget(const Target& target, Operation* operation, const Call
 
 // Notes the pushes of a call that was launched.  A refused call changes no counter, and its
 // hyperparameters count as not sent.
-void DistStore::NotePushed(const std::vector<Source>& sources) {
+void DistStore::NotePushed(const std::vector<PushSource>& sources) {
   std::lock_guard lock(mutex_);
-  for (const Source& source : sources) {
+  for (const PushSource& source : sources) {
     if (source.told != 0) source.record->told = source.told;
     source.record->bytes.pushed_bytes +=
         source.bytes > 0 ? source.bytes : source.values * source.record->value_bytes;
@@ -375,10 +366,10 @@ void DistStore::NotePushed(const std::vector<Source>& sources) {
   }
 }
 
-DistStore::Pulled DistStore::PulledOf(const std::vector<Target>& targets) {
+DistStore::Pulled DistStore::PulledOf(const std::vector<PullTarget>& targets) {
   Pulled pulled;
   pulled.reserve(targets.size());
-  for (const Target& target : targets) pulled.emplace_back(target.record, target.bytes);
+  for (const PullTarget& target : targets) pulled.emplace_back(target.record, target.bytes);
   return pulled;
 }
 
@@ -387,18 +378,18 @@ void DistStore::CountPulled(const Pulled& pulled) {
   for (const auto& [record, bytes] : pulled) record->bytes.pulled_bytes += bytes;
 }
 
-std::shared_ptr<GpuLandings> DistStore::GpusOf(const std::vector<Target>& targets) {
+std::shared_ptr<GpuLandings> DistStore::GpusOf(const std::vector<PullTarget>& targets) {
   return targets.empty() ? nullptr : targets[0].gpus;
 }
 
 // Sets the work to do when all values have arrived.  From now on, users of outputs on GPUs wait for
 // it.
-void DistStore::PrepareFinish(const CallPtr& call, std::vector<Target> targets,
+void DistStore::PrepareFinish(const CallPtr& call, std::vector<PullTarget> targets,
                               std::chrono::nanoseconds patience) {
   const std::shared_ptr<GpuLandings> gpus = GpusOf(targets);
-  std::erase_if(targets, [](const Target& target) { return target.outs.empty(); });
+  std::erase_if(targets, [](const PullTarget& target) { return target.outs.empty(); });
   if (targets.empty() && gpus == nullptr) return;
-  for (const Target& target : targets) {
+  for (const PullTarget& target : targets) {
     for (const NDArray& out : target.outs) call->targets.push_back(MemoryOf(out));
   }
   if (gpus != nullptr) {
@@ -406,7 +397,7 @@ void DistStore::PrepareFinish(const CallPtr& call, std::vector<Target> targets,
     gpus->Enter(patience);
   }
   call->finish = [call = call.get(), gpus, targets = std::move(targets)] {
-    for (const Target& target : targets) {
+    for (const PullTarget& target : targets) {
       if (target.order != nullptr) {
         ScatterRows(target);
         continue;
@@ -510,11 +501,11 @@ Ticket DistStore::Tracked(const CallPtr& call) {
 // Makes the sources independent of the caller, who may write to them after a push has returned.
 // Arrays of this library stay marked as in use until they are read.  Other arrays are copied,
 // unless the servers accept the push soon.
-void DistStore::FreeSources(const CallPtr& call, const std::vector<Source>& sources) {
+void DistStore::FreeSources(const CallPtr& call, const std::vector<PushSource>& sources) {
   bool waits = false;
   size_t foreign_bytes = 0;
   const std::shared_ptr<Pending> reader = ReaderOf(call);
-  for (const Source& source : sources) {
+  for (const PushSource& source : sources) {
     if (source.is_own || IsKeptFree(source.array, reader)) continue;
     waits = true;
     foreign_bytes += source.array.bytes();
@@ -572,9 +563,9 @@ size_t DistStore::BytesCopied() {
   return bytes;
 }
 
-std::vector<NDArray> DistStore::OutputsOf(const std::vector<Target>& targets) {
+std::vector<NDArray> DistStore::OutputsOf(const std::vector<PullTarget>& targets) {
   std::vector<NDArray> outputs;
-  for (const Target& target : targets) {
+  for (const PullTarget& target : targets) {
     // A landing without other outputs is an array of the user; any other landing belongs to the
     // store.
     if (target.outs.empty() && !target.lands_for_gpus) outputs.push_back(target.landing);
@@ -585,7 +576,7 @@ std::vector<NDArray> DistStore::OutputsOf(const std::vector<Target>& targets) {
 
 // Marks the arrays of an asynchronous call that was launched, so that their users wait for it.  If
 // that fails, the caller gets no ticket, and the call is cancelled.
-void DistStore::LetGo(const CallPtr& call, const std::vector<Source>& sources,
+void DistStore::LetGo(const CallPtr& call, const std::vector<PushSource>& sources,
                       const std::vector<NDArray>& outputs) {
   try {
     const auto writer = std::make_shared<WrittenPart>(call);
@@ -605,11 +596,11 @@ CallPtr DistStore::PushAs(const std::string& verb, std::span<const PushItem> ite
   return StartPushes(verb, GatherSources(verb, items), until_done);
 }
 
-CallPtr DistStore::StartPushes(const std::string& verb, const std::vector<Source>& sources,
+CallPtr DistStore::StartPushes(const std::string& verb, const std::vector<PushSource>& sources,
                                bool until_done) {
   const CallPtr call = NewCall(verb);
   std::vector<Part> parts;
-  for (const Source& source : sources) {
+  for (const PushSource& source : sources) {
     parts.push_back({MakePush(Operation::Kind::kPush, verb, source, call), &source});
     if (until_done) {
       parts.push_back({Make(Operation::Kind::kWait, verb, source.record.get()), &source});
@@ -637,14 +628,15 @@ CallPtr DistStore::PullAs(const std::string& verb, std::span<const PullItem> ite
   return StartPulls(verb, GatherTargets(verb, items, {}), is_async);
 }
 
-CallPtr DistStore::StartPulls(const std::string& verb, std::vector<Target> targets, bool is_async) {
+CallPtr DistStore::StartPulls(const std::string& verb, std::vector<PullTarget> targets,
+                              bool is_async) {
   const Pulled pulled = PulledOf(targets);
   const CallPtr call = NewCall(verb);
   std::vector<Operation> operations;
   // An observer has no pushes to count rounds by, and a `load` may have changed the numbers of
   // rounds.
   if (worker_->is_observer()) {
-    for (const Target& target : targets) {
+    for (const PullTarget& target : targets) {
       operations.push_back(Make(Operation::Kind::kFindBase, verb, target.record.get()));
     }
     call->on_outcome = [pulled, &ops = call->ops](const Outcome& outcome) {
@@ -653,7 +645,7 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::vector<Target> targe
       std::atomic_ref(pulled.at(at - pulled.size()).first->pulled).store(outcome.round);
     };
   }
-  for (const Target& target : targets) {
+  for (const PullTarget& target : targets) {
     operations.push_back(Make(Operation::Kind::kPull, verb, target.record.get()));
     AddTarget(target, &operations.back(), call);
   }
@@ -671,8 +663,8 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   RaiseUnseen(verb, keys);
   RaiseUnseen(verb, KeysOf(outs));
   SaveIfDue(keys);
-  std::vector<Target> targets = GatherTargets(verb, outs, items);
-  const std::vector<Source> sources = GatherSources(verb, items);
+  std::vector<PullTarget> targets = GatherTargets(verb, outs, items);
+  const std::vector<PushSource> sources = GatherSources(verb, items);
   const Pulled pulled = PulledOf(targets);
   const CallPtr call = NewCall(verb);
   std::vector<Part> parts;
@@ -681,7 +673,7 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   Places places;
   places.reserve(targets.size());
   for (size_t i = 0; i < targets.size(); ++i) places.emplace(targets[i].record.get(), i);
-  for (const Source& source : sources) {
+  for (const PushSource& source : sources) {
     const auto place = places.find(source.record.get());
     if (place == places.end()) {
       parts.push_back({MakePush(Operation::Kind::kPush, verb, source, call), &source});

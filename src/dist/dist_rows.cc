@@ -3,16 +3,10 @@
 
 #include <algorithm>
 #include <boost/unordered/unordered_flat_map.hpp>
-#include <cstring>
-#include <numeric>
 
-#include "codec/runs.h"
 #include "dist/dist_store.h"
-#include "kernels/kernels.h"
 #include "rows/initial_row.h"
 #include "store/checks.h"
-#include "tensor/strided.h"
-#include "update/parallel.h"
 #include "update/program_body.h"
 
 namespace tkv {
@@ -22,12 +16,6 @@ constexpr uint32_t kBucketsPerServer = 4;
 constexpr size_t kInitBytesOfBucket = size_t{64} << 20;
 
 using Places = boost::unordered_flat_map<const void*, size_t>;
-
-RowGeometry GeometryOf(std::string_view verb, const KeyRecord& record) {
-  const KVStore::KeyInfo& info = record.info;
-  if (info.by_rows) return {info.shape, info.dtype, info.row_count};
-  return RowsOfArray(verb, record.key.view(), info.shape, info.dtype);
-}
 
 void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
   if (rows < UINT32_MAX) return;
@@ -88,7 +76,7 @@ DistStore::NewRecordPtr DistStore::NewTable(std::string_view verb, const RowsIni
 Operation DistStore::InitRowsOf(std::string_view verb, const NewRecordPtr& record,
                                 const Rows* rows) {
   const KeyView key = record->key.view();
-  Source source{.record = record};
+  PushSource source{.record = record};
   NDArray ids;
   NDArray values;
   std::vector<RowList> lists;
@@ -101,7 +89,7 @@ Operation DistStore::InitRowsOf(std::string_view verb, const NewRecordPtr& recor
     CheckEachOnce(verb, key, IdsOf(ids));
     lists.push_back({IdsOf(ids), values.data()});
   }
-  EncodeRows(verb, lists, &source);
+  row_encoder_.EncodeRows(verb, lists, &source);
   Operation init = Make(Operation::Kind::kInit, std::string(verb), record.get());
   init.meta = record->meta;
   init.value = *source.encoded;
@@ -134,36 +122,10 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
 
 // ---- push ---------------------------------------------------------------------------------------
 
-// Encodes a contribution of rows to a table.
-void DistStore::EncodeRows(std::string_view verb, std::span<const RowList> lists, Source* source) {
-  const KeyRecord& record = *source->record;
-  const DType dtype = record.info.dtype;
-  const auto elements = static_cast<size_t>(record.info.shape.size());
-  NamingKey(verb, record.key.view(), [&] {
-    const SparseSum sum = SparseSum::Of(lists, record.info.row_count, dtype, elements,
-                                        RowOrder::kMix, SparseSum::Memory::kBorrow);
-    const RowSource rows = sum.values();
-    // The server rounds the sums, so that they are rounded only once.
-    const DType type = sum.has_sums() ? sum.dtype() : dtype;
-    const size_t row_bytes = elements * ItemSize(type);
-    source->array = scratch_.Take(codec::RowsBytes(sum.names(), row_bytes));
-    source->is_own = true;
-    const auto write = [&](size_t i, std::byte* at) {
-      if (sum.dtype() == type) {
-        std::memcpy(at, rows.at(i), row_bytes);
-      } else {
-        kernels::Convert(sum.dtype(), rows.at(i), type, at, elements);
-      }
-    };
-    codec::WriteRows(sum.names(), record.meta->buckets, row_bytes, BlockOf(source->array), write,
-                     &source->encoded.emplace(), type == dtype ? 0 : codec::kWideValues);
-  });
-}
-
-std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb,
-                                                           std::span<const RowsPushItem> items) {
+std::vector<PushSource> DistStore::GatherRowSources(std::string_view verb,
+                                                    std::span<const RowsPushItem> items) {
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  std::vector<Source> sources;
+  std::vector<PushSource> sources;
   std::vector<std::vector<const Rows*>> values;
   Places places;
   {
@@ -183,7 +145,7 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
         values.emplace_back();
         TellParams(item.key, &sources.back());
       }
-      Source& source = sources[place->second];
+      PushSource& source = sources[place->second];
       source.priority = std::max(source.priority, item.priority);
       for (const Rows* rows : item.values) {
         values[place->second].push_back(rows);
@@ -192,7 +154,7 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
     }
   }
   for (size_t i = 0; i < sources.size(); ++i) {
-    Source& source = sources[i];
+    PushSource& source = sources[i];
     const KeyView key = source.record->key.view();
     const RowGeometry geometry = GeometryOf(verb, *source.record);
     std::vector<NDArray> packed;
@@ -213,55 +175,19 @@ std::vector<DistStore::Source> DistStore::GatherRowSources(std::string_view verb
     CheckRowTotal(verb, key, total);
     source.values = values[i].size();
     if (source.record->info.by_rows) {
-      EncodeRows(verb, lists, &source);
+      row_encoder_.EncodeRows(verb, lists, &source);
     } else {
-      EncodeRuns(verb, lists, &source);
+      row_encoder_.EncodeRuns(verb, lists, &source);
     }
   }
   return sources;
 }
 
-// Encodes a contribution of rows to a dense key.
-void DistStore::EncodeRuns(std::string_view verb, std::span<const RowList> lists, Source* source) {
-  const KeyRecord& record = *source->record;
-  const RowGeometry geometry = GeometryOf(verb, record);
-  const auto elements = static_cast<size_t>(geometry.row_shape.size());
-  NamingKey(verb, record.key.view(), [&] {
-    const SparseSum sum = SparseSum::Of(lists, geometry.row_count, record.info.dtype, elements,
-                                        RowOrder::kId, SparseSum::Memory::kBorrow);
-    const bool is_wide = sum.has_sums() && sum.dtype() != record.info.dtype;
-    const codec::RunWriter runs(*record.meta, elements, sum.names(),
-                                is_wide ? codec::kWideValues : 0);
-    source->array = scratch_.Take(runs.bytes());
-    source->is_own = true;
-    const RowSource rows = sum.values();
-    runs.Write([&](size_t i) { return static_cast<const std::byte*>(rows.at(i)); },
-               BlockOf(source->array), &source->encoded.emplace());
-  });
-}
-
-// Encodes a push of whole arrays to a table, as a push of all its rows.
-void DistStore::GatherAllRows(std::string_view verb, std::span<const NDArray* const> values,
-                              Source* source) {
-  std::vector<int64_t> ids(source->record->info.row_count);
-  std::iota(ids.begin(), ids.end(), 0);
-  std::vector<NDArray> packed;
-  std::vector<RowList> lists;
-  packed.reserve(values.size());
-  lists.reserve(values.size());
-  for (const NDArray* value : values) {
-    packed.push_back(value->Packed());
-    lists.push_back({ids, packed.back().data()});
-    source->bytes += value->bytes();
-  }
-  EncodeRows(verb, lists, source);
-}
-
 // Throws if a key of the call has both rows and whole values.
-void DistStore::CheckNoneIsBoth(std::string_view verb, std::span<const Source> sources,
+void DistStore::CheckNoneIsBoth(std::string_view verb, std::span<const PushSource> sources,
                                 std::span<const PushItem> whole) const {
   Places with_rows;
-  for (const Source& source : sources) with_rows.emplace(source.record.get(), 0);
+  for (const PushSource& source : sources) with_rows.emplace(source.record.get(), 0);
   const auto lock = Lock(verb);
   for (const PushItem& item : whole) {
     if (!with_rows.contains(Get(verb, item.key).get())) continue;
@@ -277,11 +203,11 @@ CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushI
   for (const PushItem& item : whole) keys.push_back(item.key);
   RaiseUnseen(verb, keys);
   SaveIfDue(keys);
-  std::vector<Source> sources;
+  std::vector<PushSource> sources;
   if (!items.empty() || whole.empty()) sources = GatherRowSources(verb, items);
   if (!whole.empty()) {
     CheckNoneIsBoth(verb, sources, whole);
-    for (Source& other : GatherSources(verb, whole)) sources.push_back(std::move(other));
+    for (PushSource& other : GatherSources(verb, whole)) sources.push_back(std::move(other));
   }
   return StartPushes(verb, sources, until_done);
 }
@@ -299,29 +225,10 @@ Ticket DistStore::PushRowsAsync(std::span<const RowsPushItem> items,
 
 // ---- pull ---------------------------------------------------------------------------------------
 
-// Sorts the ids, encodes the request for their rows, and allocates the memory in which the rows
-// arrive.
-void DistStore::AskForRows(std::span<const int64_t> ids, Target* target) {
-  const KeyRecord& record = *target->record;
-  target->order = std::make_shared<const codec::IdOrder>(ids);
-  const NDArray block = scratch_.Take(target->order->size() * sizeof(uint64_t));
-  codec::WriteIds(target->order->mixes(), record.meta->buckets, BlockOf(block), &target->ids);
-  target->landing = scratch_.Take(target->order->size() * record.value_bytes);
-}
-
-void DistStore::AskForAllRows(Target* target) {
-  const auto count = static_cast<size_t>(target->record->info.row_count);
-  std::vector<int64_t> ids(count);
-  std::iota(ids.begin(), ids.end(), 0);
-  AskForRows(ids, target);
-  target->out_ends.assign(target->outs.size(), count);
-  target->is_shared = true;
-}
-
-std::vector<DistStore::Target> DistStore::GatherRowTargets(std::string_view verb,
-                                                           std::span<const RowsPullItem> items) {
+std::vector<PullTarget> DistStore::GatherRowTargets(std::string_view verb,
+                                                    std::span<const RowsPullItem> items) {
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  std::vector<Target> targets;
+  std::vector<PullTarget> targets;
   std::vector<std::vector<const RowsPullItem*>> readings;
   Places places;
   {
@@ -335,14 +242,14 @@ std::vector<DistStore::Target> DistStore::GatherRowTargets(std::string_view verb
         targets.push_back({.record = record, .priority = item.priority});
         readings.emplace_back();
       }
-      Target& target = targets[place->second];
+      PullTarget& target = targets[place->second];
       target.priority = std::max(target.priority, item.priority);
       target.bytes += item.out->bytes();
       readings[place->second].push_back(&item);
     }
   }
   for (size_t i = 0; i < targets.size(); ++i) {
-    Target& target = targets[i];
+    PullTarget& target = targets[i];
     std::vector<int64_t> ids;
     for (const RowsPullItem* reading : readings[i]) {
       WaitFor(*reading->ids, Access::kRead);
@@ -355,47 +262,9 @@ std::vector<DistStore::Target> DistStore::GatherRowTargets(std::string_view verb
       target.out_ends.push_back(ids.size());
     }
     CheckRowTotal(verb, target.record->key.view(), ids.size());
-    AskForRows(ids, &target);
+    row_encoder_.AskForRows(ids, &target);
   }
   return targets;
-}
-
-// Copies the rows that have arrived to the places of their ids in the outputs.
-void DistStore::ScatterRows(const Target& target) {
-  const KeyInfo& info = target.record->info;
-  const size_t row_bytes = target.record->value_bytes;
-  const auto elements = static_cast<size_t>(info.shape.size());
-  const auto* const landed = static_cast<const std::byte*>(target.landing.HostData());
-  const codec::IdOrder& order = *target.order;
-  std::vector<NDArray> packed;
-  packed.reserve(target.outs.size());
-  for (const NDArray& out : target.outs) {
-    packed.push_back(out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype()));
-  }
-  const auto write = [&](size_t out, size_t row, const std::byte* source) {
-    const DType dtype = packed[out].dtype();
-    auto* const at = static_cast<std::byte*>(packed[out].data()) + row * elements * ItemSize(dtype);
-    if (dtype == info.dtype) {
-      std::memcpy(at, source, row_bytes);
-    } else {
-      kernels::Convert(info.dtype, source, dtype, at, elements);
-    }
-  };
-  for (size_t i = 0; i < order.size(); ++i) {
-    const std::byte* const row = landed + i * row_bytes;
-    for (const size_t place : order.PlacesOf(i)) {
-      if (target.is_shared) {
-        for (size_t out = 0; out < packed.size(); ++out) write(out, place, row);
-        continue;
-      }
-      const auto end = std::upper_bound(target.out_ends.begin(), target.out_ends.end(), place);
-      const auto out = static_cast<size_t>(end - target.out_ends.begin());
-      write(out, place - (out == 0 ? 0 : target.out_ends[out - 1]), row);
-    }
-  }
-  for (size_t out = 0; out < packed.size(); ++out) {
-    if (!target.outs[out].contiguous()) CopyElements(packed[out], target.outs[out]);
-  }
 }
 
 CallPtr DistStore::PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items,

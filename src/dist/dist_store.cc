@@ -169,6 +169,11 @@ void DistStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
   Counted(Verb::kSetOptimizer, [&] { SetProgram(std::move(optimizer)); });
 }
 
+void DistStore::SetGradientCompression(const Compression& compression, const std::string& keys) {
+  CheckOpen("set_gradient_compression");
+  compression_.Set(compression, keys);
+}
+
 void DistStore::SetFunction(const UpdateFunction& updater) {
   {
     const auto lock = Lock("set_updater");

@@ -16,57 +16,18 @@
 #include "codec/compress.h"
 #include "codec/rows.h"
 #include "dist/auto_save.h"
+#include "dist/push_compression.h"
+#include "dist/row_encoder.h"
 #include "dist/saving.h"
-#include "dist/scratch.h"
+#include "dist/transfers.h"
 #include "job/call.h"
 #include "job/job_status.h"
 #include "job/worker.h"
 #include "metrics/counters.h"
-#include "rows/sparse_sum.h"
 #include "store/key_hash.h"
 #include "update/cache.h"
 
 namespace tkv {
-
-class GpuLandings;
-class GpuSums;
-
-// A key as this store knows it.
-struct KeyRecord {
-  Key key;
-  std::string name;  // canonical
-  KVStore::KeyInfo info;
-  KeyMeta::Mode mode = KeyMeta::Mode::kSync;
-  // The bytes of the value; for a table, of one row.
-  size_t value_bytes = 0;
-  // Guarded by the store's mutex, as are `told` and `pushes`.
-  mutable UserBytes bytes = {};
-  // The number of the optimizer whose hyperparameters this worker has sent with a push; 0: none.
-  mutable uint64_t told = 0;
-  mutable uint64_t pushes = 0;
-  // The rounds of earlier incarnations of this worker.
-  mutable uint64_t former_rounds = 0;
-  mutable PushStep former_step = {};  // the last step of these
-  uint64_t rounds() const { return former_rounds + pushes; }
-  mutable std::shared_ptr<codec::Residual> residual = {};  // after its first compressed push
-  mutable std::shared_ptr<const KeyMeta> meta = {};        // the definition that the servers have
-  // For an observer, the round of the last pull.  Atomic.
-  mutable uint64_t pulled = 0;
-  // The optimizer of this key alone; null: that of the store.
-  std::shared_ptr<const Optimizer> own = {};
-  mutable CompiledUpdates own_code = {};
-};
-
-using RecordPtr = std::shared_ptr<const KeyRecord>;
-
-// Returns the memory of a packed array.
-inline Bytes MemoryOf(const NDArray& array) {
-  return {static_cast<const std::byte*>(array.HostData()), array.bytes(), array.storage()};
-}
-
-inline Block BlockOf(const NDArray& array) {
-  return {static_cast<std::byte*>(array.HostData()), array.bytes(), array.storage()};
-}
 
 // Returns an optimizer in the form that servers receive.
 inline UpdateSpec SpecOf(const Optimizer& optimizer) {
@@ -256,65 +217,19 @@ class DistStore : public KVStore {
   void LaunchInits(const std::string& verb, std::vector<Operation> inits,
                    const std::vector<NewRecordPtr>& records);
 
-  // The values of one key on their way to servers: their sum as one contiguous array, or its
-  // encoded form.
-  struct Source {
-    RecordPtr record;
-    NDArray array;
-    // The number of arrays that the user has given.
-    size_t values = 0;
-    size_t bytes = 0;  // the bytes of these arrays, for rows
-    bool is_own = false;
-    codec::Compressor compressor = {};
-    // The residual of the key, if its pushes are or were compressed.
-    std::shared_ptr<codec::Residual> residual = {};
-    std::vector<NDArray> packed = {};  // the values, if there is a residual
-    std::optional<codec::Contribution> encoded = {};
-    std::optional<std::vector<double>> scalars = {};
-    // The new value of KeyRecord::told after the launch; 0: it stays.
-    uint64_t told = 0;
-    int priority = 0;
-    PushStep step = {};
-    // For values on GPUs: their sum arrives from there after the call has begun.
-    std::shared_ptr<GpuSums> gpus = {};
-    size_t gpu_sum = 0;
-  };
-  void TellParams(const KeyView& key, Source* source) const;
-  std::vector<Source> GatherSources(std::string_view verb, std::span<const PushItem> items);
-  void GatherValues(std::string_view verb, std::span<const NDArray* const> values, Source* source);
-  static void TakeSum(const NDArray& sum, Source* source);
+  void TellParams(const KeyView& key, PushSource* source) const;
+  std::vector<PushSource> GatherSources(std::string_view verb, std::span<const PushItem> items);
+  void GatherValues(std::string_view verb, std::span<const NDArray* const> values,
+                    PushSource* source);
   // Returns arrays without holes in host memory, and copies GPU arrays there.
   //   blocks  for each at most the patience
   std::vector<NDArray> AllOnHost(std::string_view verb, const KeyView& key,
                                  std::span<const NDArray* const> arrays);
   void AwaitSum(const GpuSums& gpus, size_t lot);
   void GatherFromGpus(std::string_view verb,
-                      std::vector<std::pair<Source*, std::span<const NDArray* const>>> values);
-  // dist_compression.cc
-  void PlanCompression(std::string_view verb, Source* source) const;
-  void Compress(std::vector<Source>* sources);
-  void Encode(Source* source);
-  void EncodeLargest(Source* source, size_t* lost) const;
-  void WarnOfLost(const Source& source, size_t lost);
-  // The array in which a pull of one key arrives, and the outputs that are filled from it.
-  struct Target {
-    RecordPtr record;
-    NDArray landing;
-    // Outputs other than the landing itself, without those on GPUs.
-    std::vector<NDArray> outs;
-    int priority = 0;
-    size_t bytes = 0;  // the bytes that the user gets
-    // For a table: the ids of all outputs, one output after another.
-    codec::Contribution ids = {};
-    std::shared_ptr<const codec::IdOrder> order = {};
-    std::vector<size_t> out_ends = {};  // the end of each output's ids
-    bool is_shared = false;             // every output gets all rows
-    // The GPU outputs of the whole call, if there are any.
-    std::shared_ptr<GpuLandings> gpus = {};
-    bool lands_for_gpus = false;  // this key has GPU outputs
-  };
-  std::vector<Target> GatherTargets(std::string_view verb, std::span<const PullItem> items,
-                                    std::span<const PushItem> inputs);
+                      std::vector<std::pair<PushSource*, std::span<const NDArray* const>>> values);
+  std::vector<PullTarget> GatherTargets(std::string_view verb, std::span<const PullItem> items,
+                                        std::span<const PushItem> inputs);
 
   // dist_rows.cc
   NewRecordPtr NewTable(std::string_view verb, const RowsInitItem& item);
@@ -322,16 +237,12 @@ class DistStore : public KVStore {
   CallPtr PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items,
                      std::span<const PushItem> whole, bool until_done);
   CallPtr PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items, bool is_async);
-  void CheckNoneIsBoth(std::string_view verb, std::span<const Source> sources,
+  void CheckNoneIsBoth(std::string_view verb, std::span<const PushSource> sources,
                        std::span<const PushItem> whole) const;
-  std::vector<Source> GatherRowSources(std::string_view verb, std::span<const RowsPushItem> items);
-  std::vector<Target> GatherRowTargets(std::string_view verb, std::span<const RowsPullItem> items);
-  void EncodeRows(std::string_view verb, std::span<const RowList> lists, Source* source);
-  void EncodeRuns(std::string_view verb, std::span<const RowList> lists, Source* source);
-  void AskForRows(std::span<const int64_t> ids, Target* target);
-  static void ScatterRows(const Target& target);
-  void GatherAllRows(std::string_view verb, std::span<const NDArray* const> values, Source* source);
-  void AskForAllRows(Target* target);
+  std::vector<PushSource> GatherRowSources(std::string_view verb,
+                                           std::span<const RowsPushItem> items);
+  std::vector<PullTarget> GatherRowTargets(std::string_view verb,
+                                           std::span<const RowsPullItem> items);
   // dist_tables.cc
   struct CutTable;
   RecordPtr GetTable(const std::string& verb, const KeyView& key);
@@ -345,33 +256,34 @@ class DistStore : public KVStore {
   // use.
   CallPtr PushAs(const std::string& verb, std::span<const PushItem> items, bool until_done);
   CallPtr PullAs(const std::string& verb, std::span<const PullItem> items, bool is_async);
-  CallPtr StartPushes(const std::string& verb, const std::vector<Source>& sources, bool until_done);
-  CallPtr StartPulls(const std::string& verb, std::vector<Target> targets, bool is_async);
+  CallPtr StartPushes(const std::string& verb, const std::vector<PushSource>& sources,
+                      bool until_done);
+  CallPtr StartPulls(const std::string& verb, std::vector<PullTarget> targets, bool is_async);
   CallPtr StartPushPull(const std::string& verb, std::span<const PushItem> items,
                         std::span<const PullItem> outs, bool is_async);
-  Operation MakePush(Operation::Kind kind, const std::string& verb, const Source& source,
+  Operation MakePush(Operation::Kind kind, const std::string& verb, const PushSource& source,
                      const CallPtr& call) const;
-  void AddTarget(const Target& target, Operation* operation, const CallPtr& call) const;
-  static std::shared_ptr<GpuLandings> GpusOf(const std::vector<Target>& targets);
-  static void PrepareFinish(const CallPtr& call, std::vector<Target> targets,
+  void AddTarget(const PullTarget& target, Operation* operation, const CallPtr& call) const;
+  static std::shared_ptr<GpuLandings> GpusOf(const std::vector<PullTarget>& targets);
+  static void PrepareFinish(const CallPtr& call, std::vector<PullTarget> targets,
                             std::chrono::nanoseconds patience);
   // An operation of a call, and the values that it pushes; null: none.
   struct Part {
     Operation operation;
-    const Source* source = nullptr;
+    const PushSource* source = nullptr;
   };
   void LaunchParts(const CallPtr& call, std::vector<Part> parts);
-  void FreeSources(const CallPtr& call, const std::vector<Source>& sources);
+  void FreeSources(const CallPtr& call, const std::vector<PushSource>& sources);
   bool GoesOnWithCopies(const CallPtr& call, size_t bytes);
   void Copy(const CallPtr& call, size_t bytes);
   size_t BytesCopied();
   // Returns the arrays of the user that the targets write to.
-  static std::vector<NDArray> OutputsOf(const std::vector<Target>& targets);
-  void LetGo(const CallPtr& call, const std::vector<Source>& sources,
+  static std::vector<NDArray> OutputsOf(const std::vector<PullTarget>& targets);
+  void LetGo(const CallPtr& call, const std::vector<PushSource>& sources,
              const std::vector<NDArray>& outputs);
-  void NotePushed(const std::vector<Source>& sources);
+  void NotePushed(const std::vector<PushSource>& sources);
   using Pulled = std::vector<std::pair<RecordPtr, size_t>>;  // bytes of each key
-  static Pulled PulledOf(const std::vector<Target>& targets);
+  static Pulled PulledOf(const std::vector<PullTarget>& targets);
   void CountPulled(const Pulled& pulled);
   std::chrono::nanoseconds LongestWait(std::chrono::nanoseconds patience) const;
   void Await(const CallPtr& call, std::chrono::nanoseconds patience);
@@ -487,7 +399,8 @@ class DistStore : public KVStore {
   const uint32_t number_;
   const std::shared_ptr<Saves> saves_ = std::make_shared<Saves>();
   const Time begin_ = NodeThread::Now();
-  Scratch scratch_;  // for encoded rows
+  RowEncoder row_encoder_;
+  PushCompression compression_{options_.threads, options_.log};
   mutable Counts counts_;
 
   // Guards the members below.  Never held during a wait.
@@ -504,10 +417,6 @@ class DistStore : public KVStore {
   uint64_t optimizer_number_ = 0;
   bool is_optimizer_of_other_ = false;
   CompiledUpdates compiled_;
-  // Compression was set for some keys, perhaps in the past.
-  bool compresses_ = false;
-  bool has_warned_of_lost_ = false;
-  codec::Compressions compressions_;
   std::vector<CallPtr> untold_;        // calls that perhaps nobody waits for
   KeyStats deleted_{Key(KeyView(0))};  // the sums of deleted keys
   // Calls that hold copies of their sources, and the bytes of these.

@@ -119,9 +119,9 @@ void DistStore::ReadValues(const CutTable& cut, const Rows& rows) {
   const size_t at_once = std::max<size_t>(1, kBytesAtOnce / row_bytes);
   for (size_t first = 0; first < all; first += at_once) {
     const size_t count = std::min(at_once, all - first);
-    Target target;
+    PullTarget target;
     target.record = cut.record;
-    AskForRows({ids + first, count}, &target);
+    row_encoder_.AskForRows({ids + first, count}, &target);
     Operation read = Make(Operation::Kind::kRead, cut.verb, cut.record.get());
     read.meta = cut.meta;
     read.states = cut.states;
@@ -183,8 +183,8 @@ void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const 
     const auto some = ids.subspan(first, std::min(at_once, ids.size() - first));
     const RowList list{
         some, static_cast<const std::byte*>(packed_values.data()) + first * record->value_bytes};
-    Source source{.record = record};
-    EncodeRows(verb, {&list, 1}, &source);
+    PushSource source{.record = record};
+    row_encoder_.EncodeRows(verb, {&list, 1}, &source);
     std::vector<ChunkState> states(record->meta->buckets);
     for (uint32_t b = 0; b < states.size(); ++b) {
       states[b].by_rows = true;

@@ -1,10 +1,11 @@
-// Compressed pushes of a distributed store.
+#include "dist/push_compression.h"
 
 #include <algorithm>
 #include <bit>
 #include <numeric>
 
-#include "dist/dist_store.h"
+#include "base/format.h"
+#include "dist/scratch.h"
 #include "update/parallel.h"
 #include "update/tile_driver.h"
 
@@ -22,18 +23,13 @@ codec::Gradients GradientsOf(const std::vector<NDArray>& values,
 
 }  // namespace
 
-void DistStore::SetGradientCompression(const Compression& compression, const std::string& keys) {
-  {
-    const auto lock = Lock("set_gradient_compression");
-  }
+void PushCompression::Set(const Compression& compression, const std::string& keys) {
   compressions_.Set(compression, keys);
-  const auto lock = Lock("set_gradient_compression");
-  compresses_ = true;
+  is_set_ = true;
 }
 
-// Chooses the compressor of a push.  Call with the store's lock.  A key that is no longer
-// compressed keeps its residual until the residual has been pushed.
-void DistStore::PlanCompression(std::string_view verb, Source* source) const {
+void PushCompression::Plan(std::string_view verb, PushSource* source) const {
+  if (!is_set_ || source->record->info.by_rows) return;
   const KeyRecord& record = *source->record;
   source->compressor = compressions_.For(record.key.view());
   const bool is_dense = source->compressor.encoding == Encoding::kDense;
@@ -45,10 +41,9 @@ void DistStore::PlanCompression(std::string_view verb, Source* source) const {
   if (!is_dense || owes) source->residual = record.residual;
 }
 
-// Compresses the sources that need it.  All memory is allocated first: after that the call can no
-// longer fail, and residuals may change.
-void DistStore::Compress(std::vector<Source>* sources) {
-  for (Source& source : *sources) {
+// All memory is allocated first: after that the call can no longer fail, and residuals may change.
+void PushCompression::Compress(std::vector<PushSource>* sources) {
+  for (PushSource& source : *sources) {
     if (source.residual == nullptr) continue;
     const NDArray& value = source.packed[0];
     const auto count = static_cast<size_t>(value.size());
@@ -68,16 +63,16 @@ void DistStore::Compress(std::vector<Source>* sources) {
     std::lock_guard lock(source.residual->mutex);
     source.residual->values.resize(count);
   }
-  for (Source& source : *sources) {
+  for (PushSource& source : *sources) {
     if (source.residual != nullptr) Encode(&source);
   }
 }
 
-void DistStore::Encode(Source* source) {
+void PushCompression::Encode(PushSource* source) {
   std::vector<const void*> pointers;
   const codec::Gradients gradients = GradientsOf(source->packed, &pointers);
   const auto count = static_cast<size_t>(source->packed[0].size());
-  const int threads = ThreadsFor(options_.threads);
+  const int threads = ThreadsFor(threads_);
   const kernels::Coding coding = source->compressor.coding();
   size_t lost = 0;
   std::lock_guard lock(source->residual->mutex);
@@ -93,7 +88,7 @@ void DistStore::Encode(Source* source) {
     job.value = source->array.data();
     job.is_wide = true;
     RunJobs({&job, 1}, threads);
-    TakeSum(source->array, source);
+    source->Take(source->array);
     residual = std::vector<float>();  // frees the memory, too
     source->residual->owes = false;
     source->packed.clear();
@@ -128,7 +123,7 @@ void DistStore::Encode(Source* source) {
 }
 
 // Chooses the largest elements chunk by chunk, because each chunk has a share of its own.
-void DistStore::EncodeLargest(Source* source, size_t* lost) const {
+void PushCompression::EncodeLargest(PushSource* source, size_t* lost) const {
   std::vector<const void*> pointers;
   const codec::Gradients gradients = GradientsOf(source->packed, &pointers);
   const KeyMeta& meta = *source->record->meta;
@@ -143,16 +138,15 @@ void DistStore::EncodeLargest(Source* source, size_t* lost) const {
   }
   std::atomic<size_t> all_lost = 0;
   const bool is_small = begins.back() * sizeof(float) < size_t{1} << 20;
-  ParallelFor(is_small ? 1 : ThreadsFor(options_.threads), chunks, 1,
-              [&](size_t, size_t begin, size_t end) {
-                for (size_t c = begin; c < end; ++c) {
-                  const size_t elements = begins[c + 1] - begins[c];
-                  all_lost += codec::AddRange(gradients, begins[c], begins[c + 1], residual);
-                  taken[c] =
-                      codec::TakeLargest(residual + begins[c], elements,
-                                         source->compressor.Most(elements), target + places[c]);
-                }
-              });
+  ParallelFor(
+      is_small ? 1 : ThreadsFor(threads_), chunks, 1, [&](size_t, size_t begin, size_t end) {
+        for (size_t c = begin; c < end; ++c) {
+          const size_t elements = begins[c + 1] - begins[c];
+          all_lost += codec::AddRange(gradients, begins[c], begins[c + 1], residual);
+          taken[c] = codec::TakeLargest(residual + begins[c], elements,
+                                        source->compressor.Most(elements), target + places[c]);
+        }
+      });
   *lost = all_lost;
   codec::Contribution& encoded = source->encoded.emplace();
   encoded.encoding = Encoding::kTopK;
@@ -167,17 +161,13 @@ void DistStore::EncodeLargest(Source* source, size_t* lost) const {
   encoded.bytes.size = used;
 }
 
-void DistStore::WarnOfLost(const Source& source, size_t lost) {
-  {
-    std::lock_guard lock(mutex_);
-    if (std::exchange(has_warned_of_lost_, true) || !options_.log) return;
-  }
+void PushCompression::WarnOfLost(const PushSource& source, size_t lost) {
+  if (has_warned_.exchange(true) || !log_) return;
   const bool is_sent =
       source.compressor.encoding == Encoding::kF16 || source.compressor.encoding == Encoding::kBf16;
-  options_.log(
-      2,
-      Format("push {}: {} elements are not finite; {}", source.record->key.view().ToString(), lost,
-             is_sent ? "they are sent as they are" : "compressed, they count as 0 (said once)"));
+  log_(2,
+       Format("push {}: {} elements are not finite; {}", source.record->key.view().ToString(), lost,
+              is_sent ? "they are sent as they are" : "compressed, they count as 0 (said once)"));
 }
 
 }  // namespace tkv

@@ -1,0 +1,80 @@
+// The values of one key on their way from a worker to the servers, or back.
+
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "codec/compress.h"
+#include "codec/rows.h"
+#include "dist/key_record.h"
+#include "tkv/ndarray.h"
+
+namespace tkv {
+
+class GpuLandings;
+class GpuSums;
+
+// Returns the memory of a packed array.
+inline Bytes MemoryOf(const NDArray& array) {
+  return {static_cast<const std::byte*>(array.HostData()), array.bytes(), array.storage()};
+}
+
+inline Block BlockOf(const NDArray& array) {
+  return {static_cast<std::byte*>(array.HostData()), array.bytes(), array.storage()};
+}
+
+// The values of one key on their way to servers: their sum as one contiguous array, or its
+// encoded form.
+struct PushSource {
+  RecordPtr record;
+  NDArray array;
+  // The number of arrays that the user has given.
+  size_t values = 0;
+  size_t bytes = 0;  // the bytes of these arrays, for rows
+  bool is_own = false;
+  codec::Compressor compressor = {};
+  // The residual of the key, if its pushes are or were compressed.
+  std::shared_ptr<codec::Residual> residual = {};
+  std::vector<NDArray> packed = {};  // the values, if there is a residual
+  std::optional<codec::Contribution> encoded = {};
+  std::optional<std::vector<double>> scalars = {};
+  // The new value of KeyRecord::told after the launch; 0: it stays.
+  uint64_t told = 0;
+  int priority = 0;
+  PushStep step = {};
+  // For values on GPUs: their sum arrives from there after the call has begun.
+  std::shared_ptr<GpuSums> gpus = {};
+  size_t gpu_sum = 0;
+
+  // Pushes a sum that the worker has computed.  Sums of 16-bit values stay wide, and the server
+  // rounds them once.
+  void Take(const NDArray& sum) {
+    array = sum;
+    is_own = true;
+    if (sum.dtype() == record->info.dtype) return;
+    encoded.emplace().encoding = Encoding::kF32;
+    encoded->bytes = MemoryOf(sum);
+  }
+};
+
+// The array in which a pull of one key arrives, and the outputs that are filled from it.
+struct PullTarget {
+  RecordPtr record;
+  NDArray landing;
+  // Outputs other than the landing itself, without those on GPUs.
+  std::vector<NDArray> outs;
+  int priority = 0;
+  size_t bytes = 0;  // the bytes that the user gets
+  // For a table: the ids of all outputs, one output after another.
+  codec::Contribution ids = {};
+  std::shared_ptr<const codec::IdOrder> order = {};
+  std::vector<size_t> out_ends = {};  // the end of each output's ids
+  bool is_shared = false;             // every output gets all rows
+  // The GPU outputs of the whole call, if there are any.
+  std::shared_ptr<GpuLandings> gpus = {};
+  bool lands_for_gpus = false;  // this key has GPU outputs
+};
+
+}  // namespace tkv
