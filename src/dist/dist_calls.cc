@@ -25,37 +25,6 @@ namespace {
 // The position of each key of a call in its list.
 using Places = boost::unordered_flat_map<const void*, size_t>;
 
-// Returns how long a push waits for servers to accept sources, before it copies them.
-// The wait is some times as long as the copy would take.  Sources that are soon accepted are then
-// not copied, and no caller waits long for a few bytes.
-std::chrono::nanoseconds WorthWaiting(size_t bytes) {
-  constexpr double kNanosecondsPerByte = 1;
-  constexpr std::chrono::nanoseconds kLeast = std::chrono::microseconds(500);
-  constexpr std::chrono::nanoseconds kMost = std::chrono::milliseconds(50);
-  const double nanoseconds = static_cast<double>(bytes) * kNanosecondsPerByte;
-  if (nanoseconds >= static_cast<double>(kMost.count())) return kMost;
-  return std::max(kLeast, std::chrono::nanoseconds(static_cast<int64_t>(nanoseconds)));
-}
-
-// Returns an object that makes writers of arrays wait until the call has read them; null if memory
-// is lacking.
-std::shared_ptr<Pending> ReaderOf(const CallPtr& call) {
-  try {
-    return std::make_shared<AcceptedPart>(call);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-
-// Marks the array as read by the call.  Returns true if its writers will wait.
-bool IsKeptFree(const NDArray& array, const std::shared_ptr<Pending>& reader) {
-  try {
-    return reader != nullptr && array.storage()->AddReader(reader);
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-}
-
 bool IsOnGpu(const NDArray* array) { return IsOfDevice(*array); }
 
 // Returns the shape of a whole value of a key.  For a table, the number of rows is the first
@@ -87,18 +56,6 @@ void DistStore::CheckUpdate(std::string_view verb, const KeyRecord& record) {
   });
 }
 
-void DistStore::WaitFor(const NDArray& array, Access access) {
-  Storage& storage = *array.storage();
-  if (!storage.IsInUse(access)) return;
-  Timed(WaitCause::kArray, [&] {
-    if (access == Access::kRead) {
-      storage.WaitReadable(options_.patience);
-    } else {
-      storage.WaitWritable(options_.patience);
-    }
-  });
-}
-
 // ---- gathering ----------------------------------------------------------------------------------
 
 // Adds hyperparameters to a push if the servers may not know them.  Call with the store's lock.
@@ -111,8 +68,9 @@ void DistStore::TellParams(const KeyView& key, PushSource* source) const {
   }
   if (optimizer_ == nullptr) return;
   std::vector<double> params = optimizer_->ParamsFor(key);
-  const bool is_first = is_optimizer_of_other_ && record.told != optimizer_number_;
-  if (is_first) source->told = optimizer_number_;
+  const bool is_first =
+      is_optimizer_of_other_ && std::atomic_ref(record.params_sent_for).load() != optimizer_number_;
+  if (is_first) source->params_sent_for = optimizer_number_;
   if (params != committed_params_ || is_first) source->scalars = std::move(params);
 }
 
@@ -173,7 +131,7 @@ void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* con
     return;
   }
   for (const NDArray* value : values) {
-    NamingKey(verb, key, [&] { WaitFor(*value, Access::kRead); });
+    NamingKey(verb, key, [&] { calls_.WaitFor(*value, Access::kRead); });
   }
   if (source->record->info.by_rows) return row_encoder_.EncodeAllRows(verb, values, source);
   if (values.size() == 1) {
@@ -203,7 +161,7 @@ void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* con
 }
 
 void DistStore::AwaitSum(const GpuSums& gpus, size_t lot) {
-  Timed(WaitCause::kArray, [&] { gpus.Await(lot, options_.patience); });
+  calls_.Timed(WaitCause::kArray, [&] { gpus.Await(lot, options_.patience); });
 }
 
 std::vector<NDArray> DistStore::AllOnHost(std::string_view verb, const KeyView& key,
@@ -217,7 +175,7 @@ std::vector<NDArray> DistStore::AllOnHost(std::string_view verb, const KeyView& 
   size_t copied = 0;
   for (const NDArray* array : arrays) {
     if (!IsOnGpu(array)) {
-      NamingKey(verb, key, [&] { WaitFor(*array, Access::kRead); });
+      NamingKey(verb, key, [&] { calls_.WaitFor(*array, Access::kRead); });
       all.push_back(array->Packed());
     } else if (array->size() == 0) {
       all.push_back(NDArray::Empty(array->shape(), array->dtype()));
@@ -292,7 +250,7 @@ std::vector<PullTarget> DistStore::GatherTargets(std::string_view verb,
     if (gpu_landings[i]) targets[i].landing = gpus->OnHost(*gpu_landings[i]);
     if (info.by_rows) {
       for (const NDArray* out : outs[i]) {
-        WaitFor(*out, Access::kWrite);
+        calls_.WaitFor(*out, Access::kWrite);
         targets[i].outs.push_back(*out);
         targets[i].bytes += out->bytes();
       }
@@ -300,7 +258,7 @@ std::vector<PullTarget> DistStore::GatherTargets(std::string_view verb,
       continue;
     }
     for (const NDArray* out : outs[i]) {
-      WaitFor(*out, Access::kWrite);
+      calls_.WaitFor(*out, Access::kWrite);
       const bool can_land = !shares && !targets[i].landing && out->contiguous() &&
                             out->dtype() == info.dtype && outs[i].size() == 1;
       if (can_land) {
@@ -316,20 +274,9 @@ std::vector<PullTarget> DistStore::GatherTargets(std::string_view verb,
 
 // ---- operations ---------------------------------------------------------------------------------
 
-Operation DistStore::Make(Operation::Kind kind, const std::string& verb,
-                          const KeyRecord* record) const {
-  Operation operation;
-  operation.kind = kind;
-  operation.verb = verb;
-  operation.store = number_;
-  operation.patience = Saturated(options_.patience).count();
-  if (record != nullptr) operation.key = record->name;
-  return operation;
-}
-
 Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb,
                               const PushSource& source, const CallPtr& call) const {
-  Operation push = Make(kind, verb, source.record.get());
+  Operation push = calls_.Make(kind, verb, source.record.get());
   if (source.encoded) {
     push.value = *source.encoded;
   } else {
@@ -358,7 +305,9 @@ void DistStore::AddTarget(const PullTarget& target, Operation* operation,
 void DistStore::NotePushed(const std::vector<PushSource>& sources) {
   std::lock_guard lock(mutex_);
   for (const PushSource& source : sources) {
-    if (source.told != 0) source.record->told = source.told;
+    if (source.params_sent_for != 0) {
+      std::atomic_ref(source.record->params_sent_for).store(source.params_sent_for);
+    }
     source.record->bytes.pushed_bytes +=
         source.bytes > 0 ? source.bytes : source.values * source.record->value_bytes;
     ++source.record->pushes;
@@ -418,151 +367,6 @@ void DistStore::PrepareFinish(const CallPtr& call, std::vector<PullTarget> targe
   };
 }
 
-// Starts all operations of a call.  Operations whose values are on GPUs start when the values have
-// arrived.
-void DistStore::LaunchParts(const CallPtr& call, std::vector<Part> parts) {
-  std::shared_ptr<GpuSums> gpus;
-  for (const Part& part : parts) {
-    if (part.source != nullptr && part.source->gpus != nullptr) gpus = part.source->gpus;
-  }
-  std::vector<std::vector<Operation>> lots(gpus == nullptr ? 1 : 1 + gpus->lots());
-  for (Part& part : parts) {
-    const bool is_of_gpu = part.source != nullptr && part.source->gpus != nullptr;
-    const size_t lot = is_of_gpu ? 1 + gpus->LotOf(part.source->gpu_sum) : 0;
-    lots[lot].push_back(std::move(part.operation));
-  }
-  if (gpus == nullptr) return worker_->Launch(call, std::move(lots[0]));
-  Worker::Expect(call, lots);
-  size_t next = 0;
-  bool has_begun = false;
-  const auto end = [&](const Error& error) {
-    for (; next < lots.size(); ++next) worker_->EndPart(call, lots[next], error);
-    Abandon(call);
-  };
-  try {
-    for (; next < lots.size(); ++next) {
-      if (lots[next].empty()) continue;
-      if (next > 0) AwaitSum(*gpus, next - 1);
-      // Another thread may have closed the store meanwhile.
-      CheckOpen(call->verb());
-      worker_->LaunchPart(call, std::exchange(lots[next], {}));
-      has_begun = true;
-    }
-  } catch (const Error& error) {
-    end(error);
-    if (!has_begun) throw;
-    throw Fail(error.code(), "{}; what the call has pushed to other keys counts", error.what());
-  } catch (...) {  // interrupted
-    end(Error(Code::kCancelled, "given up by its caller"));
-    throw;
-  }
-}
-
-// Operations have deadlines of their own.  This longer one is for a thread that is stuck.
-std::chrono::nanoseconds DistStore::LongestWait(std::chrono::nanoseconds patience) const {
-  return Saturated(patience) + Saturated(options_.server_patience) + std::chrono::seconds(5);
-}
-
-void DistStore::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
-  try {
-    Timed(WaitCause::kAnswer, [&] { call->Wait(LongestWait(patience)); });
-    // Frees memory on the user's thread.
-    const auto ended = worker_->TakeOwners();
-  } catch (...) {
-    if (!call->done()) worker_->GiveUp(call);
-    const auto ended = worker_->TakeOwners();
-    std::lock_guard lock(mutex_);
-    TellAgain(*call);
-    throw;
-  }
-}
-
-// Cancels a call for which nobody waits any more.  The call may have begun.
-void DistStore::Abandon(const CallPtr& call) {
-  worker_->GiveUp(call);
-  std::lock_guard lock(mutex_);
-  TellAgain(*call);
-}
-
-// Forgets which hyperparameters were sent for the keys of a failed call.  Call with the store's
-// lock.  If the round failed because the servers have no optimizer, the next push must send them
-// again, so that it fails too instead of being assigned.
-void DistStore::TellAgain(const Call& call) {
-  for (const RecordPtr& record : call.keys) record->told = 0;
-}
-
-Ticket DistStore::Tracked(const CallPtr& call) {
-  worker_->GoOn();
-  std::lock_guard lock(mutex_);
-  untold_.push_back(call);
-  return call;
-}
-
-// Makes the sources independent of the caller, who may write to them after a push has returned.
-// Arrays of this library stay marked as in use until they are read.  Other arrays are copied,
-// unless the servers accept the push soon.
-void DistStore::FreeSources(const CallPtr& call, const std::vector<PushSource>& sources) {
-  bool waits = false;
-  size_t foreign_bytes = 0;
-  const std::shared_ptr<Pending> reader = ReaderOf(call);
-  for (const PushSource& source : sources) {
-    if (source.is_own || IsKeptFree(source.array, reader)) continue;
-    waits = true;
-    foreign_bytes += source.array.bytes();
-  }
-  if (!waits) return;
-  const bool fits = BytesCopied() + foreign_bytes <= options_.window_bytes;
-  try {
-    Timed(WaitCause::kAccepted, [&] {
-      call->WaitAccepted(fits ? WorthWaiting(foreign_bytes) : Saturated(options_.patience));
-    });
-  } catch (const Error&) {
-    Copy(call, foreign_bytes);
-  } catch (const std::bad_alloc&) {
-    // No memory for the error that the time is over.
-    Copy(call, foreign_bytes);
-  } catch (...) {  // interrupted: the push continues
-    Copy(call, foreign_bytes);
-    throw;
-  }
-}
-
-// Makes the call continue with copies of its sources.  Returns false if there is no memory for
-// them.
-bool DistStore::GoesOnWithCopies(const CallPtr& call, size_t bytes) {
-  try {
-    {
-      std::lock_guard lock(mutex_);
-      copied_.emplace_back(call, bytes);
-    }
-    worker_->Detach(call);
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-}
-
-// Makes the call continue with copies of its sources.  Without memory for copies, the caller waits
-// until the servers have accepted the sources.  No later change of them is then sent.
-void DistStore::Copy(const CallPtr& call, size_t bytes) {
-  if (GoesOnWithCopies(call, bytes)) return;
-  try {
-    Timed(WaitCause::kAccepted, [&] { call->WaitAccepted(LongestWait(options_.patience)); });
-  } catch (...) {
-    worker_->GiveUp(call);
-    throw;
-  }
-}
-
-// Returns the bytes of the copies that calls hold and that no server has accepted yet.
-size_t DistStore::BytesCopied() {
-  std::lock_guard lock(mutex_);
-  std::erase_if(copied_, [](const auto& copied) { return copied.first->accepted(); });
-  size_t bytes = 0;
-  for (const auto& copied : copied_) bytes += copied.second;
-  return bytes;
-}
-
 std::vector<NDArray> DistStore::OutputsOf(const std::vector<PullTarget>& targets) {
   std::vector<NDArray> outputs;
   for (const PullTarget& target : targets) {
@@ -574,70 +378,56 @@ std::vector<NDArray> DistStore::OutputsOf(const std::vector<PullTarget>& targets
   return outputs;
 }
 
-// Marks the arrays of an asynchronous call that was launched, so that their users wait for it.  If
-// that fails, the caller gets no ticket, and the call is cancelled.
-void DistStore::LetGo(const CallPtr& call, const std::vector<PushSource>& sources,
-                      const std::vector<NDArray>& outputs) {
-  try {
-    const auto writer = std::make_shared<WrittenPart>(call);
-    for (const NDArray& output : outputs) output.storage()->AddWriter(writer);
-    FreeSources(call, sources);
-  } catch (...) {
-    Abandon(call);
-    throw;
-  }
-}
-
 CallPtr DistStore::PushAs(const std::string& verb, std::span<const PushItem> items,
                           bool until_done) {
   const std::vector<KeyView> keys = KeysOf(items);
-  RaiseUnseen(verb, keys);
+  calls_.RaiseUnseen(verb, keys);
   SaveIfDue(keys);
   return StartPushes(verb, GatherSources(verb, items), until_done);
 }
 
 CallPtr DistStore::StartPushes(const std::string& verb, const std::vector<PushSource>& sources,
                                bool until_done) {
-  const CallPtr call = NewCall(verb);
-  std::vector<Part> parts;
+  const CallPtr call = calls_.New(verb);
+  std::vector<StoreCalls::Part> parts;
   for (const PushSource& source : sources) {
     parts.push_back({MakePush(Operation::Kind::kPush, verb, source, call), &source});
     if (until_done) {
-      parts.push_back({Make(Operation::Kind::kWait, verb, source.record.get()), &source});
+      parts.push_back({calls_.Make(Operation::Kind::kWait, verb, source.record.get()), &source});
     }
   }
-  LaunchParts(call, std::move(parts));
+  calls_.Launch(call, std::move(parts));
   NotePushed(sources);
   try {
-    FreeSources(call, sources);
+    calls_.FreeSources(call, sources);
   } catch (...) {
     // The caller gets no ticket, so a later verb reports how the call ends.
-    Tracked(call);
+    calls_.Tracked(call);
     throw;
   }
   return call;
 }
 
 void DistStore::Push(std::span<const PushItem> items) {
-  Counted(Verb::kPush, [&] { Tracked(PushAs("push", items, false)); });
+  calls_.Counted(Verb::kPush, [&] { calls_.Tracked(PushAs("push", items, false)); });
 }
 
 CallPtr DistStore::PullAs(const std::string& verb, std::span<const PullItem> items, bool is_async) {
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  RaiseUnseen(verb, KeysOf(items));
+  calls_.RaiseUnseen(verb, KeysOf(items));
   return StartPulls(verb, GatherTargets(verb, items, {}), is_async);
 }
 
 CallPtr DistStore::StartPulls(const std::string& verb, std::vector<PullTarget> targets,
                               bool is_async) {
   const Pulled pulled = PulledOf(targets);
-  const CallPtr call = NewCall(verb);
+  const CallPtr call = calls_.New(verb);
   std::vector<Operation> operations;
   // An observer has no pushes to count rounds by, and a `load` may have changed the numbers of
   // rounds.
   if (worker_->is_observer()) {
     for (const PullTarget& target : targets) {
-      operations.push_back(Make(Operation::Kind::kFindBase, verb, target.record.get()));
+      operations.push_back(calls_.Make(Operation::Kind::kFindBase, verb, target.record.get()));
     }
     call->on_outcome = [pulled, &ops = call->ops](const Outcome& outcome) {
       const auto at = static_cast<size_t>(std::ranges::find(ops, outcome.op) - ops.begin());
@@ -646,28 +436,28 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::vector<PullTarget> t
     };
   }
   for (const PullTarget& target : targets) {
-    operations.push_back(Make(Operation::Kind::kPull, verb, target.record.get()));
+    operations.push_back(calls_.Make(Operation::Kind::kPull, verb, target.record.get()));
     AddTarget(target, &operations.back(), call);
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
   PrepareFinish(call, std::move(targets), options_.patience);
   worker_->Launch(call, std::move(operations));
   CountPulled(pulled);
-  if (is_async) LetGo(call, {}, outputs);
+  if (is_async) calls_.LetGo(call, {}, outputs);
   return call;
 }
 
 CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushItem> items,
                                  std::span<const PullItem> outs, bool is_async) {
   const std::vector<KeyView> keys = KeysOf(items);
-  RaiseUnseen(verb, keys);
-  RaiseUnseen(verb, KeysOf(outs));
+  calls_.RaiseUnseen(verb, keys);
+  calls_.RaiseUnseen(verb, KeysOf(outs));
   SaveIfDue(keys);
   std::vector<PullTarget> targets = GatherTargets(verb, outs, items);
   const std::vector<PushSource> sources = GatherSources(verb, items);
   const Pulled pulled = PulledOf(targets);
-  const CallPtr call = NewCall(verb);
-  std::vector<Part> parts;
+  const CallPtr call = calls_.New(verb);
+  std::vector<StoreCalls::Part> parts;
   parts.reserve(sources.size() + targets.size());
   std::vector<bool> is_pulled(targets.size());
   Places places;
@@ -685,15 +475,15 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   }
   for (size_t i = 0; i < targets.size(); ++i) {
     if (is_pulled[i]) continue;
-    parts.push_back({Make(Operation::Kind::kPull, verb, targets[i].record.get())});
+    parts.push_back({calls_.Make(Operation::Kind::kPull, verb, targets[i].record.get())});
     AddTarget(targets[i], &parts.back().operation, call);
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
   PrepareFinish(call, std::move(targets), options_.patience);
-  LaunchParts(call, std::move(parts));
+  calls_.Launch(call, std::move(parts));
   NotePushed(sources);
   CountPulled(pulled);
-  if (is_async) LetGo(call, sources, outputs);
+  if (is_async) calls_.LetGo(call, sources, outputs);
   return call;
 }
 

@@ -66,7 +66,7 @@ DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitIte
 }
 
 Operation DistStore::InitOf(std::string_view verb, const KeyRecord& record, const NDArray& value) {
-  Operation init = Make(Operation::Kind::kInit, std::string(verb), &record);
+  Operation init = calls_.Make(Operation::Kind::kInit, std::string(verb), &record);
   init.meta = record.meta;
   const NDArray* const values[] = {&value};
   init.value.bytes = MemoryOf(AllOnHost(verb, record.key.view(), values)[0]);
@@ -75,7 +75,7 @@ Operation DistStore::InitOf(std::string_view verb, const KeyRecord& record, cons
 
 void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
   const std::vector<KeyView> keys = KeysOf(items);
-  RaiseUnseen(verb, keys);
+  calls_.RaiseUnseen(verb, keys);
   std::vector<NewRecordPtr> records;
   {
     const auto lock = Lock(verb);
@@ -101,7 +101,7 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
                             const std::vector<NewRecordPtr>& records) {
   std::vector<CallPtr> calls;
   for (size_t i = 0; i < inits.size(); ++i) {
-    calls.push_back(NewCall(verb));
+    calls.push_back(calls_.New(verb));
     calls.back()->sources.push_back(inits[i].value.bytes);
     calls.back()->on_outcome = [made = records[i]](const Outcome& outcome) {
       if (outcome.meta != nullptr) made->meta = outcome.meta;
@@ -116,7 +116,7 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
       if (error) {
         worker_->GiveUp(calls[i]);
       }
-      Await(calls[i], options_.patience);
+      calls_.Await(calls[i]);
       if (worker_->rejoined()) GoOnBehind(*records[i]);
       const auto lock = Lock(verb);
       keys_.emplace(records[i]->key, records[i]);
@@ -143,29 +143,27 @@ void DistStore::GoOnBehind(const KeyRecord& record) {
 }
 
 void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
-  Counted(Verb::kBroadcast, [&] {
+  calls_.Counted(Verb::kBroadcast, [&] {
     CheckBroadcast(items, outs);
     InitAs("broadcast", items);
-    Await(PullAs("broadcast", outs, false), options_.patience);
+    calls_.Await(PullAs("broadcast", outs, false));
   });
 }
 
 void DistStore::Delete(const KeyView& key) {
-  Counted(Verb::kDelete, [&] { Erase(key); });
+  calls_.Counted(Verb::kDelete, [&] { Erase(key); });
 }
 
 void DistStore::Erase(const KeyView& key) {
-  RaiseUnseen("delete", {&key, 1});
+  calls_.RaiseUnseen("delete", {&key, 1});
   RecordPtr record;
   {
     const auto lock = Lock("delete");
     record = Get("delete", key);
   }
-  const CallPtr call = NewCall("delete");
-  std::vector<Operation> operations;
-  operations.push_back(Make(Operation::Kind::kDelete, "delete", record.get()));
-  worker_->Launch(call, std::move(operations));
-  Await(call, options_.patience);
+  const CallPtr call =
+      calls_.Start("delete", calls_.Make(Operation::Kind::kDelete, "delete", record.get()));
+  calls_.Await(call);
   const auto lock = Lock("delete");
   keys_.erase(record->key);
   std::erase(order_, record->key);

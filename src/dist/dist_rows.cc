@@ -46,7 +46,7 @@ uint32_t BucketsFor(int servers, size_t init_bytes) {
 // ---- init ---------------------------------------------------------------------------------------
 
 void DistStore::InitRows(std::span<const RowsInitItem> items) {
-  Counted(Verb::kInit, [&] { InitRowsAs("init", items); });
+  calls_.Counted(Verb::kInit, [&] { InitRowsAs("init", items); });
 }
 
 // Makes the record of a new table.  Call with the store's lock.
@@ -81,8 +81,8 @@ Operation DistStore::InitRowsOf(std::string_view verb, const NewRecordPtr& recor
   NDArray values;
   std::vector<RowList> lists;
   if (rows != nullptr) {
-    WaitFor(rows->ids, Access::kRead);
-    WaitFor(rows->values, Access::kRead);
+    calls_.WaitFor(rows->ids, Access::kRead);
+    calls_.WaitFor(rows->values, Access::kRead);
     ids = rows->ids.Packed();
     values = rows->values.Packed();
     CheckIds(verb, key, IdsOf(ids), record->info.row_count);
@@ -90,7 +90,7 @@ Operation DistStore::InitRowsOf(std::string_view verb, const NewRecordPtr& recor
     lists.push_back({IdsOf(ids), values.data()});
   }
   row_encoder_.EncodeRows(verb, lists, &source);
-  Operation init = Make(Operation::Kind::kInit, std::string(verb), record.get());
+  Operation init = calls_.Make(Operation::Kind::kInit, std::string(verb), record.get());
   init.meta = record->meta;
   init.value = *source.encoded;
   return init;
@@ -98,7 +98,7 @@ Operation DistStore::InitRowsOf(std::string_view verb, const NewRecordPtr& recor
 
 void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> items) {
   const std::vector<KeyView> keys = KeysOf(items);
-  RaiseUnseen(verb, keys);
+  calls_.RaiseUnseen(verb, keys);
   std::vector<NewRecordPtr> records;
   {
     const auto lock = Lock(verb);
@@ -163,8 +163,8 @@ std::vector<PushSource> DistStore::GatherRowSources(std::string_view verb,
     packed.reserve(2 * values[i].size());
     lists.reserve(values[i].size());
     for (const Rows* value : values[i]) {
-      WaitFor(value->ids, Access::kRead);
-      WaitFor(value->values, Access::kRead);
+      calls_.WaitFor(value->ids, Access::kRead);
+      calls_.WaitFor(value->values, Access::kRead);
       packed.push_back(value->ids.Packed());
       const auto some = IdsOf(packed.back());
       packed.push_back(value->values.Packed());
@@ -201,7 +201,7 @@ CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushI
                               std::span<const PushItem> whole, bool until_done) {
   std::vector<KeyView> keys = KeysOf(items);
   for (const PushItem& item : whole) keys.push_back(item.key);
-  RaiseUnseen(verb, keys);
+  calls_.RaiseUnseen(verb, keys);
   SaveIfDue(keys);
   std::vector<PushSource> sources;
   if (!items.empty() || whole.empty()) sources = GatherRowSources(verb, items);
@@ -214,13 +214,15 @@ CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushI
 
 void DistStore::PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
                          std::string_view verb) {
-  Counted(Verb::kPush, [&] { Tracked(PushRowsAs(std::string(verb), items, whole, false)); });
+  calls_.Counted(Verb::kPush,
+                 [&] { calls_.Tracked(PushRowsAs(std::string(verb), items, whole, false)); });
 }
 
 Ticket DistStore::PushRowsAsync(std::span<const RowsPushItem> items,
                                 std::span<const PushItem> whole, std::string_view verb) {
-  return Counted(Verb::kPush,
-                 [&] { return Tracked(PushRowsAs(std::string(verb), items, whole, true)); });
+  return calls_.Counted(Verb::kPush, [&] {
+    return calls_.Tracked(PushRowsAs(std::string(verb), items, whole, true));
+  });
 }
 
 // ---- pull ---------------------------------------------------------------------------------------
@@ -252,8 +254,8 @@ std::vector<PullTarget> DistStore::GatherRowTargets(std::string_view verb,
     PullTarget& target = targets[i];
     std::vector<int64_t> ids;
     for (const RowsPullItem* reading : readings[i]) {
-      WaitFor(*reading->ids, Access::kRead);
-      WaitFor(*reading->out, Access::kWrite);
+      calls_.WaitFor(*reading->ids, Access::kRead);
+      calls_.WaitFor(*reading->out, Access::kWrite);
       const NDArray packed = reading->ids->Packed();
       const auto some = IdsOf(packed);
       CheckIds(verb, target.record->key.view(), some, target.record->info.row_count);
@@ -270,17 +272,17 @@ std::vector<PullTarget> DistStore::GatherRowTargets(std::string_view verb,
 CallPtr DistStore::PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items,
                               bool is_async) {
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  RaiseUnseen(verb, KeysOf(items));
+  calls_.RaiseUnseen(verb, KeysOf(items));
   return StartPulls(verb, GatherRowTargets(verb, items), is_async);
 }
 
 void DistStore::PullRows(std::span<const RowsPullItem> items, std::string_view verb) {
-  Counted(Verb::kPull,
-          [&] { Await(PullRowsAs(std::string(verb), items, false), options_.patience); });
+  calls_.Counted(Verb::kPull, [&] { calls_.Await(PullRowsAs(std::string(verb), items, false)); });
 }
 
 Ticket DistStore::PullRowsAsync(std::span<const RowsPullItem> items, std::string_view verb) {
-  return Counted(Verb::kPull, [&] { return Tracked(PullRowsAs(std::string(verb), items, true)); });
+  return calls_.Counted(Verb::kPull,
+                        [&] { return calls_.Tracked(PullRowsAs(std::string(verb), items, true)); });
 }
 
 }  // namespace tkv

@@ -41,7 +41,7 @@ std::vector<DistStore::SavedStore> DistStore::AllToSave() const {
   std::vector<SavedStore> all;
   for (const auto& [number, store] : saving_stores_->stores) {
     std::lock_guard lock(store->mutex_);
-    if (store->closed_) continue;
+    if (store->calls_.is_closed()) continue;
     all.push_back({number, {}, store->saves_});
     for (const Key& key : store->order_) {
       all.back().records.push_back(store->keys_.find(key)->second);
@@ -68,17 +68,17 @@ std::shared_ptr<Saving> DistStore::Cut(const std::string& verb, const std::strin
   auto saving = std::make_shared<Saving>(verb, path, parts, worker_, number_, options_);
   for (const SavedStore& store : stores) saving->AddStore(store.number);
   if (records.empty()) return saving;
-  const CallPtr call = NewCall(verb);
+  const CallPtr call = calls_.New(verb);
   const auto outcomes = std::make_shared<std::map<OpId, Outcome>>();
   call->on_outcome = [outcomes](const Outcome& outcome) { outcomes->emplace(outcome.op, outcome); };
   std::vector<Operation> operations;
   operations.reserve(records.size());
   for (const auto& [record, number] : records) {
-    operations.push_back(Make(Operation::Kind::kCut, verb, record.get()));
+    operations.push_back(calls_.Make(Operation::Kind::kCut, verb, record.get()));
   }
   try {
     worker_->Launch(call, std::move(operations));
-    Await(call, patience);
+    calls_.Await(call, patience);
     for (size_t i = 0; i < records.size(); ++i) {
       const auto& [record, number] = records[i];
       const Outcome& outcome = outcomes->at(call->ops[i]);
@@ -142,7 +142,7 @@ std::shared_ptr<Saving> DistStore::Begin(const std::string& verb, const std::str
 }
 
 std::string DistStore::SaveAs(const std::string& verb, const std::string& path, Parts parts) {
-  RaiseUnseen(verb, {});
+  calls_.RaiseUnseen(verb, {});
   AwaitAutoSave();
   const SavedStore store = ToSave(verb);
   const uint64_t most_rounds = saving_stores_ == nullptr ? 0 : saving_stores_->most_rounds.load();
@@ -170,8 +170,8 @@ std::string DistStore::SaveAs(const std::string& verb, const std::string& path, 
 }
 
 Ticket DistStore::SaveAsync(const std::string& path) {
-  return Counted(Verb::kSave, [&]() -> Ticket {
-    RaiseUnseen("save", {});
+  return calls_.Counted(Verb::kSave, [&]() -> Ticket {
+    calls_.RaiseUnseen("save", {});
     AwaitAutoSave();
     const SavedStore store = ToSave("save");
     const std::shared_ptr<Saving> saving =
@@ -304,10 +304,7 @@ bool DistStore::FollowsTheDead() const {
 //   returns  the exception of an interrupt, which ends the wait but not the close
 std::exception_ptr DistStore::SaveAtEnd() {
   if (saving_stores_ == nullptr) return nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    if (closed_) return nullptr;
-  }
+  if (calls_.is_closed()) return nullptr;
   try {
     AwaitAutoSave();
     const bool follows_the_dead = FollowsTheDead();
@@ -499,14 +496,14 @@ void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char
     throw;
   }
   if (meeting.worker.first == rank()) {
-    return Await(StartBarrier(verb, {}, Task::kDone), options_.patience);
+    return calls_.Await(StartBarrier(verb, {}, Task::kDone));
   }
   const Error undone = Fail(Code::kAborted,
                             "worker {}, which {}, has not ended the {}: it is dead, or has called "
                             "something else; {}: {} again, on every rank that lives",
                             meeting.worker.first, meeting.task, meeting.verb, left, verb);
   try {
-    Await(StartBarrier(verb, undone, Task::kOfAnother), options_.patience);
+    calls_.Await(StartBarrier(verb, undone, Task::kOfAnother));
   } catch (const Error& error) {
     if (error.code() == Code::kAborted) AwaitEndOf(meeting);
     throw;
@@ -538,7 +535,7 @@ static std::shared_ptr<const Optimizer> OwnOf(const KeyRecord& record, const Key
 // Opens the snapshot and checks all of it before anything changes.
 void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts parts,
                         Loading* loading) {
-  RaiseUnseen(verb, {});
+  calls_.RaiseUnseen(verb, {});
   std::shared_ptr<const Optimizer> optimizer;
   {
     const auto lock = Lock(verb);
@@ -573,7 +570,7 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
   const auto wait_for_first = [&] {
     const auto [call, bytes] = under_way.front();
     under_way.pop_front();
-    Await(call, options_.patience);
+    calls_.Await(call);
     bytes_ahead -= bytes;
   };
   const auto in_part = [&](const Error& error) {
@@ -586,13 +583,13 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
     using Restoring = Operation::Restoring;
     const auto put_back = [&](size_t i, RestoredKey restored, Restoring restoring) {
       const RecordPtr& record = loading.records[i];
-      Operation restore = Make(Operation::Kind::kRestore, verb, record.get());
+      Operation restore = calls_.Make(Operation::Kind::kRestore, verb, record.get());
       restore.states = std::make_shared<const std::vector<ChunkState>>(std::move(restored.states));
       restore.value.bytes = MemoryOf(restored.body);
       restore.round = loading.reader->keys()[loading.matches[i]].round;
       restore.value.ends = std::move(restored.ends);
       restore.restoring = restoring;
-      const CallPtr call = NewCall(verb);
+      const CallPtr call = calls_.New(verb);
       call->keys.push_back(record);
       call->sources.push_back(restore.value.bytes);
       under_way.emplace_back(call, restore.value.bytes.size);
@@ -663,14 +660,14 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
   if (loading.reader) info.path = loading.reader->path();
   NoteAssigned(info.path);
   if (loading.records.empty()) return info;
-  const CallPtr call = NewCall(verb);
+  const CallPtr call = calls_.New(verb);
   std::vector<Operation> operations;
   operations.reserve(loading.records.size());
   for (const RecordPtr& record : loading.records) {
-    operations.push_back(Make(Operation::Kind::kFindBase, verb, record.get()));
+    operations.push_back(calls_.Make(Operation::Kind::kFindBase, verb, record.get()));
   }
   worker_->Launch(call, std::move(operations));
-  Await(call, options_.patience);
+  calls_.Await(call);
   for (const RecordPtr& record : loading.records) {
     info.rounds.emplace_back(record->key, Round(record->key.view()));
   }
@@ -682,13 +679,13 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
 void DistStore::SendValues(const std::string& verb, std::span<const InitItem> items,
                            const std::vector<RecordPtr>& records) {
   std::vector<Operation> operations;
-  const CallPtr call = NewCall(verb);
+  const CallPtr call = calls_.New(verb);
   for (size_t i = 0; i < items.size(); ++i) {
     const auto meta = worker_->Run(
         [&](ClientNode& node, Time) { return node.client().MetaOf(records[i]->name); });
     if (!meta) throw Fail(Code::kNotFound, "{} {}: no such key", verb, items[i].key.ToString());
     const NDArray* const values[] = {items[i].value};
-    Operation assign = Make(Operation::Kind::kRestore, verb, records[i].get());
+    Operation assign = calls_.Make(Operation::Kind::kRestore, verb, records[i].get());
     assign.value.bytes = MemoryOf(AllOnHost(verb, items[i].key, values)[0].Packed());
     size_t end = 0;
     for (uint32_t c = 0; c < meta->chunk_count(); ++c) {
@@ -701,7 +698,7 @@ void DistStore::SendValues(const std::string& verb, std::span<const InitItem> it
     operations.push_back(std::move(assign));
   }
   worker_->Launch(call, std::move(operations));
-  Await(call, options_.patience);
+  calls_.Await(call);
 }
 
 // Throws if this incarnation of a worker that was started again has pushed nothing yet.  Its script
@@ -738,7 +735,7 @@ void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> item
   Meeting meeting{.task = "gives the values", .verb = "assign"};
   Meet(verb, meeting, "nothing has been assigned", [&] {
     const AssignedValues given(verb, items);
-    RaiseUnseen(verb, KeysOf(items));
+    calls_.RaiseUnseen(verb, KeysOf(items));
     {
       const auto lock = Lock(verb);
       for (const PushItem& item : given.items()) {

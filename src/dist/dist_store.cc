@@ -34,7 +34,7 @@ DistStore::DistStore(const StoreOptions& options, std::shared_ptr<Worker> observ
 }
 
 DistStore::~DistStore() {
-  if (!worker_->is_of_this_process() || closed_) return;
+  if (!worker_->is_of_this_process() || calls_.is_closed()) return;
   std::optional<Error> failure;
   if (std::uncaught_exceptions() > exceptions_) failure = ProgramFailed();
   LeaveUnclosed(failure);
@@ -58,7 +58,7 @@ void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
       const auto call = std::make_shared<Call>("close", help, nullptr);
       call->store = number_;
       std::vector<Operation> operations;
-      operations.push_back(Make(kind, "close", nullptr));
+      operations.push_back(calls_.Make(kind, "close", nullptr));
       operations[0].failure = failure;
       worker_->Launch(call, std::move(operations));
       call->Wait(left());
@@ -80,14 +80,9 @@ void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
 }
 
 std::unique_lock<std::mutex> DistStore::Lock(std::string_view verb) const {
-  if (!worker_->is_of_this_process()) {
-    throw Fail(Code::kFailedPrecondition,
-               "{}: this store was made before fork() in another process; create one in this "
-               "process",
-               verb);
-  }
+  calls_.CheckProcess(verb);  // a child of fork() must not lock
   std::unique_lock lock(mutex_);
-  if (closed_) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
+  calls_.CheckOpen(verb);
   return lock;
 }
 
@@ -112,38 +107,6 @@ RecordPtr DistStore::Get(std::string_view verb, const KeyView& key) const {
   throw Fail(Code::kNotFound, "{} {}: no such key, init it first", verb, key.ToString());
 }
 
-// Throws the error of an earlier call for which nobody has waited.  Only calls with one of `keys`
-// count; without keys, all calls do.
-void DistStore::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys) {
-  // Frees memory on the user's thread.
-  const auto ended = worker_->TakeOwners();
-  std::optional<Error> error;
-  {
-    std::lock_guard lock(mutex_);
-    std::erase_if(untold_, [&](const CallPtr& call) {
-      if (!call->done()) return false;
-      CountEnd(call);
-      if (call->failure()) TellAgain(*call);
-      const std::optional<Error> unseen = call->UnseenError();
-      if (!unseen) return true;
-      // Only the ticket of a call reports that close has cancelled it, unless a push is lost.
-      if (closed_ && unseen->code() == Code::kCancelled && !call->has_lost_push()) return true;
-      const bool concerns =
-          keys.empty() || std::any_of(keys.begin(), keys.end(), [&](const KeyView& key) {
-            return std::any_of(call->keys.begin(), call->keys.end(),
-                               [&](const RecordPtr& of) { return of->key.view() == key; });
-          });
-      if (!concerns || error) return false;
-      call->LookedAt();
-      error = unseen;
-      return true;
-    });
-  }
-  if (error) {
-    throw Fail(error->code(), "{}: an earlier call failed: {}", verb, error->what());
-  }
-}
-
 // ---- updater ------------------------------------------------------------------------------------
 
 bool DistStore::Control(const std::string& verb, UpdateSpec spec) {
@@ -151,26 +114,22 @@ bool DistStore::Control(const std::string& verb, UpdateSpec spec) {
       worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
   // The lowest rank defines the updater for all.
   if (!is_sender) return false;
-  const CallPtr call = NewCall(verb);
-  Operation control = Make(Operation::Kind::kControl, verb, nullptr);
+  Operation control = calls_.Make(Operation::Kind::kControl, verb, nullptr);
   control.spec = std::move(spec);
-  std::vector<Operation> operations;
-  operations.push_back(std::move(control));
-  worker_->Launch(call, std::move(operations));
-  Await(call, options_.patience);
+  calls_.Await(calls_.Start(verb, std::move(control)));
   return true;
 }
 
 void DistStore::SetUpdater(UpdateFunction updater, UpdateEnd, SumType) {
-  Counted(Verb::kSetUpdater, [&] { SetFunction(updater); });
+  calls_.Counted(Verb::kSetUpdater, [&] { SetFunction(updater); });
 }
 
 void DistStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
-  Counted(Verb::kSetOptimizer, [&] { SetProgram(std::move(optimizer)); });
+  calls_.Counted(Verb::kSetOptimizer, [&] { SetProgram(std::move(optimizer)); });
 }
 
 void DistStore::SetGradientCompression(const Compression& compression, const std::string& keys) {
-  CheckOpen("set_gradient_compression");
+  calls_.CheckOpen("set_gradient_compression");
   compression_.Set(compression, keys);
 }
 
@@ -213,54 +172,34 @@ void DistStore::SetProgram(std::shared_ptr<const Optimizer> optimizer) {
 
 CallPtr DistStore::StartBarrier(const std::string& verb, const std::optional<Error>& failure,
                                 Operation::Task task) {
-  {
-    const auto lock = Lock(verb);
-  }
-  const CallPtr call = NewCall(verb);
-  std::vector<Operation> operations;
-  operations.push_back(Make(Operation::Kind::kBarrier, verb, nullptr));
-  operations[0].failure = failure;
-  operations[0].task = task;
-  worker_->Launch(call, std::move(operations));
-  return call;
+  calls_.CheckOpen(verb);
+  Operation barrier = calls_.Make(Operation::Kind::kBarrier, verb, nullptr);
+  barrier.failure = failure;
+  barrier.task = task;
+  return calls_.Start(verb, std::move(barrier));
 }
 
 void DistStore::Barrier() {
-  Counted(Verb::kBarrier, [&] { Await(StartBarrier("barrier"), options_.patience); });
+  calls_.Counted(Verb::kBarrier, [&] { calls_.Await(StartBarrier("barrier")); });
 }
 
 Ticket DistStore::BarrierAsync() {
-  return Counted(Verb::kBarrier, [&] { return Tracked(StartBarrier("barrier")); });
+  return calls_.Counted(Verb::kBarrier, [&] { return calls_.Tracked(StartBarrier("barrier")); });
 }
 
 // ---- status, statistics and traces --------------------------------------------------------------
 
-// Counts the failure of a call that has ended, if no verb has thrown it.  Call with the store's
-// lock.
-void DistStore::CountEnd(const CallPtr& call) const {
-  if (std::exchange(call->is_counted, true) || !call->failure()) return;
-  for (size_t i = 0; i < kVerbs; ++i) {
-    const auto verb = static_cast<Verb>(i);
-    if (Name(verb) == call->verb()) counts_.verbs.Failed(verb);
-  }
-}
-
 ServerListings DistStore::ListAll(const std::string& verb) const {
-  {
-    const auto lock = Lock(verb);
-  }
+  calls_.CheckOpen(verb);
   return ListServers(worker_, verb, number_, options_.server_patience, options_.interrupt);
 }
 
 std::shared_ptr<Optimizer> DistStore::UpdateOf(const KeyView& key) const {
   const KeyRecord asked{Key(key), CanonicalKey(number_, key), {}};
-  // A closed store must not send a request.
-  Lock("explain");
-  // The call is begun and awaited here.
-  auto* const self = const_cast<DistStore*>(this);
-  Operation describe = Make(Operation::Kind::kDescribe, "explain", &asked);
+  calls_.CheckOpen("explain");
+  Operation describe = calls_.Make(Operation::Kind::kDescribe, "explain", &asked);
   describe.with_rule = true;
-  const Outcome outcome = self->AwaitOutcome("explain", std::move(describe));
+  const Outcome outcome = calls_.AwaitOutcome("explain", std::move(describe));
   const UpdateSpec& spec = outcome.meta->own.value();
   if (spec.program.empty()) return nullptr;
   auto optimizer =
@@ -287,9 +226,6 @@ StoreStats DistStore::Stats() const {
   std::vector<std::string> names;  // canonical
   {
     const auto lock = Lock("stats");
-    for (const CallPtr& call : untold_) {
-      if (call->done()) CountEnd(call);
-    }
     for (const Key& key : order_) {
       const RecordPtr& record = keys_.find(key)->second;
       keys.push_back({key, 0, record->bytes});
@@ -297,8 +233,7 @@ StoreStats DistStore::Stats() const {
     }
     deleted = deleted_;
   }
-  counts_.verbs.AddTo(&stats);
-  counts_.waits.AddTo(&stats);
+  calls_.AddCountsTo(&stats);
   const std::vector<uint64_t> rounds = worker_->AddStats(names, &stats);
   for (size_t i = 0; i < keys.size(); ++i) keys[i].rounds = rounds[i];
   TellKeys(std::move(keys), deleted, &stats);
@@ -306,18 +241,16 @@ StoreStats DistStore::Stats() const {
 }
 
 JobTrace::Ask DistStore::Asking(const char* verb) {
-  {
-    const auto lock = Lock(verb);
-  }
+  calls_.CheckOpen(verb);
   return [this, verb](Traced::Request request) {
-    const CallPtr call = NewCall(verb);
+    const CallPtr call = calls_.New(verb);
     std::shared_ptr<const Traced> traced;
     call->on_outcome = [&](const Outcome& outcome) { traced = outcome.traced; };
-    std::vector<Operation> operations(1, Make(Operation::Kind::kTrace, verb, nullptr));
+    std::vector<Operation> operations(1, calls_.Make(Operation::Kind::kTrace, verb, nullptr));
     operations[0].trace = request;
     operations[0].patience = Saturated(options_.server_patience).count();
     worker_->Launch(call, std::move(operations));
-    Await(call, options_.server_patience);
+    calls_.Await(call, options_.server_patience);
     return traced;
   };
 }
@@ -343,13 +276,11 @@ KVStore::TraceInfo DistStore::WriteTrace(const std::string& file) {
 
 // Makes the worker leave the job.
 void DistStore::Leave(const std::optional<Error>& failure) {
-  const CallPtr leave = NewCall("close");
-  std::vector<Operation> operations;
-  operations.push_back(Make(Operation::Kind::kLeave, "close", nullptr));
-  operations[0].failure = failure;
-  worker_->Launch(leave, std::move(operations));
+  Operation leave = calls_.Make(Operation::Kind::kLeave, "close", nullptr);
+  leave.failure = failure;
+  const CallPtr call = calls_.Start("close", std::move(leave));
   try {
-    Await(leave, options_.patience);
+    calls_.Await(call);
   } catch (const Error& failed) {
     // A worker that was declared dead, or that finds no head or server to say goodbye to, is out of
     // the job anyway.
@@ -363,12 +294,10 @@ void DistStore::Leave(const std::optional<Error>& failure) {
 
 // Asks the servers to free the keys, which they do when every worker has closed the store.
 void DistStore::FreeKeys() {
-  const CallPtr close = NewCall("close");
-  std::vector<Operation> operations;
-  operations.push_back(Make(Operation::Kind::kClose, "close", nullptr));
-  worker_->Launch(close, std::move(operations));
+  const CallPtr close =
+      calls_.Start("close", calls_.Make(Operation::Kind::kClose, "close", nullptr));
   try {
-    Await(close, options_.patience);
+    calls_.Await(close);
   } catch (const Error& failed) {
     if (failed.code() != Code::kAborted && failed.code() != Code::kUnavailable) throw;
   }
@@ -379,8 +308,8 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
   std::exception_ptr error = failure ? nullptr : SaveAtEnd();
   {
     std::lock_guard lock(mutex_);
-    if (closed_) return;
-    closed_ = true;
+    if (calls_.is_closed()) return;
+    calls_.Close();
   }
   try {
     EndSaving(options_.patience);
@@ -412,7 +341,7 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
   // Throw the first error, above all an interrupt.  Calls that failed only because this close
   // cancelled them would hide the cause.
   if (error) std::rethrow_exception(error);
-  RaiseUnseen("close", {});
+  calls_.RaiseUnseen("close", {});
 }
 
 }  // namespace tkv

@@ -12,18 +12,16 @@
 #include <string>
 #include <vector>
 
-#include "base/memory_error.h"
 #include "codec/compress.h"
 #include "codec/rows.h"
 #include "dist/auto_save.h"
 #include "dist/push_compression.h"
 #include "dist/row_encoder.h"
 #include "dist/saving.h"
+#include "dist/store_calls.h"
 #include "dist/transfers.h"
-#include "job/call.h"
 #include "job/job_status.h"
 #include "job/worker.h"
-#include "metrics/counters.h"
 #include "store/key_hash.h"
 #include "update/cache.h"
 
@@ -46,25 +44,26 @@ class DistStore : public KVStore {
   uint32_t number() const { return number_; }
 
   void Init(std::span<const InitItem> items) override {
-    Counted(Verb::kInit, [&] { InitAs("init", items); });
+    calls_.Counted(Verb::kInit, [&] { InitAs("init", items); });
   }
   void Push(std::span<const PushItem> items) override;
   void Pull(std::span<const PullItem> items) override {
-    Counted(Verb::kPull, [&] { Await(PullAs("pull", items, false), options_.patience); });
+    calls_.Counted(Verb::kPull, [&] { calls_.Await(PullAs("pull", items, false)); });
   }
   void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
-    Counted(Verb::kPushPull,
-            [&] { Await(StartPushPull("pushpull", items, outs, false), options_.patience); });
+    calls_.Counted(Verb::kPushPull,
+                   [&] { calls_.Await(StartPushPull("pushpull", items, outs, false)); });
   }
   Ticket PushAsync(std::span<const PushItem> items) override {
-    return Counted(Verb::kPush, [&] { return Tracked(PushAs("push", items, true)); });
+    return calls_.Counted(Verb::kPush, [&] { return calls_.Tracked(PushAs("push", items, true)); });
   }
   Ticket PullAsync(std::span<const PullItem> items) override {
-    return Counted(Verb::kPull, [&] { return Tracked(PullAs("pull", items, true)); });
+    return calls_.Counted(Verb::kPull, [&] { return calls_.Tracked(PullAs("pull", items, true)); });
   }
   Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs) override {
-    return Counted(Verb::kPushPull,
-                   [&] { return Tracked(StartPushPull("pushpull", items, outs, true)); });
+    return calls_.Counted(Verb::kPushPull, [&] {
+      return calls_.Tracked(StartPushPull("pushpull", items, outs, true));
+    });
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
   void InitRows(std::span<const RowsInitItem> items) override;
@@ -78,7 +77,7 @@ class DistStore : public KVStore {
   void ImportRows(const KeyView& key, const Rows& rows) override;
   TableStats StatsOfTable(const KeyView& key) override;
   void Assign(std::span<const InitItem> items) override {
-    Counted(Verb::kInit, [&] { AssignAs("assign", items); });
+    calls_.Counted(Verb::kInit, [&] { AssignAs("assign", items); });
   }
   void Delete(const KeyView& key) override;
   void SetUpdater(UpdateFunction updater, UpdateEnd end, SumType sums) override;
@@ -86,17 +85,17 @@ class DistStore : public KVStore {
   void SetGradientCompression(const Compression& compression, const std::string& keys) override;
 
   std::string Save(const std::string& path) override {
-    return Counted(Verb::kSave, [&] { return SaveAs("save", path, Parts::kAll); });
+    return calls_.Counted(Verb::kSave, [&] { return SaveAs("save", path, Parts::kAll); });
   }
   Ticket SaveAsync(const std::string& path) override;
   SnapshotInfo Load(const std::string& path) override {
-    return Counted(Verb::kLoad, [&] { return LoadAs("load", path, Parts::kAll); });
+    return calls_.Counted(Verb::kLoad, [&] { return LoadAs("load", path, Parts::kAll); });
   }
   void SaveStates(const std::string& file) override {
-    Counted(Verb::kSave, [&] { SaveAs("save_optimizer_states", file, Parts::kStates); });
+    calls_.Counted(Verb::kSave, [&] { SaveAs("save_optimizer_states", file, Parts::kStates); });
   }
   void LoadStates(const std::string& file) override {
-    Counted(Verb::kLoad, [&] { LoadAs("load_optimizer_states", file, Parts::kStates); });
+    calls_.Counted(Verb::kLoad, [&] { LoadAs("load_optimizer_states", file, Parts::kStates); });
   }
 
   std::string type() const override { return type_; }
@@ -139,12 +138,10 @@ class DistStore : public KVStore {
   DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store);
 
   std::unique_lock<std::mutex> Lock(std::string_view verb) const;
-  Operation Make(Operation::Kind kind, const std::string& verb, const KeyRecord* record) const;
-  // Launches one operation and waits for it.
-  Outcome AwaitOutcome(const std::string& verb, Operation operation);
   // Returns what every server reports about all its keys.
   ServerListings ListAll(const std::string& verb) const;
   const std::shared_ptr<Worker>& worker() const { return worker_; }
+  StoreCalls& calls() const { return calls_; }
   // Add and remove a key that this store has not inited itself.
   void Add(const RecordPtr& record);
   void Drop(const KeyView& key);
@@ -159,51 +156,14 @@ class DistStore : public KVStore {
   }
 
  private:
-  struct Counts {
-    VerbCounts verbs;
-    SharedWaitCounts waits;
-  };
-  // Calls f, and counts the call of the verb and its failure.  CountEnd counts the failure of a
-  // ticket.
-  template <typename F>
-  std::invoke_result_t<F&> Counted(Verb verb, F f) {
-    counts_.verbs.Called(verb);
-    try {
-      return NamedWhereMemoryEnds(Name(verb), f);
-    } catch (...) {
-      counts_.verbs.Failed(verb);
-      throw;
-    }
-  }
-  // Calls `wait`, and counts the wait of the calling thread and its time.
-  template <typename F>
-  auto Timed(WaitCause cause, F wait) {
-    struct Timer {
-      ~Timer() { counts->waits.Add(cause, NodeThread::Now() - begin); }
-      Counts* counts;
-      WaitCause cause;
-      Time begin = NodeThread::Now();
-    } const timer{&counts_, cause};
-    return wait();
-  }
-  void CountEnd(const CallPtr& call) const;
-  void Abandon(const CallPtr& call);
-  static void TellAgain(const Call& call);
   template <typename Item>
   static std::vector<KeyView> KeysOf(std::span<const Item> items) {
     std::vector<KeyView> keys;
     for (const Item& item : items) keys.push_back(item.key);
     return keys;
   }
-  // Checks that the store is open.
-  //   throws  kFailedPrecondition  the store is closed
-  void CheckOpen(std::string_view verb) const { Lock(verb); }
   RecordPtr Get(std::string_view verb, const KeyView& key) const;
   void CheckUpdate(std::string_view verb, const KeyRecord& record);
-  // Waits until no operation under way uses the array.
-  //   blocks, throws  as Storage::WaitReadable and WaitWritable
-  void WaitFor(const NDArray& array, Access access);
-  void RaiseUnseen(std::string_view verb, std::span<const KeyView> keys);
   void Erase(const KeyView& key);
   void InitAs(std::string_view verb, std::span<const InitItem> items);
   void InitRowsAs(std::string_view verb, std::span<const RowsInitItem> items);
@@ -267,30 +227,12 @@ class DistStore : public KVStore {
   static std::shared_ptr<GpuLandings> GpusOf(const std::vector<PullTarget>& targets);
   static void PrepareFinish(const CallPtr& call, std::vector<PullTarget> targets,
                             std::chrono::nanoseconds patience);
-  // An operation of a call, and the values that it pushes; null: none.
-  struct Part {
-    Operation operation;
-    const PushSource* source = nullptr;
-  };
-  void LaunchParts(const CallPtr& call, std::vector<Part> parts);
-  void FreeSources(const CallPtr& call, const std::vector<PushSource>& sources);
-  bool GoesOnWithCopies(const CallPtr& call, size_t bytes);
-  void Copy(const CallPtr& call, size_t bytes);
-  size_t BytesCopied();
   // Returns the arrays of the user that the targets write to.
   static std::vector<NDArray> OutputsOf(const std::vector<PullTarget>& targets);
-  void LetGo(const CallPtr& call, const std::vector<PushSource>& sources,
-             const std::vector<NDArray>& outputs);
   void NotePushed(const std::vector<PushSource>& sources);
   using Pulled = std::vector<std::pair<RecordPtr, size_t>>;  // bytes of each key
   static Pulled PulledOf(const std::vector<PullTarget>& targets);
   void CountPulled(const Pulled& pulled);
-  std::chrono::nanoseconds LongestWait(std::chrono::nanoseconds patience) const;
-  void Await(const CallPtr& call, std::chrono::nanoseconds patience);
-  CallPtr NewCall(const std::string& verb) {
-    return Worker::NewCall(worker_, verb, number_, options_.interrupt);
-  }
-  Ticket Tracked(const CallPtr& call);
   // Begins a barrier.
   //   failure  the error of the work before the barrier, as in Operation: all workers that come
   //            receive it
@@ -399,13 +341,12 @@ class DistStore : public KVStore {
   const uint32_t number_;
   const std::shared_ptr<Saves> saves_ = std::make_shared<Saves>();
   const Time begin_ = NodeThread::Now();
+  mutable StoreCalls calls_{worker_, number_, options_};
   RowEncoder row_encoder_;
   PushCompression compression_{options_.threads, options_.log};
-  mutable Counts counts_;
 
   // Guards the members below.  Never held during a wait.
   mutable std::mutex mutex_;
-  bool closed_ = false;
   // The count at the creation.  A higher count at the end means that the program has failed.
   const int exceptions_ = std::uncaught_exceptions();
   boost::unordered_flat_map<Key, RecordPtr, KeyHash, KeyEqual> keys_;
@@ -417,10 +358,7 @@ class DistStore : public KVStore {
   uint64_t optimizer_number_ = 0;
   bool is_optimizer_of_other_ = false;
   CompiledUpdates compiled_;
-  std::vector<CallPtr> untold_;        // calls that perhaps nobody waits for
   KeyStats deleted_{Key(KeyView(0))};  // the sums of deleted keys
-  // Calls that hold copies of their sources, and the bytes of these.
-  std::vector<std::pair<CallPtr, size_t>> copied_;
 };
 
 }  // namespace tkv

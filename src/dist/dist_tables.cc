@@ -32,32 +32,17 @@ struct DistStore::CutTable {
 };
 
 RecordPtr DistStore::GetTable(const std::string& verb, const KeyView& key) {
-  RaiseUnseen(verb, {&key, 1});
+  calls_.RaiseUnseen(verb, {&key, 1});
   const auto lock = Lock(verb);
   RecordPtr record = Get(verb, key);
   CheckByRows(verb, key, record->info.by_rows);
   return record;
 }
 
-Outcome DistStore::AwaitOutcome(const std::string& verb, Operation operation) {
-  const CallPtr call = NewCall(verb);
-  const auto told = std::make_shared<Outcome>();
-  call->on_outcome = [told](const Outcome& outcome) { *told = outcome; };
-  for (const Bytes& read : {operation.value.bytes, operation.ids.bytes}) {
-    if (read.size > 0) call->sources.push_back(read);
-  }
-  if (operation.out.size > 0) call->targets.push_back(operation.out.bytes());
-  std::vector<Operation> operations;
-  operations.push_back(std::move(operation));
-  worker_->Launch(call, std::move(operations));
-  Await(call, options_.patience);
-  return std::move(*told);
-}
-
 TableStats DistStore::StatsOfTable(const KeyView& key) {
   const std::string verb = "table_stats";
   const RecordPtr record = GetTable(verb, key);
-  return *AwaitOutcome(verb, Make(Operation::Kind::kStats, verb, record.get())).table;
+  return *calls_.AwaitOutcome(verb, calls_.Make(Operation::Kind::kStats, verb, record.get())).table;
 }
 
 // ---- export -------------------------------------------------------------------------------------
@@ -67,13 +52,13 @@ NDArray DistStore::ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t fir
                                 uint64_t count) {
   const size_t bytes = ChunkState::RowBytes(part, cut.meta->dtype, cut.meta->elements()) * count;
   const NDArray buffer = BytesOf(bytes);
-  Operation read = Make(Operation::Kind::kRead, cut.verb, cut.record.get());
+  Operation read = calls_.Make(Operation::Kind::kRead, cut.verb, cut.record.get());
   read.meta = cut.meta;
   read.states = cut.states;
   read.part = part;
   read.rows = {first, count};
   read.out = BlockOf(buffer);
-  AwaitOutcome(cut.verb, std::move(read));
+  calls_.AwaitOutcome(cut.verb, std::move(read));
   return buffer;
 }
 
@@ -122,13 +107,13 @@ void DistStore::ReadValues(const CutTable& cut, const Rows& rows) {
     PullTarget target;
     target.record = cut.record;
     row_encoder_.AskForRows({ids + first, count}, &target);
-    Operation read = Make(Operation::Kind::kRead, cut.verb, cut.record.get());
+    Operation read = calls_.Make(Operation::Kind::kRead, cut.verb, cut.record.get());
     read.meta = cut.meta;
     read.states = cut.states;
     read.part = ChunkState::kValue;
     read.ids = target.ids;
     read.out = BlockOf(target.landing);
-    AwaitOutcome(cut.verb, std::move(read));
+    calls_.AwaitOutcome(cut.verb, std::move(read));
     const auto* const landed = static_cast<const std::byte*>(target.landing.HostData());
     for (size_t i = 0; i < target.order->size(); ++i) {
       const size_t row = first + target.order->PlacesOf(i)[0];
@@ -147,7 +132,8 @@ RowsExport DistStore::ExportRowsAs(const std::string& verb, const KeyView& key,
     ~Released() { saving.Release(); }
     Saving saving;
   } const released{{verb, {}, Parts::kAll, worker_, number_, options_}};
-  Outcome outcome = AwaitOutcome(verb, Make(Operation::Kind::kCut, verb, record.get()));
+  Outcome outcome =
+      calls_.AwaitOutcome(verb, calls_.Make(Operation::Kind::kCut, verb, record.get()));
   const CutTable cut{verb, record, outcome.meta, outcome.states};
   uint64_t version = UINT64_MAX;
   uint64_t latest = 0;
@@ -163,7 +149,7 @@ RowsExport DistStore::ExportRowsAs(const std::string& verb, const KeyView& key,
 }
 
 RowsExport DistStore::ExportRows(const KeyView& key, const RowsFilter& filter) {
-  return Counted(Verb::kPull, [&] { return ExportRowsAs("export_rows", key, filter); });
+  return calls_.Counted(Verb::kPull, [&] { return ExportRowsAs("export_rows", key, filter); });
 }
 
 // ---- import -------------------------------------------------------------------------------------
@@ -171,8 +157,8 @@ RowsExport DistStore::ExportRows(const KeyView& key, const RowsFilter& filter) {
 void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const Rows& rows) {
   const RecordPtr record = GetTable(verb, key);
   CheckRows(verb, key, &rows, {record->info.shape, record->info.dtype, record->info.row_count});
-  WaitFor(rows.ids, Access::kRead);
-  WaitFor(rows.values, Access::kRead);
+  calls_.WaitFor(rows.ids, Access::kRead);
+  calls_.WaitFor(rows.values, Access::kRead);
   const NDArray packed_ids = rows.ids.Packed();
   const NDArray packed_values = rows.values.Packed();
   const std::span<const int64_t> ids = IdsOf(packed_ids);
@@ -190,12 +176,12 @@ void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const 
       states[b].by_rows = true;
       states[b].rows = source.encoded->PartOf(b).size / (sizeof(uint64_t) + record->value_bytes);
     }
-    Operation import = Make(Operation::Kind::kRestore, verb, record.get());
+    Operation import = calls_.Make(Operation::Kind::kRestore, verb, record.get());
     import.states = std::make_shared<const std::vector<ChunkState>>(std::move(states));
     import.value = *std::move(source.encoded);
     import.restoring = Operation::Restoring::kOnlyRows;
     try {
-      AwaitOutcome(verb, std::move(import));
+      calls_.AwaitOutcome(verb, std::move(import));
     } catch (const Error& error) {
       if (first == 0) throw;
       throw Fail(error.code(), "{}; the first {} rows have been imported", error.what(), first);
@@ -204,7 +190,7 @@ void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const 
 }
 
 void DistStore::ImportRows(const KeyView& key, const Rows& rows) {
-  Counted(Verb::kPush, [&] { ImportRowsAs("import_rows", key, rows); });
+  calls_.Counted(Verb::kPush, [&] { ImportRowsAs("import_rows", key, rows); });
 }
 
 }  // namespace tkv

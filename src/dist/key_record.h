@@ -20,10 +20,11 @@ struct KeyRecord {
   KeyMeta::Mode mode = KeyMeta::Mode::kSync;
   // The bytes of the value; for a table, of one row.
   size_t value_bytes = 0;
-  // Guarded by the store's mutex, as are `told` and `pushes`.
+  // Guarded by the store's mutex, as is `pushes`.
   mutable UserBytes bytes = {};
   // The number of the optimizer whose hyperparameters this worker has sent with a push; 0: none.
-  mutable uint64_t told = 0;
+  // Atomic.
+  mutable uint64_t params_sent_for = 0;
   mutable uint64_t pushes = 0;
   // The rounds of earlier incarnations of this worker.
   mutable uint64_t former_rounds = 0;

@@ -32,12 +32,9 @@ std::string ObserverStore::NameOf(std::string_view verb, const KeyView& key) con
 
 KeyMeta ObserverStore::Ask(std::string_view verb, const KeyView& key) const {
   const KeyRecord asked{Key(key), NameOf(verb, key), {}};
-  // A closed store must not send a request.
-  Lock(verb);
-  // The call is begun and awaited here.
-  auto* const self = const_cast<ObserverStore*>(this);
+  calls().CheckOpen(verb);
   const std::string of(verb);
-  return *self->AwaitOutcome(of, Make(Operation::Kind::kDescribe, of, &asked)).meta;
+  return *calls().AwaitOutcome(of, calls().Make(Operation::Kind::kDescribe, of, &asked)).meta;
 }
 
 // Makes the store know a key.  A key that was deleted or created again since then is looked up
@@ -45,15 +42,15 @@ KeyMeta ObserverStore::Ask(std::string_view verb, const KeyView& key) const {
 void ObserverStore::FindOne(std::string_view verb, const KeyView& key) {
   const std::string of(verb);
   KeyRecord found{Key(key), NameOf(verb, key), {}};
-  Lock(verb);
+  calls().CheckOpen(verb);
   const bool is_known =
       worker()->Run([&](ClientNode& node, Time) { return node.client().Knows(found.name); });
   if (is_known && Has(key)) return;
-  Operation open = Make(Operation::Kind::kOpen, of, &found);
+  Operation open = calls().Make(Operation::Kind::kOpen, of, &found);
   open.may_wait = false;
   Outcome outcome;
   try {
-    outcome = AwaitOutcome(of, std::move(open));
+    outcome = calls().AwaitOutcome(of, std::move(open));
   } catch (const Error& error) {
     if (error.code() == Code::kNotFound) Drop(key);
     throw;

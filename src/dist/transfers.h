@@ -40,8 +40,8 @@ struct PushSource {
   std::vector<NDArray> packed = {};  // the values, if there is a residual
   std::optional<codec::Contribution> encoded = {};
   std::optional<std::vector<double>> scalars = {};
-  // The new value of KeyRecord::told after the launch; 0: it stays.
-  uint64_t told = 0;
+  // The new value of KeyRecord::params_sent_for after the launch; 0: it stays.
+  uint64_t params_sent_for = 0;
   int priority = 0;
   PushStep step = {};
   // For values on GPUs: their sum arrives from there after the call has begun.

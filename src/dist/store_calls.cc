@@ -1,0 +1,307 @@
+#include "dist/store_calls.h"
+
+#include <algorithm>
+#include <functional>
+#include <new>
+
+#include "base/duration.h"
+#include "dist/gpu_sums.h"
+
+namespace tkv {
+namespace {
+
+// Returns how long a push waits for servers to accept sources, before it copies them.
+// The wait is some times as long as the copy would take.  Sources that are soon accepted are then
+// not copied, and no caller waits long for a few bytes.
+std::chrono::nanoseconds WorthWaiting(size_t bytes) {
+  constexpr double kNanosecondsPerByte = 1;
+  constexpr std::chrono::nanoseconds kLeast = std::chrono::microseconds(500);
+  constexpr std::chrono::nanoseconds kMost = std::chrono::milliseconds(50);
+  const double nanoseconds = static_cast<double>(bytes) * kNanosecondsPerByte;
+  if (nanoseconds >= static_cast<double>(kMost.count())) return kMost;
+  return std::max(kLeast, std::chrono::nanoseconds(static_cast<int64_t>(nanoseconds)));
+}
+
+// Returns an object that makes writers of arrays wait until the call has read them; null if memory
+// is lacking.
+std::shared_ptr<Pending> ReaderOf(const CallPtr& call) {
+  try {
+    return std::make_shared<AcceptedPart>(call);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+// Marks the array as read by the call.  Returns true if its writers will wait.
+bool IsKeptFree(const NDArray& array, const std::shared_ptr<Pending>& reader) {
+  try {
+    return reader != nullptr && array.storage()->AddReader(reader);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void StoreCalls::CheckProcess(std::string_view verb) const {
+  if (!worker_->is_of_this_process()) {
+    throw Fail(Code::kFailedPrecondition,
+               "{}: this store was made before fork() in another process; create one in this "
+               "process",
+               verb);
+  }
+}
+
+void StoreCalls::CheckOpen(std::string_view verb) const {
+  CheckProcess(verb);
+  if (is_closed_) throw Fail(Code::kFailedPrecondition, "{}: the store is closed", verb);
+}
+
+void StoreCalls::AddCountsTo(StoreStats* stats) {
+  {
+    std::lock_guard lock(mutex_);
+    for (const CallPtr& call : unreported_) {
+      if (call->done()) CountEnd(call);
+    }
+  }
+  counts_.verbs.AddTo(stats);
+  counts_.waits.AddTo(stats);
+}
+
+// Counts the failure of a call that has ended, if no verb has thrown it.  Call with the mutex.
+void StoreCalls::CountEnd(const CallPtr& call) {
+  if (std::exchange(call->is_counted, true) || !call->failure()) return;
+  for (size_t i = 0; i < kVerbs; ++i) {
+    const auto verb = static_cast<Verb>(i);
+    if (Name(verb) == call->verb()) counts_.verbs.Failed(verb);
+  }
+}
+
+Operation StoreCalls::Make(Operation::Kind kind, const std::string& verb,
+                           const KeyRecord* record) const {
+  Operation operation;
+  operation.kind = kind;
+  operation.verb = verb;
+  operation.store = store_;
+  operation.patience = Saturated(options_.patience).count();
+  if (record != nullptr) operation.key = record->name;
+  return operation;
+}
+
+CallPtr StoreCalls::Start(const std::string& verb, Operation operation) {
+  const CallPtr call = New(verb);
+  std::vector<Operation> operations;
+  operations.push_back(std::move(operation));
+  worker_->Launch(call, std::move(operations));
+  return call;
+}
+
+Outcome StoreCalls::AwaitOutcome(const std::string& verb, Operation operation) {
+  const CallPtr call = New(verb);
+  const auto reported = std::make_shared<Outcome>();
+  call->on_outcome = [reported](const Outcome& outcome) { *reported = outcome; };
+  for (const Bytes& read : {operation.value.bytes, operation.ids.bytes}) {
+    if (read.size > 0) call->sources.push_back(read);
+  }
+  if (operation.out.size > 0) call->targets.push_back(operation.out.bytes());
+  std::vector<Operation> operations;
+  operations.push_back(std::move(operation));
+  worker_->Launch(call, std::move(operations));
+  Await(call, options_.patience);
+  return std::move(*reported);
+}
+
+void StoreCalls::Launch(const CallPtr& call, std::vector<Part> parts) {
+  std::shared_ptr<GpuSums> gpus;
+  for (const Part& part : parts) {
+    if (part.source != nullptr && part.source->gpus != nullptr) gpus = part.source->gpus;
+  }
+  std::vector<std::vector<Operation>> lots(gpus == nullptr ? 1 : 1 + gpus->lots());
+  for (Part& part : parts) {
+    const bool is_of_gpu = part.source != nullptr && part.source->gpus != nullptr;
+    const size_t lot = is_of_gpu ? 1 + gpus->LotOf(part.source->gpu_sum) : 0;
+    lots[lot].push_back(std::move(part.operation));
+  }
+  if (gpus == nullptr) return worker_->Launch(call, std::move(lots[0]));
+  Worker::Expect(call, lots);
+  size_t next = 0;
+  bool has_begun = false;
+  const auto end = [&](const Error& error) {
+    for (; next < lots.size(); ++next) worker_->EndPart(call, lots[next], error);
+    Abandon(call);
+  };
+  try {
+    for (; next < lots.size(); ++next) {
+      if (lots[next].empty()) continue;
+      if (next > 0) {
+        Timed(WaitCause::kArray, [&] { gpus->Await(next - 1, options_.patience); });
+      }
+      // Another thread may have closed the store meanwhile.
+      CheckOpen(call->verb());
+      worker_->LaunchPart(call, std::exchange(lots[next], {}));
+      has_begun = true;
+    }
+  } catch (const Error& error) {
+    end(error);
+    if (!has_begun) throw;
+    throw Fail(error.code(), "{}; what the call has pushed to other keys counts", error.what());
+  } catch (...) {  // interrupted
+    end(Error(Code::kCancelled, "given up by its caller"));
+    throw;
+  }
+}
+
+// Operations have deadlines of their own.  This longer one is for a thread that is stuck.
+std::chrono::nanoseconds StoreCalls::LongestWait(std::chrono::nanoseconds patience) const {
+  return Saturated(patience) + Saturated(options_.server_patience) + std::chrono::seconds(5);
+}
+
+void StoreCalls::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
+  try {
+    Timed(WaitCause::kAnswer, [&] { call->Wait(LongestWait(patience)); });
+    // Frees memory on the user's thread.
+    const auto ended = worker_->TakeOwners();
+  } catch (...) {
+    if (!call->done()) worker_->GiveUp(call);
+    const auto ended = worker_->TakeOwners();
+    ResendParams(*call);
+    throw;
+  }
+}
+
+void StoreCalls::Abandon(const CallPtr& call) {
+  worker_->GiveUp(call);
+  ResendParams(*call);
+}
+
+// Forgets which hyperparameters were sent for the keys of a failed call.  If the round failed because
+// the servers have no optimizer, the next push must send them again, so that it fails too instead of
+// being assigned.
+void StoreCalls::ResendParams(const Call& call) {
+  for (const RecordPtr& record : call.keys) std::atomic_ref(record->params_sent_for).store(0);
+}
+
+Ticket StoreCalls::Tracked(const CallPtr& call) {
+  worker_->GoOn();
+  std::lock_guard lock(mutex_);
+  unreported_.push_back(call);
+  return call;
+}
+
+void StoreCalls::FreeSources(const CallPtr& call, const std::vector<PushSource>& sources) {
+  bool waits = false;
+  size_t foreign_bytes = 0;
+  const std::shared_ptr<Pending> reader = ReaderOf(call);
+  for (const PushSource& source : sources) {
+    if (source.is_own || IsKeptFree(source.array, reader)) continue;
+    waits = true;
+    foreign_bytes += source.array.bytes();
+  }
+  if (!waits) return;
+  const bool fits = BytesCopied() + foreign_bytes <= options_.window_bytes;
+  try {
+    Timed(WaitCause::kAccepted, [&] {
+      call->WaitAccepted(fits ? WorthWaiting(foreign_bytes) : Saturated(options_.patience));
+    });
+  } catch (const Error&) {
+    Copy(call, foreign_bytes);
+  } catch (const std::bad_alloc&) {
+    // No memory for the error that the time is over.
+    Copy(call, foreign_bytes);
+  } catch (...) {  // interrupted: the push continues
+    Copy(call, foreign_bytes);
+    throw;
+  }
+}
+
+// Makes the call continue with copies of its sources.  Returns false if there is no memory for
+// them.
+bool StoreCalls::GoesOnWithCopies(const CallPtr& call, size_t bytes) {
+  try {
+    {
+      std::lock_guard lock(mutex_);
+      copied_.emplace_back(call, bytes);
+    }
+    worker_->Detach(call);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+// Makes the call continue with copies of its sources.  Without memory for copies, the caller waits
+// until the servers have accepted the sources.  No later change of them is then sent.
+void StoreCalls::Copy(const CallPtr& call, size_t bytes) {
+  if (GoesOnWithCopies(call, bytes)) return;
+  try {
+    Timed(WaitCause::kAccepted, [&] { call->WaitAccepted(LongestWait(options_.patience)); });
+  } catch (...) {
+    worker_->GiveUp(call);
+    throw;
+  }
+}
+
+// Returns the bytes of the copies that calls hold and that no server has accepted yet.
+size_t StoreCalls::BytesCopied() {
+  std::lock_guard lock(mutex_);
+  std::erase_if(copied_, [](const auto& copied) { return copied.first->accepted(); });
+  size_t bytes = 0;
+  for (const auto& copied : copied_) bytes += copied.second;
+  return bytes;
+}
+
+void StoreCalls::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys) {
+  // Frees memory on the user's thread.
+  const auto ended = worker_->TakeOwners();
+  std::optional<Error> error;
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(unreported_, [&](const CallPtr& call) {
+      if (!call->done()) return false;
+      CountEnd(call);
+      if (call->failure()) ResendParams(*call);
+      const std::optional<Error> unseen = call->UnseenError();
+      if (!unseen) return true;
+      // Only the ticket of a call reports that close has cancelled it, unless a push is lost.
+      if (is_closed_ && unseen->code() == Code::kCancelled && !call->has_lost_push()) return true;
+      const bool concerns =
+          keys.empty() || std::any_of(keys.begin(), keys.end(), [&](const KeyView& key) {
+            return std::any_of(call->keys.begin(), call->keys.end(),
+                               [&](const RecordPtr& of) { return of->key.view() == key; });
+          });
+      if (!concerns || error) return false;
+      call->LookedAt();
+      error = unseen;
+      return true;
+    });
+  }
+  if (error) {
+    throw Fail(error->code(), "{}: an earlier call failed: {}", verb, error->what());
+  }
+}
+
+void StoreCalls::WaitFor(const NDArray& array, Access access) {
+  Storage& storage = *array.storage();
+  if (!storage.IsInUse(access)) return;
+  Timed(WaitCause::kArray, [&] {
+    if (access == Access::kRead) {
+      storage.WaitReadable(options_.patience);
+    } else {
+      storage.WaitWritable(options_.patience);
+    }
+  });
+}
+
+void StoreCalls::LetGo(const CallPtr& call, const std::vector<PushSource>& sources,
+                       const std::vector<NDArray>& outputs) {
+  try {
+    const auto writer = std::make_shared<WrittenPart>(call);
+    for (const NDArray& output : outputs) output.storage()->AddWriter(writer);
+    FreeSources(call, sources);
+  } catch (...) {
+    Abandon(call);
+    throw;
+  }
+}
+
+}  // namespace tkv

@@ -1,0 +1,139 @@
+// The calls of one store of a worker: starts them, waits for them, frees the memory that they read,
+// and reports the errors of those for which nobody has waited.
+
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/memory_error.h"
+#include "dist/transfers.h"
+#include "job/call.h"
+#include "job/worker.h"
+#include "metrics/counters.h"
+#include "tkv/kvstore.h"
+
+namespace tkv {
+
+// Thread-safe.
+class StoreCalls {
+ public:
+  StoreCalls(std::shared_ptr<Worker> worker, uint32_t store, const StoreOptions& options)
+      : worker_(std::move(worker)), store_(store), options_(options) {}
+
+  // Calls f, and counts the call of the verb and its failure.  The failure of a ticket is counted
+  // when a later verb or Stats looks at it.
+  //   throws  as f; memory that is lacking becomes an error that names the verb
+  template <typename F>
+  std::invoke_result_t<F&> Counted(Verb verb, F f) {
+    counts_.verbs.Called(verb);
+    try {
+      return NamedWhereMemoryEnds(Name(verb), f);
+    } catch (...) {
+      counts_.verbs.Failed(verb);
+      throw;
+    }
+  }
+  // Calls `wait`, and counts the wait of the calling thread and its time.
+  template <typename F>
+  auto Timed(WaitCause cause, F wait) {
+    struct Timer {
+      ~Timer() { counts->waits.Add(cause, NodeThread::Now() - begin); }
+      Counts* counts;
+      WaitCause cause;
+      Time begin = NodeThread::Now();
+    } const timer{&counts_, cause};
+    return wait();
+  }
+  void AddCountsTo(StoreStats* stats);
+
+  // Marks the store as closed.  Errors of calls that this close cancels are then for their tickets
+  // alone.
+  void Close() { is_closed_ = true; }
+  bool is_closed() const { return is_closed_; }
+  // Checks that this process has made the store, and not a parent of it before fork().
+  //   throws  kFailedPrecondition
+  void CheckProcess(std::string_view verb) const;
+  // Checks that the store is open and was made by this process.
+  //   throws  kFailedPrecondition
+  void CheckOpen(std::string_view verb) const;
+
+  CallPtr New(const std::string& verb) {
+    return Worker::NewCall(worker_, verb, store_, options_.interrupt);
+  }
+  // Returns an operation without a value.
+  //   record  its key; null: it is of the whole store
+  Operation Make(Operation::Kind kind, const std::string& verb, const KeyRecord* record) const;
+  // Starts one operation as a call of its own.
+  CallPtr Start(const std::string& verb, Operation operation);
+  // Starts one operation and waits for it.
+  //   blocks, throws  as Await, with the store's patience
+  Outcome AwaitOutcome(const std::string& verb, Operation operation);
+  // An operation of a call, and the values that it pushes; null: none.
+  struct Part {
+    Operation operation;
+    const PushSource* source = nullptr;
+  };
+  // Starts all operations of a call.  Operations whose values are on GPUs start when the values
+  // have arrived.
+  //   blocks  for the values on GPUs, for each lot at most the patience
+  void Launch(const CallPtr& call, std::vector<Part> parts);
+  // Waits for a call.  A call whose wait fails is cancelled.
+  //   throws  the error of the call, kDeadlineExceeded, and what the interrupt throws
+  void Await(const CallPtr& call, std::chrono::nanoseconds patience);
+  void Await(const CallPtr& call) { Await(call, options_.patience); }
+  // Cancels a call for which nobody waits any more.  The call may have begun.
+  void Abandon(const CallPtr& call);
+  // Returns the ticket of a call, whose error a later verb reports if nobody waits.
+  Ticket Tracked(const CallPtr& call);
+  // Throws the error of an earlier call for which nobody has waited.  Only calls with one of `keys`
+  // count; without keys, all calls do.
+  void RaiseUnseen(std::string_view verb, std::span<const KeyView> keys);
+
+  // Waits until no operation under way uses the array.
+  //   blocks, throws  as Storage::WaitReadable and WaitWritable
+  void WaitFor(const NDArray& array, Access access);
+  // Makes the sources independent of the caller, who may write to them after a push has returned.
+  // Arrays of this library stay marked as in use until they are read.  Other arrays are copied,
+  // unless the servers accept the push soon.
+  //   blocks  for the servers to accept the push, at most the patience
+  void FreeSources(const CallPtr& call, const std::vector<PushSource>& sources);
+  // Marks the arrays of an asynchronous call that was launched, so that their users wait for it.
+  // If that fails, the caller gets no ticket, and the call is cancelled.
+  void LetGo(const CallPtr& call, const std::vector<PushSource>& sources,
+             const std::vector<NDArray>& outputs);
+
+ private:
+  struct Counts {
+    VerbCounts verbs;
+    SharedWaitCounts waits;
+  };
+  std::chrono::nanoseconds LongestWait(std::chrono::nanoseconds patience) const;
+  static void ResendParams(const Call& call);
+  void CountEnd(const CallPtr& call);
+  void Copy(const CallPtr& call, size_t bytes);
+  bool GoesOnWithCopies(const CallPtr& call, size_t bytes);
+  size_t BytesCopied();
+
+  const std::shared_ptr<Worker> worker_;
+  const uint32_t store_;
+  const StoreOptions& options_;
+  std::atomic<bool> is_closed_ = false;
+  Counts counts_;
+
+  // Guards the members below.  Never held during a wait.
+  std::mutex mutex_;
+  std::vector<CallPtr> unreported_;  // calls that perhaps nobody waits for
+  // Calls that hold copies of their sources, and the bytes of these.
+  std::vector<std::pair<CallPtr, size_t>> copied_;
+};
+
+}  // namespace tkv
