@@ -192,3 +192,21 @@ def test_tensors_of_pytorch_and_jax_share_memory(name):
         leaf = jax.numpy.asarray(value)
         kv.push("w", leaf)
         same(kv.pull("w", like=leaf), value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scalar", "wanted"),
+    [
+        ("float32", np.float64(0.1), "float32"),
+        ("float16", np.float32(0.1), "float16"),
+        ("uint8", np.int8(1), "uint8"),
+        ("int32", np.float32(0.5), "float64"),
+        ("int32", np.bool_(True), "int32"),
+    ],
+)
+def test_a_numpy_scalar_beside_an_mx_np_array_counts_as_a_python_number(dtype, scalar, wanted):
+    array = mx.np.ones((2,), dtype=dtype)
+    alike = (array + scalar.item()).asnumpy()
+    for result in (array + scalar, scalar + array):
+        assert isinstance(result, mx.np.ndarray) and np.dtype(result.dtype) == wanted
+        assert (result.asnumpy() == alike).all()
