@@ -17,14 +17,20 @@ PUSHES = 3
 
 
 def values(dtype, seed):
-    """Return a first value and the pushed values: ordinary numbers, then also zeros, infinities and NaNs."""
+    """Return a first value and the pushed values: ordinary numbers, some rows of them, then also zeros and infinities."""
     numbers = np.random.default_rng(seed)
     if dtype.startswith("int"):
-        return [mx.nd.array(numbers.integers(-5, 6, SHAPE), dtype=dtype) for _ in range(PUSHES + 1)]
-    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 1.0, -1.0])
-    arrays = [numbers.normal(size=SHAPE) for _ in range(PUSHES + 1)]
-    arrays[-1] = np.where(numbers.random(SHAPE) < 0.5, numbers.choice(special, SHAPE), arrays[-1])
-    return [mx.nd.array(one, dtype=dtype) for one in arrays]
+        arrays = [numbers.integers(-5, 6, SHAPE) for _ in range(PUSHES + 1)]
+    else:
+        special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 1.0, -1.0])
+        arrays = [numbers.normal(size=SHAPE) for _ in range(PUSHES + 1)]
+        arrays[-1] = np.where(numbers.random(SHAPE) < 0.5, numbers.choice(special, SHAPE), arrays[-1])
+    first, *pushed = (mx.nd.array(one, dtype=dtype) for one in arrays)
+    rows = np.flatnonzero(numbers.random(SHAPE[0]) < 0.5)
+    pushed[1] = mx.nd.sparse.row_sparse_array(
+        (mx.nd.array(arrays[2][rows], dtype=dtype), rows), shape=SHAPE, dtype=dtype
+    )
+    return [first, *pushed]
 
 
 def bits_of(array):
