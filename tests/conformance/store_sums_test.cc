@@ -171,6 +171,54 @@ TEST_P(StoreConformance, SixteenBitSumsHaveTheBitsOfALocalStore) {
   }
 }
 
+// Returns multiples of 1/64 below 32, rounded to the dtype.  Sums of several are exact in float32.
+NDArray DrawnExactly(int64_t width, DType dtype, std::mt19937_64* random) {
+  std::vector<float> values(static_cast<size_t>(width));
+  std::uniform_int_distribution<int> numbers(-2000, 2000);
+  for (float& value : values) value = static_cast<float>(numbers(*random)) / 64;
+  return ConvertFloat(NDArray::FromBytes(values.data(), {1, width}, DType::kF32), dtype);
+}
+
+// Returns first - rate * (sum of the rows), computed in float64 and rounded once to the dtype.
+NDArray Truth(double first, double rate, const std::vector<NDArray>& rows, DType dtype) {
+  const auto width = static_cast<size_t>(rows[0].size());
+  std::vector<double> sums(width);
+  for (const NDArray& row : rows) {
+    const NDArray wide = ConvertFloat(row, DType::kF32);
+    const auto* const values = static_cast<const float*>(wide.data());
+    for (size_t i = 0; i < width; ++i) sums[i] += values[i];
+  }
+  std::vector<float> truth(width);
+  for (size_t i = 0; i < width; ++i) truth[i] = static_cast<float>(first - rate * sums[i]);
+  return ConvertFloat(
+      NDArray::FromBytes(truth.data(), {1, static_cast<int64_t>(width)}, DType::kF32), dtype);
+}
+
+TEST_P(StoreConformance, SixteenBitSumsAreThoseOfFloat64RoundedOnce) {
+  std::mt19937_64 random(11);
+  for (const DType dtype : kNarrow) {
+    std::vector<NDArray> rows;
+    for (int i = 0; i < 4; ++i) rows.push_back(DrawnExactly(kSeveralTiles, dtype, &random));
+    store_ = GetParam().make();
+    NarrowSums assigned(store_.get(), dtype, kSeveralTiles);
+    assigned.Init(0);
+    assigned.Push(rows);
+    for (const NDArray& row : assigned.Pull()) {
+      EXPECT_TRUE(SameBytes(row, Truth(0, -1, rows, dtype))) << Name(dtype);
+    }
+    for (const bool has_master : {false, true}) {
+      store_ = GetParam().make();
+      NarrowSums updated(store_.get(), dtype, kSeveralTiles);
+      updated.Init(0.5);
+      store_->SetOptimizer(Optimizer::Create("sgd", {{"learning_rate", 0.125}}, has_master));
+      updated.Push(rows);
+      for (const NDArray& row : updated.Pull()) {
+        EXPECT_TRUE(SameBytes(row, Truth(0.5, 0.125, rows, dtype))) << Name(dtype) << has_master;
+      }
+    }
+  }
+}
+
 TEST_P(StoreConformance, AFunctionMayHaveTheSumsOfSixteenBitValuesUnrounded) {
   if (RefusesFunctions()) GTEST_SKIP() << "runs no functions of the caller";
   store_->Init("h", Full({2}, 0, DType::kF16));
