@@ -139,9 +139,11 @@ void WaitForKeys(std::string_view verb, const StoreOptions& options, const Claim
   const auto is_free = [&](const auto& entry) {
     return !entry->is_written && (claim.mode == Claim::Mode::kRead || entry->readers == 0);
   };
-  WaitForKeys(shared, options, verb, lock, [&] {
-    return std::all_of(entries.begin(), entries.end(), is_free) ||
-           std::any_of(entries.begin(), entries.end(), is_deleted) || shared->Refuses();
+  WaitForKeys(shared, options, verb, lock, [&]() -> const Key* {
+    if (std::any_of(entries.begin(), entries.end(), is_deleted) || shared->Refuses())
+      return nullptr;
+    const auto used = std::find_if_not(entries.begin(), entries.end(), is_free);
+    return used == entries.end() ? nullptr : &(*used)->key;
   });
   shared->CheckOpen(verb);
   const auto deleted = std::find_if(entries.begin(), entries.end(), is_deleted);

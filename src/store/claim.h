@@ -155,11 +155,13 @@ void ClaimKey(std::string_view verb, const KeyView& key, Claim::Mode mode, Share
 void ClaimAllKeys(std::string_view verb, Claim::Mode mode, Shared* shared,
                   const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim);
 
-// Waits until `free()` returns true, which is called with the lock of `shared`.
+// Waits until `in_use()` returns null.  The function returns a key that the call waits for, and is
+// called with the lock of `shared`.
 //   throws  kDeadlineExceeded, and the errors of the user's interrupt
-template <typename Free>
+template <typename InUse>
 void WaitForKeys(Shared* shared, const StoreOptions& options, std::string_view verb,
-                 std::unique_lock<std::mutex>* lock, Free free) {
+                 std::unique_lock<std::mutex>* lock, InUse in_use) {
+  const auto free = [&] { return in_use() == nullptr; };
   if (free()) return;
   using Clock = std::chrono::steady_clock;
   struct Waiting {  // created and destroyed with the lock
@@ -176,8 +178,9 @@ void WaitForKeys(Shared* shared, const StoreOptions& options, std::string_view v
   // The interrupt runs without the lock, because a signal's handler may use the store.
   if (!WaitUntil(lock, &shared->released, DeadlineAfter(options.patience), options.interrupt,
                  free)) {
-    throw Fail(Code::kDeadlineExceeded, "{}: another thread has used a key of this call for {} ms",
-               verb, options.patience.count());
+    const Key* const key = in_use();
+    throw Fail(Code::kDeadlineExceeded, "{} {}: another thread has used the key for {} ms", verb,
+               key->view().ToString(), options.patience.count());
   }
 }
 

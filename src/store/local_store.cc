@@ -1050,12 +1050,11 @@ void LocalStore::Erase(const KeyView& key) {
     throw Fail(Code::kFailedPrecondition, "delete {}: the updater that is running is updating it",
                key.ToString());
   }
-  WaitForKeys(shared_.get(), options_, "delete", &lock,
-              [&] {  // another thread may delete the key meanwhile
-                entry = shared_->keys.Find(key);
-                return entry == nullptr || (!entry->is_written && entry->readers == 0) ||
-                       shared_->Refuses();
-              });
+  WaitForKeys(shared_.get(), options_, "delete", &lock, [&]() -> const Key* {
+    entry = shared_->keys.Find(key);  // null if another thread has deleted the key meanwhile
+    const bool is_free = entry == nullptr || (!entry->is_written && entry->readers == 0);
+    return is_free || shared_->Refuses() ? nullptr : &entry->key;
+  });
   shared_->CheckOpen("delete");
   if (entry == nullptr) {
     throw Fail(Code::kNotFound, "delete {}: no such key", key.ToString());
@@ -1088,9 +1087,10 @@ void LocalStore::WaitForCallsUnderWay(std::unique_lock<std::mutex>* lock) {
   shared_->released.notify_all();
   const auto is_idle = [](const auto& entry) { return !entry->is_written && entry->readers == 0; };
   try {
-    WaitForKeys(shared_.get(), options_, "close", lock, [&] {
+    WaitForKeys(shared_.get(), options_, "close", lock, [&]() -> const Key* {
       const auto& entries = shared_->keys.entries();
-      return shared_->closed || std::all_of(entries.begin(), entries.end(), is_idle);
+      const auto used = std::find_if_not(entries.begin(), entries.end(), is_idle);
+      return shared_->closed || used == entries.end() ? nullptr : &(*used)->key;
     });
   } catch (...) {
     --shared_->closing;
