@@ -162,3 +162,26 @@ def test_the_whole_table(processes, victim):
 @pytest.mark.skipif(os.environ.get("TKV_TEST_PAUSES") != "all", reason="fifty processes: TKV_TEST_PAUSES=all")
 def test_a_stopped_launcher_fences_none_of_fifty(processes):
     check_all(processes, FIFTY, at_once=1)
+
+
+# A program of 240 instructions, which are no zeros that an optimizer could drop; it updates the value as `value - sum`.
+BUSY = """
+lines = "".join(f"a{i + 1} = mul a{i} 0.999\\nb{i + 1} = sqrt b{i}\\n" for i in range(120))
+ends = "c = add a120 b120\\nd = mul c 0\\ns = add sum d\\nw = sub value s\\nvalue <- w\\n"
+kv = mx.kv.create("dist_sync")
+kv.init("w", mx.nd.zeros((32_000_000,)))
+kv.set_optimizer(mx.Program("program busy\\na0 = abs sum\\nb0 = abs sum\\n" + lines + ends))
+begin = time.time()
+kv.push("w", mx.nd.ones((32_000_000,)))
+end = kv.pull("w").asnumpy()
+print(f"took {time.time() - begin:.2f} s, values {end.min()} to {end.max()}", flush=True)
+kv.close()
+"""
+
+
+def test_a_server_that_computes_for_seconds_is_not_held_for_dead(processes):
+    options = ("--silence-ms", "1000", "--on-death", "continue")
+    status, said = finish(processes.launch(BUSY, *options, servers=1, TKV_THREADS="1"), timeout=120)
+    took = [float(seconds) for seconds in re.findall(r"took ([\d.]+) s, values -2.0 to -2.0", said)]
+    assert status == 0 and len(took) == 2 and "is dead" not in said, said
+    assert max(took) > 1, f"the server has computed for less than the limit of silence: {said}"
