@@ -281,7 +281,7 @@ void AddExplain(CommandLine* line) {
       explain
           ->add_option("--key", options->key,
                        "A key of a running job, as tkv keys lists it: what its server computes now")
-          ->check(kNotEmpty)
+          ->each([options](const std::string&) { options->has_key = true; })
           ->excludes(file)
           ->excludes(optimizer);
   explain

@@ -84,7 +84,7 @@ Explanation Ask(const ExplainOptions& options) {
 
 Explanation Load(const ExplainOptions& options) {
   Explanation made{{}, nullptr, 1, 1};
-  if (!options.key.empty()) {
+  if (options.has_key) {
     made = Ask(options);
   } else if (!options.optimizer.empty()) {
     made.optimizer = Optimizer::Create(options.optimizer);

@@ -10,10 +10,11 @@
 
 namespace tkv::cli {
 
-struct ExplainOptions : KeyOptions {  // or the key of a running job whose update is explained
-  std::string file;                   // a program's text; "-": stdin
-  std::string optimizer;              // the name of a built-in optimizer
-  std::vector<std::string> params;    // NAME=VALUE
+struct ExplainOptions : KeyOptions {
+  bool has_key = false;             // explains the update of a key of a running job
+  std::string file;                 // a program's text; "-": stdin
+  std::string optimizer;            // the name of a built-in optimizer
+  std::vector<std::string> params;  // NAME=VALUE
   double round = 0;    // the round whose scalars are shown; 0: the first, or the key's next one
   double workers = 0;  // the number of pushing workers; 0: one, or the job's workers
 };
