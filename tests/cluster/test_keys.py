@@ -1,11 +1,13 @@
 """The texts of tests/keys/table.txt as keys: taken or refused alike by every language, and shown and kept by every tool."""
 
+import json
 import re
 import signal
 import subprocess
 import sys
 import urllib.request
 
+import numpy as np
 import pytest
 import tensorkv as mx
 from jobs import finish, read_until
@@ -105,7 +107,10 @@ def test_the_json_of_every_command_is_json_whatever_keys_are_called(processes):
         f"""
         kv = mx.kv.create("dist_sync")
         kv.init({TEXTS!r}, [mx.nd.zeros((1,)) for _ in range({len(TEXTS)})])
-        kv.push({TEXTS!r}, [mx.nd.ones((1,)) for _ in range({len(TEXTS)})])
+        kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+        with kv.trace({str(processes.folder / "trace.json")!r}):
+            kv.push({TEXTS!r}, [mx.nd.ones((1,)) for _ in range({len(TEXTS)})])
+            kv.pull({TEXTS!r})
         assert set(kv.stats()["keys"]) == set({TEXTS!r})
         print("url", kv.url, flush=True)
         until_marked("bye")
@@ -123,6 +128,15 @@ def test_the_json_of_every_command_is_json_whatever_keys_are_called(processes):
     status, said = finish(processes.start([*TKV, "keys", url]))
     assert status == 0 and said.count("\n") == len(TEXTS), "one line for each, whatever is in it"
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", said), "nothing commands the terminal"
+    traced = json.loads((processes.folder / "trace.json").read_text())["traceEvents"]
+    assert {event["args"]["key"] for event in traced if "key" in event.get("args", {})} == {f"'{key}'" for key in TEXTS}
+    for at, key in enumerate(TEXTS):
+        status, said = finish(processes.start([*TKV, "get", "--out", processes.folder / f"{at}.npy", "--", key, url]))
+        assert status == 0 and np.load(processes.folder / f"{at}.npy").tolist() == [1], f"{key!r}: {said}"
+    for key in TEXTS[::4]:
+        named = [f"--key={key}"] if key else ["--key", ""]
+        status, found = objects(processes, "explain", *named, "--url", url)
+        assert status == 0 and found[0]["name"] == "sgd", f"{key!r}: {found}"
     server = processes.start([*TKV, "status", "--metrics", "0", url])
     page = re.search(r"metrics at (\S+)", read_until(server, "metrics at")).group(1)
     text = urllib.request.urlopen(page, timeout=10).read().decode()
@@ -133,3 +147,18 @@ def test_the_json_of_every_command_is_json_whatever_keys_are_called(processes):
     assert finish(server)[0] == 128 + signal.SIGTERM
     (processes.folder / "mark-bye").touch()
     assert finish(launched)[0] == 0
+
+
+def test_a_restored_job_has_the_keys_whatever_they_are_called(processes):
+    text = f"""
+    kv = mx.kv.create("dist_sync")
+    kv.init({TEXTS!r}, [mx.nd.zeros((1,)) for _ in range({len(TEXTS)})])
+    if not kv.rejoined:
+        kv.push({TEXTS!r}, [mx.nd.full((1,), i) for i in range({len(TEXTS)})])
+    print([value.asscalar() for value in kv.pull({TEXTS!r})] == list(range({len(TEXTS)})), kv.rejoined, flush=True)
+    kv.close()
+    """
+    for said_before in ("True False", "True True"):
+        options = ("--restore", str(processes.folder / "snapshots"), "--snapshot-every", "1")
+        status, said = finish(processes.launch(text, *options, workers=1))
+        assert status == 0 and said_before in said, said
