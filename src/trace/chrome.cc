@@ -1,6 +1,8 @@
 #include "trace/chrome.h"
 
 #include <algorithm>
+#include <boost/json/serialize.hpp>
+#include <boost/json/string.hpp>
 #include <limits>
 #include <map>
 #include <utility>
@@ -11,18 +13,7 @@ namespace tkv {
 namespace {
 
 std::string Quoted(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      quoted += Format("\\u{:04x}", static_cast<int>(c));
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + '"';
+  return boost::json::serialize(boost::json::string(text));
 }
 
 std::string Microseconds(int64_t nanoseconds) {

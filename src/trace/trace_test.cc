@@ -70,12 +70,12 @@ TEST(ChromeTrace, HasClocksAlignedAndNoLineUsedTwiceAtOnce) {
       "server 0", 1'000'000, 500, 3, {At(1'006'500, 500, Span::Kind::kUpdate)}};
   const std::string text =
       ChromeTrace({worker, server}, [](const Span&) { return std::string("a\\b"); });
-  EXPECT_TRUE(Has(text, R"("args":{"name":"worker \"0\"\u000a"})"));
+  EXPECT_TRUE(Has(text, R"("args":{"name":"worker \"0\"\n"})"));
   EXPECT_TRUE(
       Has(text, R"("name":"push a\\b","cat":"push","ts":0.000,"dur":4.000,"pid":1,"tid":1)"));
   EXPECT_TRUE(Has(text, R"("ts":1.000,"dur":1.000,"pid":1,"tid":2)")) << "they overlap";
   EXPECT_TRUE(Has(text, R"("cat":"update","ts":1.500,"dur":0.500,"pid":2,"tid":1)"));
-  EXPECT_TRUE(Has(text, R"("lost_spans":{"worker \"0\"\u000a":0,"server 0":3})"));
+  EXPECT_TRUE(Has(text, R"("lost_spans":{"worker \"0\"\n":0,"server 0":3})"));
   EXPECT_TRUE(Has(text, R"("server 0":0.500)"));
 }
 
