@@ -1745,6 +1745,15 @@ TYPES = {
     "weight -= 0.1 * np.where(grad > 0.5, 0.3, -0.7)": "computes in float64",
     "weight -= np.where(grad > 0.5, 0.3, -0.7)": None,
     "weight -= np.where(np.isfinite(grad), grad, 0)": None,
+    "weight -= np.where(grad > 0.1, True, False) + np.where(grad > 0.5, True, False)": None,
+    "weight -= np.where(grad > 0.1, True, False) + (grad > 0.5)": None,
+    "weight -= np.where(grad > 0.1, True, False) + True": None,
+    "weight -= np.where(grad > 0.1, True, False) + 1": "computes in int64",
+    "weight -= np.where(grad > 0.1, True, False) * 0.5": "computes in float64",
+    "weight -= np.where(grad > 0.1, True, False) + grad": None,
+    "weight -= np.where(grad > 0.1, True, 0.5) + np.where(grad > 0.1, 1, False)": "computes in float64",
+    "weight -= ~np.where(grad > 0.1, True, False)": None,
+    "weight -= mx.nd.where(grad > 0.5, True, weight) + True": None,
     "weight /= np.maximum(0, grad - 2)": None,
     "weight /= np.maximum(grad - grad, -0.0)": None,
     "weight /= np.clip(grad * -0.0, 0, 1)": None,
@@ -1801,6 +1810,27 @@ def test_an_error_of_the_call_is_an_error_of_the_reading(text):
     with pytest.raises((TypeError, mx.KVError)):
         outcome("local", lambda kv: function, (1.0, 0.25))
     assert re.search(TYPES[text], outcome("dist_sync", lambda kv: function, (1.0, 0.25)))
+
+
+def test_functions_that_choose_by_the_type_of_an_argument_choose_alike():
+    @functools.singledispatch
+    def rate(array):
+        return 1
+
+    rate.register(mx.nd.NDArray, lambda array: 0.25)
+    rate.register(np.ndarray, lambda array: 0.5)
+
+    def make(kv):
+        def update(key, grad, weight):
+            m = kv.state("m")
+            m += rate(m) * grad
+            weight -= rate(grad) * grad + rate(weight) * np.abs(grad) + rate(np.abs(grad)) * m
+
+        return update
+
+    called, read = (outcome(type, make, (1.0, 0.25), pushes=2) for type in LOCAL_AND_SERVERS)
+    assert not isinstance(read, str), read
+    np.testing.assert_array_equal(read, called)
 
 
 def test_a_positive_sign_is_refused_as_when_it_is_called():
