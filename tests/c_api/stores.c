@@ -112,6 +112,42 @@ static void a_pull_writes_every_output(void) {
   tkv_store_release(store);
 }
 
+static void a_pull_into_memory_that_elements_share_writes_nothing(void) {
+  float elements[6] = {1, 2, 3, 4, 5, 6};
+  const int64_t shape[] = {2, 3};
+  const int64_t overlapping[][2] = {{0, 1}, {1, 0}, {1, 1}, {2, 1}, {0, 0}};
+  tkv_store* store = store_with_w(7);
+  tkv_array *value = full(2, 3, 8), *apart = full(2, 3, 9);
+  const tkv_item in = one(name("w"), &value), fresh = one(name("new"), &value);
+  for (size_t i = 0; i < COUNT(overlapping); ++i) {
+    tkv_array* shared = NULL;
+    OK(tkv_array_wrap(elements, shape, overlapping[i], 2, TKV_F32, cpu, 0, NULL, NULL, &shared,
+                      &failure));
+    tkv_array* outs[] = {apart, shared};
+    const tkv_item alone = one(name("w"), &shared), both = item(name("w"), outs, COUNT(outs));
+    const tkv_item made = one(name("new"), &shared);
+    tkv_ticket* ticket = NULL;
+    size_t keys = 0;
+    FAILS(TKV_INVALID_ARGUMENT, "one memory location", tkv_store_pull(store, &alone, 1, &failure));
+    FAILS(TKV_INVALID_ARGUMENT, "pull 'w'", tkv_store_pull(store, &both, 1, &failure));
+    REFUSES(tkv_store_pull_async(store, &alone, 1, &ticket, &failure));
+    REFUSES(tkv_store_pushpull(store, &in, 1, &alone, 1, &failure));
+    REFUSES(tkv_store_pushpull_async(store, &in, 1, &alone, 1, &ticket, &failure));
+    REFUSES(tkv_store_broadcast(store, &fresh, 1, &made, 1, &failure));
+    OK(tkv_store_size(store, &keys, &failure));
+    EXPECT(ticket == NULL && keys == 1 && w_holds(store, 7) && holds(apart, 9));
+    for (size_t j = 0; j < COUNT(elements); ++j) EXPECT(elements[j] == (float)(j + 1));
+    OK(tkv_store_push(store, &alone, 1, &failure)); /* as a value it is fine */
+    OK(tkv_array_fill(value, 7, &failure));
+    OK(tkv_store_push(store, &in, 1, &failure));
+    OK(tkv_array_fill(value, 8, &failure));
+    tkv_array_release(shared);
+  }
+  tkv_array_release(value);
+  tkv_array_release(apart);
+  tkv_store_release(store);
+}
+
 static void lists_of_integer_keys_go_in_one_call(void) {
   tkv_store* store = local();
   tkv_array* arrays[] = {full(2, 3, 3), full(1, 4, 5)};
@@ -366,6 +402,7 @@ static const test tests[] = {
     TEST(a_closed_store_refuses_all_but_close),
     TEST(a_push_of_several_arrays_is_their_sum),
     TEST(a_pull_writes_every_output),
+    TEST(a_pull_into_memory_that_elements_share_writes_nothing),
     TEST(lists_of_integer_keys_go_in_one_call),
     TEST(pushpull_and_broadcast_write_their_outputs),
     TEST(a_list_is_checked_before_anything_changes),

@@ -88,6 +88,16 @@ def test_a_file_of_hosts_may_begin_with_a_byte_order_mark_and_names_are_of_eithe
     assert status == 0, said
 
 
+def test_an_ssh_that_is_not_executable_is_named(processes, tmp_path):
+    ssh, hosts = tmp_path / "ssh", tmp_path / "hosts"
+    ssh.write_text("#!/bin/sh\n")
+    hosts.write_text("elsewhere\n")
+    for path, why in ((ssh, "Permission denied"), (tmp_path, "Permission denied"), (hosts / "ssh", "Not a directory")):
+        command = [*TKV, "launch", "-n", "1", "--hosts", str(hosts), "true"]
+        status, said = finish(processes.start(command, TKV_SSH=f"{path} -v"))
+        assert status == 2 and f"{path}: {why}; TKV_SSH names another command" in said, said
+
+
 def test_a_host_whose_name_is_too_long_is_refused_by_its_beginning(processes, tmp_path):
     (tmp_path / "hosts").write_text("h" * 3_000_000)
     status, said = finish(processes.start([*TKV, "launch", "--hosts", str(tmp_path / "hosts"), "true"]))

@@ -472,6 +472,11 @@ def test_without_a_launcher_the_ways_to_start_are_listed(processes):
             "TKV_ROLE='boss'; there are worker, server, head and observer",
         ),
         ({"TKV_HEAD": "nowhere"}, "address 'nowhere'"),
+        (
+            {"TKV_HEAD": "tcp:::1:7000"},
+            "address 'tcp:::1:7000': tcp:HOST:PORT (an IPv6 address in brackets: tcp:[::1]:7",
+        ),
+        ({"TKV_HEAD": "tcp:[::1]:1", "TKV_INSECURE_NETWORK": "1"}, "tcp:[::1]:1"),
         ({"TKV_HEAD": "tcp:127.0.0.1:1", "TKV_RANK": "x"}, "TKV_RANK='x'"),
         ({"TKV_HEAD": "tcp:127.0.0.1:1", "TKV_TOKEN_FILE": "/no/such"}, "TKV_TOKEN_FILE='/no/such'"),
         ({"DMLC_ROLE": "worker"}, "DMLC_PS_ROOT_URI is not set"),

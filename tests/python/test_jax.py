@@ -113,6 +113,12 @@ def test_mistakes_are_said():
         mx.jax.KVOptimizer(start(), kv, "sgd")
     with pytest.raises(mx.errors.InvalidArgumentError, match="no arrays"):
         mx.jax.KVOptimizer({}, kv, mx.optimizer.SGD())
+    numbers = jax.numpy.arange(3)
+    for leaf, dtype in ((numbers, "int32"), (numbers > 0, "bool"), (np.arange(3), "int"), (7, "int")):
+        for tree, name in (({"w": jax.numpy.zeros(2), "n": leaf}, r"\['n'\]"), ([start(), (leaf,)], r"\[1\]\[0\]")):
+            with pytest.raises(mx.errors.InvalidArgumentError, match=f"KVOptimizer: {name} is {dtype}.*leave it out"):
+                mx.jax.KVOptimizer(tree, kv, mx.optimizer.SGD())
+    assert kv.keys() == []
     opt = mx.jax.KVOptimizer(start(), kv, mx.optimizer.SGD())
     with pytest.raises(mx.errors.InvalidArgumentError, match=r"'scale' is in one only"):
         opt.step({"layers": start()["layers"]})

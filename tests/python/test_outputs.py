@@ -139,6 +139,22 @@ def test_a_value_whose_elements_share_memory_is_read(store, make):
             assert store.pull("w").asnumpy().tolist() == wanted.tolist()
 
 
+@pytest.mark.parametrize("name", [name for name, (strides, shares) in LAYOUTS.items() if shares and min(strides) >= 0])
+def test_a_row_sparse_pull_gives_its_output_memory_of_its_own(store, name):
+    """Rows of an array may share memory; those that a pull gives it share none, and the former memory stays."""
+    memory = strided(S, LAYOUTS[name][0])
+    out = mx.nd.sparse.row_sparse_array((mx.nd.from_dlpack(memory), [0, 1]), shape=S)
+    store.row_sparse_pull("r", out=out, row_ids=[1, 0, 1])
+    assert out.asnumpy().tolist() == [[0, 1, 2], [3, 4, 5]] and memory.max() == 0
+    store.row_sparse_pull("r", out=[out], row_ids=[1])
+    assert out.asnumpy().tolist() == [[0, 0, 0], [3, 4, 5]] and memory.max() == 0
+    for dense in (memory, mx.nd.from_dlpack(memory)):
+        for call in (store.row_sparse_pull, lambda *a, **o: store.row_sparse_pull(*a, async_op=True, **o).wait()):
+            with pytest.raises(mx.errors.InvalidArgumentError, match="row_sparse_pull 'r': .*RowSparseNDArray"):
+                call("r", out=dense, row_ids=[0, 1])
+    assert memory.max() == 0
+
+
 @pytest.mark.parametrize("make", PRODUCERS[2:])
 def test_a_read_only_output_is_refused(store, make):
     array = np.zeros(S, np.float32)

@@ -469,6 +469,42 @@ class TestRates:
         opt.step()
         close(dict(model.named_parameters()), wanted, 1e-6)
 
+    @pytest.mark.parametrize("who", ["mx", "torch"])
+    def test_a_schedule_goes_on_behind_a_load(self, who):
+        """Under a schedule of the optimizer, `lr` of a group is the first rate before the load and behind it."""
+
+        def start(value):
+            w = torch.nn.Parameter(torch.full((1,), value))
+            schedule = mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=1)
+            sgd = mx.optimizer.SGD(lr_scheduler=schedule) if who == "mx" else mx.optimizer.SGD(learning_rate=1)
+            opt = mx.torch.KVOptimizer([("w", w)], mx.kv.create(), sgd)
+            return w, sgd, opt, torch.optim.lr_scheduler.StepLR(opt, 2, 0.5) if who == "torch" else None
+
+        def go(w, sgd, opt, schedule):
+            moves = []
+            for _ in range(3):
+                before = w.item()
+                opt.zero_grad()
+                w.sum().backward()
+                opt.step()
+                if schedule is not None:
+                    schedule.step()
+                moves.append(before - w.item())
+            return moves, opt.param_groups[0]["lr"], sgd.learning_rate, sgd.num_update
+
+        first = start(0.0)
+        moves, rate, _, _ = go(*first)
+        assert moves == [1, 1, 0.5] and rate == (1 if who == "mx" else 0.5)
+        later = start(first[0].item())
+        later[2].load_state_dict(first[2].state_dict())
+        assert later[2].param_groups[0]["lr"] == rate
+        if who == "torch":
+            later[3].load_state_dict(first[3].state_dict())
+        else:
+            assert later[1].learning_rate == first[1].learning_rate and later[1].num_update == 3
+        wanted = go(*first)
+        assert wanted[0] == [0.5, 0.25, 0.25] and go(*later)[:3] == wanted[:3]
+
     def test_what_a_script_sets_in_the_optimizer_stays_when_groups_change(self):
         w, v, late = (torch.nn.Parameter(torch.zeros(1), requires_grad=name != "late") for name in ("w", "v", "late"))
         sgd = mx.optimizer.SGD(learning_rate=1)
@@ -808,6 +844,35 @@ class TestTrainer:
                 mx.errors.InvalidArgumentError, match=r"is float32 of shape .*, float64 of .* is needed"
             ):
                 double.load_states(tmp_path / "states")
+
+    @pytest.mark.parametrize("way", ["states", "dict"])
+    @pytest.mark.parametrize("update_on_kvstore", [True, False])
+    def test_the_rate_of_a_schedule_goes_on_behind_a_load(self, tmp_path, update_on_kvstore, way):
+        def start(value):
+            w = torch.nn.Parameter(torch.full((1,), value))
+            schedule = mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=1)
+            params = {"lr_scheduler": schedule, "momentum": 0.5}
+            return w, mx.torch.Trainer([("w", w)], "sgd", params, update_on_kvstore=update_on_kvstore)
+
+        def go(w, trainer):
+            found = []
+            for _ in range(3):
+                w.sum().backward()
+                trainer.step(1)
+                found.append((w.item(), trainer.learning_rate))
+            return found
+
+        w, trainer = start(0.0)
+        assert [rate for _, rate in go(w, trainer)] == [1, 1, 0.5]
+        trainer.save_states(tmp_path / "states")
+        later, again = start(w.item())
+        if way == "states":
+            again.load_states(tmp_path / "states")
+        else:
+            again.load_state_dict(trainer.state_dict())
+        assert again.learning_rate == trainer.learning_rate == 0.5
+        assert go(later, again) == go(w, trainer)
+        assert again.optimizer.num_update == 6 and again.learning_rate == 0.25
 
     def test_what_gluon_refuses_is_refused(self):
         model = model_of(mlp)

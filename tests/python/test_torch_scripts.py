@@ -627,6 +627,30 @@ def test_groups_may_have_any_rates(rates, moved):
     np.testing.assert_allclose([p.item() for p in params], moved, atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("decays", "moved"), [((0.0, -0.1), (0.0, 0.05)), ((0.0, 0.0), (0.0, 0.0)), ((-0.2, 0.1), (0.1, -0.05))]
+)
+def test_groups_may_have_any_weight_decays(decays, moved):
+    params = [torch.nn.Parameter(torch.ones(1)) for _ in decays]
+    named = [("ab"[i], p) for i, p in enumerate(params)]
+    groups = [{"params": [one], "weight_decay": decay} for one, decay in zip(named, decays, strict=True)]
+    opt = mx.torch.KVOptimizer(groups, mx.kv.create(), mx.optimizer.SGD(learning_rate=0.5))
+    for parameter in params:
+        parameter.grad = torch.zeros(1)
+    opt.step()
+    np.testing.assert_allclose([p.item() - 1 for p in params], moved, atol=1e-7)
+    theirs = [torch.nn.Parameter(torch.ones(1)) for _ in decays]
+    for group, parameter, decay in zip(opt.param_groups, theirs, decays, strict=True):
+        group["weight_decay"] = -decay  # a script changes it later
+        sgd = torch.optim.SGD([parameter], lr=0.5)
+        for rate in (decay, -decay):
+            sgd.param_groups[0]["weight_decay"] = rate
+            parameter.grad = torch.zeros(1)
+            sgd.step()
+    opt.step()
+    np.testing.assert_allclose([p.item() for p in params], [p.item() for p in theirs], atol=1e-7)
+
+
 def test_a_parameter_elsewhere_is_refused_by_name():
     parameter = torch.nn.Parameter(torch.empty(1, device="meta"))
     with pytest.raises(
