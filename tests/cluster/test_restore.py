@@ -367,6 +367,39 @@ def test_a_snapshot_of_a_second_store_alone_is_put_back_into_that_store(processe
     assert status == 0 and said.count("begins 0 5") == 2 and said.count("ends 130 500") == 2, said
 
 
+# Two stores that load before they begin; a job that was restored has nothing to load.
+LOADS = TWO.replace(
+    'print(f"begins',
+    """
+for number, kv in enumerate((a, b)):
+    for name in os.environ["LOAD"].split(","):
+        try:
+            print(f"store {number} from '{name}'", kv.load(os.path.join(os.environ["FOLDER"], name)), flush=True)
+        except mx.errors.FailedPreconditionError as error:
+            print(f"store {number} from '{name}': {error}", flush=True)
+print(f"begins""",
+)
+
+
+def test_variables_set_by_hand_save_all_stores_and_each_store_loads_its_own(processes, tmp_path):
+    by_hand = {"TKV_SNAPSHOTS": tmp_path, "TKV_SNAPSHOT_EVERY": "4"}
+    status, said = run(processes, tmp_path, steps=8, servers=1, work=TWO, **by_hand)
+    assert status == 0 and said.count("ends 172 920") == 2, said
+
+    # Each store finds its own keys in the folder of both; a part of it gives those of that part.
+    status, said = run(processes, tmp_path, steps=10, servers=2, work=LOADS, LOAD=",store-1")
+    assert status == 0 and said.count("begins 8 8") == 2 and said.count("ends 958 1300") == 2, said
+
+    status, said = run(
+        processes, tmp_path, "--restore", str(tmp_path), steps=10, servers=2, work=LOADS, LOAD=",store-0,store-1"
+    )
+    assert status == 0 and said.count("begins 8 8") == 2 and said.count("ends 210 1300") == 2, said
+    for number in (0, 1):
+        for name in ("", "store-0", "store-1"):
+            refused = rf"store {number} from '{name}': load \S+: .*a snapshot was restored before its script began"
+            assert len(re.findall(refused, said)) == 2, said
+
+
 COUNTS = """
 stores = [mx.kv.create("dist_sync") for _ in range(2)]
 optimizers = [mx.optimizer.SGD(learning_rate=-1.0) for _ in stores]
