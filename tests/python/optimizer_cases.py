@@ -41,6 +41,50 @@ CASES = {
 }
 
 
+# Optimizers that need a value whole: their programs have reduce_sum.
+WHOLE = [name for name, (kind, _) in CASES.items() if kind in ("LAMB", "LARS", "LBSGD")]
+CLIP = """program clip_by_norm
+squares = mul sum sum
+total = reduce_sum squares
+norm = sqrt total
+bound = max norm 1
+scaled = div sum bound
+w = sub value scaled
+value <- w
+"""
+
+
+def whole_steps(workers, steps=2):
+    """Return the first values of keys, of which one would be stored in several parts, and gradients by [step][worker]."""
+    rng = np.random.default_rng(5)
+    shapes = {"wide.weight": (600_000,), "narrow.weight": (3, 4)}
+
+    def draw():
+        return {name: rng.normal(size=shape).astype("float32") for name, shape in shapes.items()}
+
+    return draw(), [[draw() for _ in range(workers)] for _ in range(steps)]
+
+
+def whole_truth(case, first, gradients):
+    """Return the values in float64 after some steps with the mean of the workers' gradients; of CLIP with their sum.
+
+    A KVOptimizer makes the mean by `rescale_grad`, which the norm of a gradient in LBSGD is free of, as in MXNet.
+    """
+    found = {}
+    for name, value in first.items():
+        scale = COMMON["rescale_grad"] / len(gradients[0])
+        update = None if case == "clip" else formula(case, rescale_grad=scale)
+        weight = value.astype("float64")
+        for step, workers in enumerate(gradients, 1):
+            total = np.sum([one[name] for one in workers], axis=0, dtype="float64")
+            if update is None:
+                weight = weight - total / max(np.sqrt((total**2).sum()), 1)
+            else:
+                weight = update(weight, total, step)
+        found[name] = weight
+    return found
+
+
 def start(count=COUNT):
     """Return weights, the same with every library."""
     return [math.sin(1.7 * i + 0.3) for i in range(count)]
@@ -51,7 +95,7 @@ def gradient(step, count=COUNT):
     return [round(2 * math.sin(0.61 * i + 1.3 * step) + 0.25 * math.cos(i), 4) for i in range(count)]
 
 
-def formula(case):
+def formula(case, **changes):
     """Return a function (weights, gradient, step from 1) -> weights, which keeps its states."""
     name, arguments = CASES[case]
     a = {
@@ -62,6 +106,7 @@ def formula(case):
         "beta2": 0.999,
         "epsilon": 1e-8,
         **arguments,
+        **changes,
     }
     lr, wd, bound = a["learning_rate"], a["wd"], a["clip_gradient"]
     s = {}

@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import tensorkv as mx
+from optimizer_cases import CASES, CLIP, WHOLE, whole_steps, whole_truth
 
 jax = pytest.importorskip("jax")
 import tensorkv.jax  # noqa: E402
@@ -73,6 +74,24 @@ def test_training_together_is_training_alone(momentum):
 
     for found in together(work):
         close(found, alone(momentum))
+
+
+@pytest.mark.parametrize("case", [*WHOLE, "clip"])
+def test_a_program_that_needs_a_value_whole_has_the_norm_of_all_workers(case):
+    first, gradients = whole_steps(WORKERS)
+
+    def work(kv):
+        kind, arguments = CASES.get(case, (None, None))
+        ours = getattr(mx.optimizer, kind)(**arguments) if kind else mx.Program(CLIP)
+        opt = mx.jax.KVOptimizer({name: jax.numpy.asarray(value) for name, value in first.items()}, kv, ours)
+        for workers in gradients:
+            params = opt.step({name: jax.numpy.asarray(value) for name, value in workers[kv.rank].items()})
+        return params
+
+    results = together(work)
+    for name, wanted in whole_truth(case, first, gradients).items():
+        np.testing.assert_allclose(results[0][name], wanted, rtol=2e-5, atol=2e-6)
+        assert (results[0][name] == results[1][name]).all()
 
 
 def test_means_in_the_form_of_optax():

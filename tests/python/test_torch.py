@@ -9,6 +9,7 @@ import types
 import numpy as np
 import pytest
 import tensorkv as mx
+from optimizer_cases import CASES, CLIP, WHOLE, whole_steps, whole_truth
 
 torch = pytest.importorskip("torch")
 import tensorkv.torch  # noqa: E402
@@ -163,6 +164,56 @@ def test_training_together_is_training_alone(make, pair, who, overlap):
         close(found, wanted, 2e-4 if pair in ("adam", "adagrad") else 2e-5)
     for name in wanted:
         assert torch.equal(results[0][name], results[1][name])
+
+
+@pytest.mark.parametrize("case", [*WHOLE, "clip"])
+@pytest.mark.parametrize("who", ["backward", "step", "trainer"])
+def test_a_program_that_needs_a_value_whole_has_the_norm_of_all_workers(who, case):
+    if (who, case) == ("trainer", "clip"):
+        with pytest.raises(mx.errors.KVError, match="Program clip_by_norm"):  # a Trainer takes one of mx.optimizer
+            mx.torch.Trainer([("w", torch.nn.Parameter(torch.zeros(1)))], mx.Program(CLIP), kvstore="local")
+        return
+    first, gradients = whole_steps(WORKERS)
+
+    def work(kv):
+        model = {name: torch.nn.Parameter(torch.tensor(value)) for name, value in first.items()}
+        kind, arguments = CASES.get(case, (None, None))
+        ours = getattr(mx.optimizer, kind)(**arguments) if kind else mx.Program(CLIP)
+        if who == "trainer":
+            trainer = mx.torch.Trainer(model, ours, kvstore=kv)
+        else:
+            opt = mx.torch.KVOptimizer(model, kv, ours, overlap=who == "backward")
+        for workers in gradients:
+            grads = workers[kv.rank]
+            sum((p * torch.tensor(grads[name])).sum() for name, p in model.items()).backward()
+            if who == "trainer":
+                trainer.step(WORKERS)
+            else:
+                opt.step()
+                opt.zero_grad()
+        return {name: p.detach() for name, p in model.items()}
+
+    results = together(work)
+    for name, wanted in whole_truth(case, first, gradients).items():
+        np.testing.assert_allclose(results[0][name], wanted, rtol=2e-5, atol=2e-6)
+        assert torch.equal(results[0][name], results[1][name])
+
+
+@pytest.mark.parametrize("who", ["optimizer", "trainer"])
+def test_a_program_that_needs_a_value_whole_is_refused_beside_a_key_in_parts(who):
+    parameter = torch.nn.Parameter(torch.ones(2))
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.init("big", np.zeros(600_000, np.float32))
+        with pytest.raises(
+            mx.errors.FailedPreconditionError, match="'big' lies in 3 parts.*made after set_optimizer are"
+        ):
+            if who == "optimizer":
+                mx.torch.KVOptimizer([("w", parameter)], kv, mx.optimizer.LAMB())
+            else:
+                mx.torch.Trainer([("w", parameter)], "lamb", kvstore=kv)
+        assert kv.keys() == ["big"]
+        kv.push("big", np.ones(600_000, np.float32))
+        assert kv.pull("big").asnumpy().max() == 1 and parameter.tolist() == [1, 1]
 
 
 class TestSteps:
