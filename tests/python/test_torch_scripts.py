@@ -7,6 +7,7 @@ write instead. If the store has the parameters, a script that writes into them c
 import contextlib
 import copy
 import io
+import pathlib
 import pickle
 import re
 
@@ -256,6 +257,74 @@ def test_a_script_does_the_same_as_under_ddp_or_says_what_to_write(script, kind)
         torch.testing.assert_close(ends[0][name], wanted, rtol=script.tolerance, atol=script.tolerance)
         if name in ends[1]:
             assert torch.equal(ends[0][name], ends[1][name])
+
+
+# Rows of the table in docs/torch.md, and their scripts.
+ROWS = {
+    "loads, clamps, prunes, averages, re-initialises, replaces `.data`": WRITES,
+    "evaluates with other weights and puts the old ones back": ["evaluates_with_averaged_weights"],
+    "begins with another seed on each worker": ["begins_with_another_seed_on_each_worker"],
+    "has frozen parameters and buffers": ["trains_beside_frozen_parameters", "has_running_statistics"],
+    "freezes or unfreezes layers later": ["freezes_a_layer", "unfreezes_a_layer"],
+    "`add_param_group`": ["adds_a_group"],
+    "`lr` and `weight_decay` for each group": ["has_rates_for_each_group"],
+    "schedulers of `torch.optim`": ["has_a_schedule"],
+    "closure in `step`": ["gives_the_step_a_closure"],
+    "tied weights, weight norm, spectral norm, checkpointed layers": [
+        "ties_two_weights",
+        "has_a_weight_norm",
+        "has_a_spectral_norm",
+        "recomputes_in_the_backward_pass",
+    ],
+    "BatchNorm layers": ["has_running_statistics"],
+    "dropout with a seed for each worker": ["drops_out_by_seed"],
+    "`torch.compile`": ["compiles_the_model"],
+    "`torch.autocast` with bfloat16": ["computes_in_bfloat16"],
+    "parameters of bfloat16": ["has_bfloat16_parameters"],
+    "converts or resizes parameters later": ["converts_the_model"],
+    "replaces a `Parameter` and makes the optimizer anew": ["replaces_a_parameter"],
+    "`copy.deepcopy` of the model": ["copies_the_model"],
+    "copies or pickles the optimizer": ["copies_the_optimizer"],
+    "`torch.save` and `load_state_dict`": ["goes_back_to_a_checkpoint"],
+    "accumulates gradients": ["accumulates_gradients"],
+    "a second backward pass, gradient penalties, `retain_graph`": [
+        "keeps_the_graph_for_a_second_backward",
+        "penalizes_gradients",
+    ],
+    "never calls `zero_grad`, calls `step` twice": ["never_calls_zero_grad", "steps_twice"],
+    "throws gradients away (the critic of a GAN)": ["trains_an_adversary_and_says_so"],
+    "changes gradients in hooks of parameters": ["changes_gradients_in_hooks"],
+    "uses another branch of the model on each worker": ["uses_another_branch_on_each_worker"],
+    "clips each element": ["clips_in_the_optimizer", "clips_by_value"],
+    "clips by the norm of all parameters": ["clips_by_norm"],
+    "uses `GradScaler`": ["scales_its_loss", "clips_what_the_scaler_has_unscaled"],
+    "skips steps that are not finite": ["skips_gradients_that_are_not_finite"],
+    "perturbs parameters within a step (SAM)": ["minimizes_sharpness"],
+    "has sparse gradients": ["has_sparse_gradients"],
+}
+COLUMNS = {"store": ("store", "store in step"), "workers": ("workers", "workers in step"), "`Trainer`": ("trainer",)}
+
+
+def test_each_row_of_the_docs_has_scripts_that_end_as_its_cells_say():
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "torch.md").read_text()
+    part = page[page.index("### Scripts compared") :].partition("\n### ")[0]
+    assert re.search(r"has (\d+) scripts", part)[1] == str(len(SCRIPTS))
+    head, _, *lines = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("|")]
+    assert head == ["a script", *COLUMNS]
+    table = {line[0]: line[1:] for line in lines}
+    assert list(table) == list(ROWS) and all(ROWS.values())
+    for row, cells in table.items():
+        scripts = [SCRIPTS[one if isinstance(one, str) else one.__name__] for one in ROWS[row]]
+        for place, (column, kinds) in enumerate(COLUMNS.items()):
+            cell = cells[0] if cells[place] == "the same" else cells[place]
+            for one in scripts:
+                is_refused = [kind in one.refused for kind in kinds]
+                if cell.startswith("an error"):
+                    assert all(is_refused), (row, column, one.name)
+                elif cell.startswith(("works", "call `assign`", "inside `no_sync`", "equal within")):
+                    assert not any(is_refused), (row, column, one.name)
+                elif cell.startswith("has no"):
+                    assert all(kind in one.without for kind in kinds), (row, column, one.name)
 
 
 TRAINS = SCRIPTS["trains"]

@@ -632,6 +632,18 @@ def copies_the_model(run):
         run.step()
 
 
+@script(
+    refused={
+        **dict.fromkeys((*ON_STORE, "workers", "workers in step"), r"cannot be copied; .*state_dict\(\)"),
+        **dict.fromkeys(("trainer", "trainer on workers"), "a KVStore is memory of one process"),
+    },
+    without={"jax": "a script copies the tree"},
+)
+def copies_the_optimizer(run):
+    run.train()
+    copy.deepcopy(run.opt)
+
+
 # --------------------------------------------------------------------------------------------------------------- optimizers
 
 
