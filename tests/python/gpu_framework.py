@@ -194,7 +194,7 @@ class _Exchange(ctypes.Structure):
     ]
 
 
-def exchange_api(current):
+def exchange_api(current, tensor_of=lambda tensor: tensor):
     """Return the functions by which a framework exports without Python, of DLPack 1.3; `current`: its streams by GPU.
 
     These functions do not synchronize: the consumer of a tensor waits for the stream.
@@ -202,7 +202,7 @@ def exchange_api(current):
 
     @_EXPORT
     def to_managed(address, out):
-        out[0] = _managed_of(ctypes.cast(address, ctypes.py_object).value)
+        out[0] = _managed_of(tensor_of(ctypes.cast(address, ctypes.py_object).value))
         return 0
 
     @_STREAM
@@ -235,3 +235,94 @@ class Received:
 
     def read(self):
         return self.framework.read(self.tensor.data, self.count)
+
+
+def torch_on_gpus():
+    """Return a class of PyTorch's tensors that say that they are on pretended GPUs, and a list of what stores were given.
+
+    PyTorch computes with their elements in host memory. A store gets an address on the GPU, to which the elements are written
+    late, as a kernel of PyTorch would. What it has written there is read back when the store says so to autograd.
+    """
+    import contextlib
+    import types
+
+    import torch
+
+    current, given = {}, []
+    exports = exchange_api(current, lambda tensor: tensor.written())
+    version_changed, plain_empty, plain_to = torch.autograd.graph.increment_version, torch.empty, torch.Tensor.to
+    plain_grad = torch.Tensor.grad
+
+    class OnGpu(torch.Tensor):
+        """A tensor of float32; `memory` is a Tensor of this module."""
+
+        api = exports  # kept by the class
+        __torch_function__ = torch._C._disabled_torch_function_impl  # what PyTorch computes is plain
+        __dlpack_c_exchange_api__ = capsule(ctypes.addressof(exports), b"dlpack_exchange_api")
+
+        @classmethod
+        def of(cls, framework, elements, requires_grad=False, memory=None):
+            made = cls._make_subclass(cls, elements, requires_grad)
+            made.framework, made.gradient = framework, (None, None)
+            made.memory = memory or Tensor(framework, made.elements(), tuple(elements.shape))
+            made.clean = [made._version] if memory is None else [None]
+            current[framework.index] = framework.stream
+            return made
+
+        @property
+        def device(self):
+            return torch.device("cuda", self.framework.index)
+
+        @property
+        def grad(self):
+            real, seen = plain_grad.__get__(self), self.gradient
+            if real is not None and seen[0] is not real:
+                self.gradient = real, OnGpu.of(self.framework, real)
+            return None if real is None else self.gradient[1]
+
+        @grad.setter
+        def grad(self, value):
+            plain_grad.__set__(self, value)
+
+        def elements(self):
+            return torch.Tensor.detach(self).as_subclass(torch.Tensor).reshape(-1).tolist()
+
+        def detach(self):
+            made = OnGpu.of(self.framework, torch.Tensor.detach(self), memory=self.memory)
+            made.clean = self.clean
+            return made
+
+        def written(self):
+            """Return the memory, with the elements of PyTorch in it if they have changed."""
+            if self.clean != [self._version]:
+                self.memory.write(self.elements())
+                self.clean[:] = [self._version]
+            given.append(self.memory.address)
+            return self.memory
+
+        def read_back(self):
+            values = torch.tensor(self.memory.read()).reshape(self.shape)
+            self.data.as_subclass(torch.Tensor).copy_(values)
+            self.clean[:] = [self._version]
+
+    def increment_version(tensors):
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        for tensor in tensors:
+            if isinstance(tensor, OnGpu):
+                tensor.read_back()
+        version_changed(tensors)
+        for tensor in tensors:
+            if isinstance(tensor, OnGpu):
+                tensor.clean[:] = [tensor._version]
+
+    def is_gpu(place):
+        return getattr(place, "type", place) == "cuda"
+
+    torch.autograd.graph.increment_version = increment_version
+    torch.empty = lambda *sizes, pin_memory=False, **options: plain_empty(*sizes, **options)
+    torch.Tensor.to = lambda self, place, *rest, **options: (
+        self if is_gpu(place) else plain_to(self, place, *rest, **options)
+    )
+    torch.cuda.device = lambda place: contextlib.nullcontext()
+    torch.cuda.Event = lambda: types.SimpleNamespace(record=lambda: None, synchronize=lambda: None)
+    return OnGpu, given

@@ -326,3 +326,207 @@ def test_a_framework_that_captures_a_graph_is_refused(name):
         kv.push("a", t)
         assert kv.pull("a").asnumpy().tolist() == Received(f, a).read() == ONE_TO_FIVE
     """)
+
+
+# ----------------------------------------------------------------------------------------------- optimizers of frameworks
+
+TORCH = """
+import torch
+import tensorkv.testing, tensorkv.torch
+OnGpu, given = gpu_framework.torch_on_gpus()
+
+def model_of(framework, seed=0):
+    "Parameters on a GPU, or on the CPU where there is no framework."
+    rng = np.random.default_rng(seed)
+    values = {
+        name: torch.tensor(rng.normal(size=shape).astype("float32"))
+        for name, shape in (("a.weight", (4, 5)), ("a.bias", (5,)), ("b.weight", (5, 2)))
+    }
+    return {n: OnGpu.of(framework, v, True) if framework else torch.nn.Parameter(v) for n, v in values.items()}
+
+def loss_of(model, step, rank):
+    x = torch.tensor(np.random.default_rng(10 * step + rank).normal(size=(6, 4)).astype("float32"))
+    hidden = torch.tanh(x @ model["a.weight"] + model["a.bias"])
+    return ((hidden @ model["b.weight"] - x[:, :2]) ** 2).mean()
+
+def values_of(model):
+    "What the GPU has, as the stream of the framework finds it, behind what torch.optim has written."
+    return [p.written().read() if isinstance(p, OnGpu) else p.detach().reshape(-1).tolist() for p in model.values()]
+
+def optimizer_of(who, model, kv, overlap):
+    ours = mx.optimizer.SGD(learning_rate=0.1, momentum=0.9)
+    if who.startswith("trainer"):
+        return mx.torch.Trainer(model, ours, kvstore=kv, update_on_kvstore=who == "trainer")
+    if who == "torch.optim":
+        ours = torch.optim.SGD(list(model.values()), 0.1, 0.9)
+    return mx.torch.KVOptimizer(model, kv, ours, overlap=overlap)
+
+def train(kv, model, who, overlap, steps=range(4), opt=None):
+    "Train, and return which gradients the store was given in each backward pass."
+    opt = opt or optimizer_of(who, model, kv, overlap)
+    pushed = []
+    for step in steps:
+        for p in model.values():
+            p.grad = None
+        del given[:]
+        loss_of(model, step, kv.rank).backward()
+        pushed.append(list(given))
+        grads = {p.grad.memory.address: name for name, p in model.items() if isinstance(p.grad, OnGpu)}
+        pushed[-1] = [grads[address] for address in pushed[-1]]
+        opt.step(*[1] * who.startswith("trainer"))
+    return pushed
+
+def store_of(kind):
+    return mx.kv.create(kind, **({"bootstrap": "self"} if kind == "dist_sync" else {}))
+"""
+
+
+@pytest.mark.framework
+@pytest.mark.parametrize("kind", ["local", "device", "dist_sync"])
+def test_parameters_of_torch_on_a_gpu_train_as_on_the_cpu(kind):
+    """Gradients leave by their addresses, in the backward pass or behind it, and results are the same bits."""
+    pytest.importorskip("torch")
+    program(
+        TORCH
+        + f"""
+ways = [(who, overlap) for who in ("store", "torch.optim") for overlap in (True, False)]
+for who, overlap in [*ways, ("trainer", False), ("trainer on workers", False)]:
+    with store_of({kind!r}) as kv:
+        wanted = model_of(None)
+        train(kv, wanted, who, overlap)
+    for seed in orders(2):
+        with store_of({kind!r}) as kv:
+            gpu = (len(who) + seed) % 4
+            model = model_of(Framework(gpu))
+            pushed = train(kv, model, who, overlap)
+            names = set(model) if overlap else set()
+            assert all(set(one) == names for one in pushed), pushed
+            assert not overlap or all(one[0] == "b.weight" for one in pushed), "the last layer's comes first"
+            assert values_of(model) == values_of(wanted), (who, overlap, seed)
+            assert kv.pull("a.weight").context == (mx.gpu(gpu) if {kind!r} == "device" else mx.cpu())
+"""
+    )
+
+
+@pytest.mark.framework
+def test_workers_with_a_gpu_each_train_as_on_the_cpu():
+    pytest.importorskip("torch")
+    program(
+        TORCH
+        + """
+def run(who, on_gpus):
+    models = [model_of(Framework(rank) if on_gpus else None, seed=rank) for rank in range(2)]
+    def work(kv):
+        opt = optimizer_of(who, models[kv.rank], kv, False)
+        for step in range(4):
+            for p in models[kv.rank].values():
+                p.grad = None
+            loss_of(models[kv.rank], step, kv.rank).backward()
+            opt.step(*[2] * (who == "trainer"))
+    with mx.testing.cluster(workers=2, servers=2, patience=60) as job:
+        job.run(work)
+    return [values_of(model) for model in models]
+
+for who in ("store", "torch.optim", "trainer"):
+    wanted = run(who, False)
+    for seed in orders(2):
+        found = run(who, True)
+        assert found[0] == found[1] == wanted[0] == wanted[1], who
+"""
+    )
+
+
+@pytest.mark.framework
+@pytest.mark.parametrize("kind", ["device", "dist_sync"])
+def test_a_write_into_parameters_on_a_gpu_counts_with_assign_and_is_refused_without(kind):
+    pytest.importorskip("torch")
+    program(
+        TORCH
+        + f"""
+def halve(model, counts):
+    for p in model.values():
+        if counts:
+            with torch.no_grad():
+                p.mul_(0.5)
+        else:  # without the version that autograd counts
+            p.data.as_subclass(torch.Tensor).mul_(0.5)
+            if isinstance(p, OnGpu):
+                p.clean[:] = [None]
+
+def after(framework, counts, who):
+    with store_of({kind!r}) as kv:
+        model = model_of(framework)
+        opt = optimizer_of(who, model, kv, False)
+        train(kv, model, who, False, range(2), opt)
+        halve(model, counts)
+        opt.assign()
+        train(kv, model, who, False, range(2, 4), opt)
+        return values_of(model)
+
+for who, counts in [(who, counts) for who in ("store", "trainer") for counts in (True, False)]:
+    assert after(Framework(1), counts, who) == after(None, counts, who)
+    with store_of({kind!r}) as kv:
+        model = model_of(Framework(2))
+        opt = optimizer_of(who, model, kv, False)
+        train(kv, model, who, False, range(2), opt)
+        halve(model, counts)
+        late = 0 if counts else 1  # a write without a version is seen one step later
+        train(kv, model, who, False, range(late), opt)
+        with pytest.raises(mx.errors.FailedPreconditionError, match=r"changed since the last step.*call assign"):
+            train(kv, model, who, False, range(1), opt)
+"""
+    )
+
+
+@pytest.mark.framework
+@pytest.mark.parametrize("kind", ["local", "device", "dist_sync"])
+def test_arrays_of_jax_on_a_gpu_train_as_on_the_cpu(kind):
+    """The new parameters are on the GPU of the old ones, each in the memory that the store has written."""
+    pytest.importorskip("jax")
+    program(f"""
+        import jax
+        import tensorkv.jax
+        plain = jax.dlpack.from_dlpack
+
+        class Leaf(Tensor):
+            dtype = np.dtype("float32")
+            def devices(self):
+                return [types.SimpleNamespace(platform="gpu", local_hardware_id=self.framework.index)]
+
+        class Given:
+            def __init__(self, array):
+                self.received = Received(frameworks[array.context.device_id], array)
+                self.context, self.address = array.context, array.data_ptr
+            def read(self):
+                assert self.received.tensor.data == self.address
+                return self.received.read()
+
+        jax.Array = (jax.Array, Leaf)
+        jax.dlpack.from_dlpack = lambda array, **options: (
+            Given(array) if array.context.device_type == "gpu" else plain(array, **options))
+        frameworks = [Framework(i) for i in range(4)]
+
+        def tree_of(seed, index):
+            rng = np.random.default_rng(seed)
+            values = {{"w": rng.normal(size=(3, 4)), "b": (rng.normal(size=5), [rng.normal(size=1)])}}
+            if index is None:
+                return jax.tree_util.tree_map(lambda v: jax.numpy.asarray(v, "float32"), values)
+            return jax.tree_util.tree_map(
+                lambda v: Leaf(frameworks[index], v.reshape(-1).astype("f").tolist(), v.shape), values)
+
+        def run(index):
+            with mx.kv.create({kind!r}, **({{"bootstrap": "self"}} if {kind!r} == "dist_sync" else {{}})) as kv:
+                opt = mx.jax.KVOptimizer(tree_of(0, index), kv, mx.optimizer.Adam(learning_rate=0.1))
+                found = [opt.params] + [opt.step(tree_of(seed, index)) for seed in range(1, 4)]
+                found += [opt.assign(tree_of(9, index)), opt.step(tree_of(4, index))]
+                leaves = jax.tree_util.tree_leaves(found)
+                if index is None:
+                    return [leaf.reshape(-1).tolist() for leaf in leaves]
+                assert {{leaf.context for leaf in leaves}} == {{mx.gpu(index)}}
+                assert kv.pull("w").context == (mx.gpu(index) if {kind!r} == "device" else mx.cpu())
+                return [leaf.read() for leaf in leaves]
+
+        wanted = run(None)
+        for seed in orders(5):
+            assert run(seed % 4) == wanted
+    """)
