@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from jobs import finish, pids_of, read_until, restorer_of, wait_until
@@ -57,6 +58,12 @@ def push_both():
         kv.push(key, big)
         kv.pull(key, out=out)
 
+def rows():  # more than the memory of their table
+    kv.init_table("rows", 256, memory=1 << 20)
+    for step in range(40):
+        kv.push_rows("rows", np.arange(1000) + 1000 * step, np.ones((1000, 256), np.float32), async_op=True).wait()
+    kv.pull_rows("rows", [0, 7999])
+
 go_on()
 print("under way", kv.url, flush=True)
 until_marked("limited")
@@ -67,8 +74,11 @@ if kv.rank == 0:
     attempt("push", push_both)
     attempt("save", lambda: kv.save(folder + "/second"))
     attempt("trace", lambda: kv.trace(folder + "/trace"))
+    if "TKV_ROWS_DIR" in os.environ:
+        attempt("rows", rows)
     attempt("connect", connect)
     attempt("create", second_store)
+    print("long " * 1000, flush=True)
 print("tried", flush=True)
 until_marked("lifted")
 attempt("go on again", go_on)
@@ -108,6 +118,16 @@ FAIL = {
     ("worker", "files"): ("save", "connect", "trace"),
     ("worker", "sizes"): ("save",),
     ("worker", "memory"): ("save",),
+}
+
+
+# Words of a log by which a server or a launcher says that it has met its limit. A launcher needs little memory.
+SAID = {
+    ("server", "memory"): "shared memory: mmap of .*Cannot allocate memory",
+    ("server", "files"): "accepts no connection: Too many open files",
+    ("server", "sizes"): "rows cannot be written there: File too large",
+    ("launcher", "files"): "accepts no connection: Too many open files",
+    ("launcher", "sizes"): "the log of worker 0 ends here: File too large",
 }
 
 
@@ -161,15 +181,21 @@ def folders(tmp_path):
     assert not [name for name in set(os.listdir("/dev/shm")) - before if "tkv" in name or "tensorkv" in name]
 
 
-def start(processes, folder, *options):
-    variables = {"FOLDER": folder, "TMPDIR": folder / "temp", "TKV_LOG": "warning", "MALLOC_ARENA_MAX": 1}
-    return processes.launch(WORK, "--log", str(folder / "logs"), *options, workers=2, servers=2, **variables)
+def variables(folder):
+    return {"FOLDER": folder, "TMPDIR": folder / "temp", "TKV_LOG": "warning", "MALLOC_ARENA_MAX": 1}
+
+
+def start(processes, folder, *options, **more):
+    return processes.launch(
+        WORK, "--log", str(folder / "logs"), *options, workers=2, servers=2, **variables(folder), **more
+    )
 
 
 @pytest.mark.parametrize("name", LIMITS)
 @pytest.mark.parametrize("role", ["worker", "server", "launcher"])
 def test_a_limit_is_an_error_of_the_call_that_meets_it(processes, folders, role, name):
-    job = start(processes, folders)
+    tables = {"TKV_ROWS_DIR": folders / "temp"} if name == "sizes" else {}
+    job = start(processes, folders, **tables)
     said = read_until(job, "under way", count=2)
     lift = limit(job.pid if role == "launcher" else pids_of(job, role)[0], name)
     (folders / "mark-limited").touch()
@@ -179,8 +205,8 @@ def test_a_limit_is_an_error_of_the_call_that_meets_it(processes, folders, role,
     status, rest = finish(job)
     made = check(said + rest, name, role, FAIL.get((role, name), ()))
     assert status == 0 and [one[0] for one in made].count("go on again") == 2, said + rest
-    if (role, name) == ("server", "files"):
-        assert re.search(r"accepts no connection: Too many open files", said), said
+    logged = said + rest + (folders / "logs" / "launcher.log").read_text()
+    assert re.search(SAID.get((role, name), ""), logged), logged
 
 
 @pytest.mark.parametrize("name", LIMITS)
@@ -197,7 +223,8 @@ def test_an_observer_names_what_it_lacks(processes, folders, name):
     assert finish(job)[0] == 0
 
 
-def test_a_restorer_names_what_it_lacks(processes, folders):
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_restorer_names_what_it_lacks(processes, folders, name):
     job = start(processes, folders)
     for mark in ("limited", "lifted"):
         (folders / f"mark-{mark}").touch()
@@ -205,11 +232,92 @@ def test_a_restorer_names_what_it_lacks(processes, folders):
     job = start(processes, folders, "--restore", str(folders / "second"))
     pid = wait_until(lambda: restorer_of(job))
     os.kill(pid, signal.SIGSTOP)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, 3))
+    which, size, words = LIMITS[name]
+    size = 64 << 20 if size is None else size  # enough for the program, and not for the keys
+    resource.prlimit(pid, which, (size, size))
     os.kill(pid, signal.SIGCONT)
     status, said = finish(job)
-    assert 0 < status < 128 and re.search("Too many open files|Error 24", said), (status, said)
-    check(said, "files", "restorer", ())
+    if name == "sizes":  # a restorer writes no file
+        assert status == 0, said
+    else:
+        assert 0 < status < 128 and re.search(f"{words}|Error 24", said), (status, said)
+    check(said, name, "restorer", ())
+
+
+LARGE = """
+kv = mx.kv.create("dist_sync", server_patience=6, patience=20)
+small, one = np.zeros(3, np.float32), np.ones(3, np.float32)
+big, out = np.ones(12_000_000, np.float32), np.zeros(12_000_000, np.float32)
+kv.init(["small", "big"], [small, np.zeros_like(big)])
+kv.set_optimizer(mx.optimizer.Adam(learning_rate=0.5, epsilon=0))
+
+def attempt(name, call):
+    begin = time.monotonic()
+    try:
+        call()
+        said = "done", ""
+    except Exception as error:
+        said = type(error).__name__, error
+    print(f"{name} of {kv.rank}: {said[0]} after {time.monotonic() - begin:.1f} s: {said[1]}", flush=True)
+
+attempt("small", lambda: kv.pushpull("small", one, out=small))
+print("under way", flush=True)
+until_marked("limited")
+attempt("big", lambda: kv.pushpull("big", big, out=out))
+assert not out.any()
+attempt("small", lambda: kv.pushpull("small", one, out=small))
+print("tried", flush=True)
+until_marked("lifted")
+attempt("small again", lambda: kv.pushpull("small", one, out=small))
+print("weights", *small, flush=True)
+attempt("close again", kv.close)
+"""
+
+
+def test_a_push_for_which_a_server_has_no_memory_is_an_error_of_that_push_in_each_worker(processes, folders):
+    """A key of many parts with states of Adam; connections stay, and other keys go on."""
+    options = ("--tcp", "--log", str(folders / "logs"))
+    job = processes.launch(LARGE, *options, workers=2, servers=1, **variables(folders))
+    said = read_until(job, "under way", count=2)
+    lift = limit(pids_of(job, "server")[0], "memory")
+    (folders / "mark-limited").touch()
+    said += read_until(job, "tried", count=2)
+    lift()
+    (folders / "mark-lifted").touch()
+    status, rest = finish(job)
+    made = check(said + rest, "memory", "worker", ("big",))
+    kinds = sorted((call, kind) for call, kind, _, _ in made)
+    done = [(call, "done") for call in ("close again", "small", "small", "small again")]
+    assert status == 0 and kinds == sorted([("big", "ResourceExhaustedError"), *done] * 2), said + rest
+    assert all("'big'" in text for call, _, _, text in made if call == "big"), made
+    assert re.search(r"server 0\] .*PUSH of worker \d: the server: the system has no \d+ bytes of memory", said), said
+    assert rest.count("weights -1.5 -1.5 -1.5") == 2, rest
+
+
+# Limits of the processes on another host, where ssh sets them, and the words that name the missing resource.
+FAR = {
+    "memory": ("-v 20000", "failed to map segment|Cannot allocate|no memory"),
+    "files": ("-n 8", "Too many open files"),
+    "sizes": ("-f 0", "the token's file: File too large"),
+}
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_an_agent_on_another_host_names_what_it_lacks(processes, tmp_path, name):
+    ulimit, words = FAR[name]
+    ssh, hosts = tmp_path / "ssh", tmp_path / "hosts"
+    ssh.write_text(
+        '#!/bin/sh\nfor word; do [ "$word" = -G ] && echo hostname 127.0.0.1 && exit; done\n'
+        f'for last; do :; done\nulimit {ulimit} && exec sh -c "$last"\n'
+    )
+    ssh.chmod(0o755)
+    hosts.write_text("elsewhere\n")
+    text = "kv = mx.kv.create('dist_sync', patience=5)\nkv.init('w', mx.nd.zeros((2,)))\nkv.close()"
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    begin = time.monotonic()
+    status, said = finish(processes.launch(text, "--hosts", str(hosts), servers=1, TKV_SSH=ssh, PATH=path))
+    assert 0 < status < 128 and re.search(words, said), (status, said)
+    assert not re.search("terminate called|core dumped", said) and time.monotonic() - begin < 20, said
 
 
 UNWRITTEN = """
