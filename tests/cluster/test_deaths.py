@@ -1,7 +1,7 @@
 """A process dies, stops or is cut off at a named moment; failpoints rehearse it, so that every run is the same.
 
 Worker r adds r + 1 in each round and the servers add the sums up. After n complete rounds of two workers every element
-is 3 n; a successful pull with another value fails the test.
+is 3 n; a successful pull with another value fails the test. In a job with several stores, each step pushes to all of them.
 """
 
 import contextlib
@@ -21,41 +21,61 @@ begin = time.time()
 def now(what):
     global begin, doing
     begin, doing = time.time(), what
+def say(error):
+    print(f"rank {{rank}} SURVIVED {{doing}}: {{type(error).__name__}} after {{time.time() - begin:.2f}} s: {{error}}", flush=True)
+def train(kv, step):
+    now(f"step {{step}}")
+    kv.push("w", mx.nd.full((SIZE,), rank + 1.0))
+    value = kv.pull("w").asnumpy()
+    whole = sum(range(1, kv.num_workers + 1)) * step
+    assert value.min() == value.max() == whole, f"step {{step}}: {{np.unique(value)}} instead of {{whole}}"
+stores = []
 try:
     now("connect")
-    kv = mx.kv.create("dist_sync", server_patience={patience})
+    stores = [mx.kv.create("dist_sync", server_patience={patience}) for _ in range({stores})]
     now("init")
-    kv.init("w", mx.nd.zeros((SIZE,)))
+    for kv in stores:
+        kv.init("w", mx.nd.zeros((SIZE,)))
     now("control")
-    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+    for kv in stores:
+        kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
     now("barrier")
-    kv.barrier()
+    for kv in stores:
+        kv.barrier()
     for step in range(1, {steps} + 1):
-        now(f"step {{step}}")
-        kv.push("w", mx.nd.full((SIZE,), rank + 1.0))
-        value = kv.pull("w").asnumpy()
-        whole = sum(range(1, kv.num_workers + 1)) * step
-        assert value.min() == value.max() == whole, f"step {{step}}: {{np.unique(value)}} instead of {{whole}}"
+        for kv in stores:
+            train(kv, step)
     now("barrier")
-    kv.barrier()
+    for kv in stores:
+        kv.barrier()
     now("shutdown")
-    kv.close()
+    for kv in stores:
+        kv.close()
     print(f"rank {{rank}} went on to the end", flush=True)
 except mx.KVError as error:
-    print(f"rank {{rank}} SURVIVED {{doing}}: {{type(error).__name__}} after {{time.time() - begin:.2f}} s: {{error}}", flush=True)
+    say(error)
+    for number, kv in enumerate(stores if "step" in doing and len(stores) > 1 else ()):
+        now(f"step of store {{number}}")
+        try:
+            for step in range(kv.round("w") + 1, kv.round("w") + 4):  # a round or two may be whole
+                train(kv, step)
+            print(f"rank {{rank}}: store {{number}} does not fail", flush=True)
+        except mx.KVError as failure:
+            say(failure)
     os._exit(7)
 """
 
 
-def work(steps=6, patience=30):
-    return WORK.format(steps=steps, patience=patience)
+def work(steps=6, patience=30, stores=1):
+    return WORK.format(steps=steps, patience=patience, stores=stores)
 
 
-def check(said, survivors, victim):
-    """Every survivor has gone on, or has a typed error in time that names the victim."""
-    assert "Assertion" not in said and "Traceback" not in said, said
+def check(said, survivors, victim, stores=1):
+    """Every survivor has gone on, or has a typed error in time that names the victim; in a step each of several stores has one."""
+    assert "Assertion" not in said and "Traceback" not in said and "does not fail" not in said, said
     ended = [line for line in said.splitlines() if "SURVIVED" in line or "went on" in line]
-    assert len(ended) == survivors, said
+    failed = sum(" SURVIVED step " in line for line in ended) if stores > 1 else 0
+    assert len(ended) == survivors + failed * stores // (1 + stores), said
     for line in ended:
         if "SURVIVED" in line:
             assert victim in line, said
@@ -76,31 +96,38 @@ MOMENTS = {
     "value": ("received:VALUE:2", "sent:VALUE:3"),
     "shutdown": ("sent:GOODBYE:1", "sent:GOODBYE:1"),
 }
+CASES = [(moment, transport, 1) for moment in MOMENTS for transport in ("auto", "tcp")] + [
+    (moment, "auto", stores) for moment in ("control", "push half sent", "pull parked") for stores in (2, 4)
+]
 
 
-@pytest.mark.parametrize("transport", ["auto", "tcp"])
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_worker_dies_at(processes, moment, transport):
+def failpoint(moment, victim, stores):
+    """Return the moment as a failpoint; with several stores it is in the last one, or later."""
+    point, _, count = MOMENTS[moment][victim].rpartition(":")
+    return f"{point}:{int(count) * stores}:kill"
+
+
+@pytest.mark.parametrize(("moment", "transport", "stores"), CASES)
+def test_a_worker_dies_at(processes, moment, transport, stores):
     rank = 0 if moment in ("control", "commit") else 1  # rank 0 is the one that sends a CONTROL
-    job = processes.launch(
-        work(), "--grace", "5", servers=1, TKV_TRANSPORT=transport, TKV_FAILPOINTS=f"worker {rank}:{MOMENTS[moment][0]}:kill"
-    )  # fmt: skip
+    dies = f"worker {rank}:{failpoint(moment, 0, stores)}"
+    job = processes.launch(work(stores=stores), "--grace", "5", servers=1, TKV_TRANSPORT=transport, TKV_FAILPOINTS=dies)
     status, said = finish(job)
     assert f"worker {rank} was killed by signal 9" in said, said
     assert status == 128 + signal.SIGKILL
-    check(said, 1, f"worker {rank}")
+    check(said, 1, f"worker {rank}", stores)
 
 
-@pytest.mark.parametrize("transport", ["auto", "tcp"])
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_server_dies_at(processes, moment, transport):
+@pytest.mark.parametrize(("moment", "transport", "stores"), CASES)
+def test_a_server_dies_at(processes, moment, transport, stores):
+    dies = f"server 0:{failpoint(moment, 1, stores)}"
     job = processes.launch(
-        work(patience=3), "--grace", "6", servers=1, TKV_TRANSPORT=transport, TKV_FAILPOINTS=f"server 0:{MOMENTS[moment][1]}:kill"
-    )  # fmt: skip
+        work(patience=3, stores=stores), "--grace", "6", servers=1, TKV_TRANSPORT=transport, TKV_FAILPOINTS=dies
+    )
     status, said = finish(job)
     assert "server 0 was killed by signal 9" in said, said
     assert status == 128 + signal.SIGKILL
-    for line in check(said, 2, "server 0"):
+    for line in check(said, 2, "server 0", stores):
         if "SURVIVED" in line and "connect" not in line:
             assert "the job cannot go on: start it again from your checkpoint" in line, said
 
@@ -115,14 +142,14 @@ HEAD_MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize("moment", HEAD_MOMENTS)
-def test_the_head_dies_at(processes, moment):
+@pytest.mark.parametrize(("moment", "stores"), [*((moment, 1) for moment in HEAD_MOMENTS), ("received:PING:2", 4)])
+def test_the_head_dies_at(processes, moment, stores):
     """Pushes and pulls continue without the head.
 
     Calls that need the head fail, and so do waits for a worker that never came or is stopped.
     """
-    text = work(patience=3, steps=20).replace("server_patience=3", "server_patience=3, patience=4")
-    text = text.replace("        whole =", "        time.sleep(0.1)\n        whole =")
+    text = work(patience=3, steps=20, stores=stores).replace("server_patience=3", "server_patience=3, patience=4")
+    text = text.replace("    whole =", f"    time.sleep({0.1 / stores})\n    whole =")
     started = start_by_hand(
         processes, text, TKV_FAILPOINTS=f"head:{moment}:kill", TKV_SERVER_PATIENCE_MS=3000, TKV_PATIENCE_MS=4000
     )
@@ -171,10 +198,10 @@ CUTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("transport", ["auto", "unix", "tcp"])
-def test_connections_that_are_cut_are_made_again_and_nothing_is_done_twice(processes, transport):
+@pytest.mark.parametrize(("transport", "stores"), [("auto", 1), ("unix", 1), ("tcp", 1), ("auto", 2), ("auto", 4)])
+def test_connections_that_are_cut_are_made_again_and_nothing_is_done_twice(processes, transport, stores):
     points = ",".join(f"{cut}:cut" for cut in CUTS)
-    job = processes.launch(work(steps=12), servers=1, TKV_TRANSPORT=transport, TKV_FAILPOINTS=points)
+    job = processes.launch(work(steps=12, stores=stores), servers=1, TKV_TRANSPORT=transport, TKV_FAILPOINTS=points)
     status, said = finish(job)
     assert status == 0 and said.count("went on to the end") == 2, said
 
@@ -185,10 +212,10 @@ def test_checks_of_values_change_nothing_but_the_time(processes):
     assert status == 0 and said.count("went on to the end") == 2, said
 
 
-@pytest.mark.parametrize("seconds", [1, 3])
-def test_a_server_that_stops_for_a_while_is_waited_for(processes, seconds):
-    variables = {"TKV_FAILPOINTS": "server 0:received:PUSH:12:stop", "TKV_SILENCE_MS": 3 * 5000}
-    job = processes.launch(work(), servers=1, **variables)
+@pytest.mark.parametrize(("seconds", "stores"), [(1, 1), (3, 1), (1, 4)])
+def test_a_server_that_stops_for_a_while_is_waited_for(processes, seconds, stores):
+    variables = {"TKV_FAILPOINTS": f"server 0:received:PUSH:{12 * stores}:stop", "TKV_SILENCE_MS": 3 * 5000}
+    job = processes.launch(work(stores=stores), servers=1, **variables)
     wait_until_stopped(job, "server", 0)
     time.sleep(seconds)
     os.kill(pids_of(job, "server")[0], signal.SIGCONT)
@@ -270,12 +297,13 @@ def test_a_worker_that_stops_for_half_a_minute_has_another_life_behind_it(proces
     assert status == 7
 
 
-def test_a_server_that_is_started_again_empty_is_noticed(processes):
-    text = work(steps=100_000, patience=5).replace('now("barrier")\n    kv.barrier()\n    for', "for")
-    text = text.replace(
-        "        whole =", '        if step == 3:\n            print("in step 3", flush=True)\n        whole ='
+@pytest.mark.parametrize("stores", [1, 2, 4])
+def test_a_server_that_is_started_again_empty_is_noticed(processes, stores):
+    text = work(steps=100_000, patience=5, stores=stores).replace(
+        'now("barrier")\n    for kv in stores:\n        kv.barrier()\n    for step', "for step"
     )
-    started = start_by_hand(processes, text)
+    text = text.replace("    whole =", '    if step == 3:\n        print("in step 3", flush=True)\n    whole =')
+    started = start_by_hand(processes, text, TKV_SERVER_PATIENCE_MS=2000)
     for rank in (0, 1):
         read_until(started[f"worker {rank}"], "in step 3")
     command = [sys.executable, "-m", "tensorkv", "server", "--rank", "0"]
@@ -285,9 +313,8 @@ def test_a_server_that_is_started_again_empty_is_noticed(processes):
     for rank in (0, 1):
         status, said = finish(started[f"worker {rank}"])
         assert status == 7, said
-        assert re.search(
-            r"SURVIVED step \d+: UnavailableError .*server 0 has started again and has lost its values", said
-        )
+        lost = r"SURVIVED step \d+: UnavailableError .*server 0 has started again and has lost its values"
+        assert len(re.findall(lost, said)) == (1 + stores if stores > 1 else 1), said
         assert "start it again from your checkpoint" in said
     finish(started["server"])  # its place is taken, and no other process needs it
     for process in (started["head"], again):
