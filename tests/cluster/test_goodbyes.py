@@ -8,17 +8,29 @@ import pytest
 from jobs import finish, read_until
 
 WORK = """
-begin = time.time()
+begin, others = time.time(), []
 try:
     if os.environ["TKV_RANK"] == "1":
         {end}
+    others = [mx.kv.create("dist_sync") for _ in range(int(os.environ.get("STORES", 1)) - 1)]
     kv = mx.kv.create("dist_sync")
     kv.init("w", mx.nd.zeros((2,)))
     out = mx.nd.zeros((2,))
     kv.pushpull("w", mx.nd.ones((2,)), out=out)
     print("sum", out.asnumpy()[0], flush=True)
+    for other in others:
+        other.init("w", mx.nd.zeros((2,)))
+        other.pushpull("w", mx.nd.ones((2,)), out=out)
+        print("sum", out.asnumpy()[0], flush=True)
 except mx.KVError as error:
     print(f"knew {{type(error).__name__}} after {{time.time() - begin:.1f}} s: {{error}}", flush=True)
+    for other in others:
+        begin = time.time()
+        try:
+            other.init("w", mx.nd.zeros((2,)))
+            other.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
+        except mx.KVError as error:
+            print(f"knew {{type(error).__name__}} after {{time.time() - begin:.1f}} s: {{error}}", flush=True)
     sys.exit(7)
 """
 ENDS = {
@@ -28,17 +40,21 @@ ENDS = {
 }
 
 
-def seconds(said):
-    return float(re.search(r"knew \w+ after ([\d.]+) s", said).group(1))
+OPTIONS = {"once": (), "restarts used up": ("--restart", "1"), "tcp": ("--tcp",)}
+JOBS = [(end, options, 1) for end in ENDS for options in OPTIONS] + [
+    ("killed", "once", 2),
+    ("status 0", "once", 4),
+    ("import", "restarts used up", 4),
+]
 
 
-@pytest.mark.parametrize("options", [[], ["--restart", "1"], ["--tcp"]], ids=["once", "restarts used up", "tcp"])
-@pytest.mark.parametrize("end", ENDS)
-def test_a_worker_that_ends_before_it_has_joined_is_known_at_once(processes, end, options):
-    status, said = finish(processes.launch(WORK.format(end=ENDS[end]), *options, servers=1), timeout=40)
+@pytest.mark.parametrize(("end", "options", "stores"), JOBS)
+def test_a_worker_that_ends_before_it_has_joined_is_known_at_once(processes, end, options, stores):
+    job = processes.launch(WORK.format(end=ENDS[end]), *OPTIONS[options], servers=1, STORES=stores)
+    status, said = finish(job, timeout=40)
     known = "left after round 0" if end == "status 0" else "worker 1 is dead"
-    assert re.search(rf"knew UnavailableError after .*{known}", said), said
-    assert seconds(said) < 8 and status != 0, said
+    after = re.findall(rf"knew UnavailableError after ([\d.]+) s.*{known}", said)
+    assert len(after) == stores and all(float(seconds) < 8 for seconds in after) and status != 0, said
 
 
 def test_who_joins_when_another_is_lost_still_waits_for_the_others(processes):
@@ -55,10 +71,11 @@ def test_who_joins_when_another_is_lost_still_waits_for_the_others(processes):
     assert "knew UnavailableError" in said and "on_death" not in said and status != 0, said
 
 
-def test_rounds_go_on_without_a_worker_that_never_joined(processes):
-    job = processes.launch(WORK.format(end=ENDS["import"]), "--on-death", "continue", servers=1)
+@pytest.mark.parametrize("stores", [1, 2, 4])
+def test_rounds_go_on_without_a_worker_that_never_joined(processes, stores):
+    job = processes.launch(WORK.format(end=ENDS["import"]), "--on-death", "continue", servers=1, STORES=stores)
     status, said = finish(job, timeout=40)
-    assert status == 1 and "sum 1.0" in said and "worker 1 ended with status 1" in said, said
+    assert status == 1 and said.count("sum 1.0") == stores and "worker 1 ended with status 1" in said, said
 
 
 def test_a_server_that_cannot_come_is_known_at_once(processes):
@@ -119,11 +136,52 @@ else:
     assert "worker 1 left after round 1; round 2 needs it" in said and "dead" not in said, said
 
 
-def test_a_store_that_is_made_after_the_jobs_end_says_so(processes):
-    text = """
-    with mx.kv.create("dist_sync") as kv:
+PARTS = """
+def make():
+    kv = mx.kv.create("dist_sync")
+    kv.init("w", mx.nd.zeros((300_000,)))
+    return kv
+def step(kv):
+    kv.push("w", mx.nd.ones((300_000,)))
+    return kv.pull("w").asnumpy()[-1]
+stores = [make() for _ in range(STORES)]
+assert [step(kv) for kv in stores] == [2] * STORES
+if stores[0].rank == 1:
+    GO
+    mark("gone")
+    until_marked("known")
+else:
+    until_marked("gone")
+    begin = time.time()
+    try:
+        step(stores[GOES])
+    except mx.KVError as error:
+        print(f"knew after {time.time() - begin:.1f} s: {error}", flush=True)
+    mark("known")
+stores[GOES] = None
+print("others", [float(step(kv)) for kv in stores if kv], flush=True)
+"""
+
+
+@pytest.mark.parametrize("go", ["stores[GOES].close()", "stores[GOES] = None"], ids=["closed", "dropped"])
+@pytest.mark.parametrize(("stores", "goes"), [(2, 0), (2, 1), (4, 0), (4, 2)])
+def test_a_store_that_goes_takes_none_of_the_others_along(processes, stores, goes, go):
+    text = f"STORES, GOES = {stores}, {goes}\n" + PARTS.replace("GO\n", f"{go}\n")
+    status, said = finish(processes.launch(text, servers=1), timeout=40)
+    known = f"worker 1 closed store {goes} after round 1; round 2 needs it"
+    assert re.search(rf"knew after [0-3]\.\d s: .*{known}", said), said
+    assert status == 0 and said.count(f"others {[2.0] * (stores - 1)}") == 2, said
+
+
+@pytest.mark.parametrize("stores", [1, 2, 4])
+def test_a_store_that_is_made_after_the_jobs_end_says_so(processes, stores):
+    text = f"""
+    stores = [mx.kv.create("dist_sync") for _ in range({stores})]
+    for kv in stores:
         kv.init("w", mx.nd.zeros((2,)))
         kv.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
+    for kv in stores:
+        kv.close()
     time.sleep(3)  # the other's close, and the end of the servers
     try:
         with mx.kv.create("dist_sync") as kv:
@@ -190,16 +248,21 @@ def test_a_worker_that_ends_by_an_exception_is_dead_and_has_not_left(processes, 
     assert "this life is over" not in said and "[worker 1] worker 1" not in said, said
 
 
-def test_a_worker_that_ends_by_an_exception_is_awaited_where_it_is_started_again(processes):
-    text = """
-    with mx.kv.create("dist_sync") as kv:
-        kv.init("w", mx.nd.zeros((2,)))
+@pytest.mark.parametrize("stores", [1, 2, 4])
+def test_a_worker_that_ends_by_an_exception_is_awaited_where_it_is_started_again(processes, stores):
+    text = f"""
+    import contextlib
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(mx.kv.create("dist_sync")) for _ in range({stores})]
+        for kv in stores:
+            kv.init("w", mx.nd.zeros((2,)))
         while kv.round("w") < 3:
             if kv.rank == 1 and kv.round("w") == 1 and not kv.rejoined:
                 raise ValueError("mine")
-            kv.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
-        print("value", kv.pull("w").asnumpy()[0], flush=True)
+            for kv in stores:
+                kv.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
+        print("values", [float(kv.pull("w").asnumpy()[0]) for kv in stores], flush=True)
     """
     job = processes.launch(text, "--restart", "1", "--on-death", "wait", servers=1)
     status, said = finish(job, timeout=40)
-    assert status == 0 and said.count("value 2.0") == 2, said
+    assert status == 0 and said.count(f"values {[2.0] * stores}") == 2, said
