@@ -1,7 +1,8 @@
 """A job continues from a snapshot: its workers begin with the saved keys, values, states and rounds, on any number of
 servers.
 
-Worker r pushes (r + 1) * step in step `step`, so that a step that is done twice, or left out, changes the result.
+Worker r pushes (r + 1) * step in step `step`, so that a step that is done twice, or left out, changes the result. Store n gets
+2**n times as much, so that a value that goes into another store does.
 """
 
 import os
@@ -19,21 +20,27 @@ from jobs import finish, restorer_of, wait_until
 WORK = """
 KEYS = ["a", "b", "c"]
 STEPS = int(os.environ["STEPS"])
-kv = mx.kv.create(os.environ.get("KV", "dist_sync"), server_patience=20, patience=60)
-kv.init(KEYS, [mx.nd.zeros((n,)) for n in (1, 300_000, 17)])
-kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0, momentum=0.5))
-begin = min(kv.round(key) for key in KEYS)
-print(f"rank {kv.rank} begins behind round {begin}, rejoined {kv.rejoined}", flush=True)
+stores = [mx.kv.create(os.environ.get("KV", "dist_sync"), server_patience=20, patience=60)
+          for _ in range(int(os.environ.get("STORES", 1)))]
+for kv in stores:
+    kv.init(KEYS, [mx.nd.zeros((n,)) for n in (1, 300_000, 17)])
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0, momentum=0.5))
+rounds = {kv.round(key) for kv in stores for key in KEYS}
+begin = min(rounds)
+print(f"rank {kv.rank} begins behind round {begin}, rejoined {kv.rejoined}, rounds {sorted(rounds)}", flush=True)
 for step in range(begin + 1, STEPS + 1):
-    for key in KEYS:
-        if kv.round(key) < step:
-            kv.push(key, mx.nd.full(kv.pull(key).shape, (kv.rank + 1) * step))
+    for factor, kv in zip((1, 2, 4, 8), stores):
+        for key in KEYS:
+            if kv.round(key) < step:
+                kv.push(key, mx.nd.full(kv.pull(key).shape, factor * (kv.rank + 1) * step))
     if step == int(os.environ.get("SAVE_AT", 0)):
         kv.save(os.environ["FOLDER"])
-values = [kv.pull(key).asnumpy() for key in KEYS]
+values = [kv.pull(key).asnumpy() / factor for factor, kv in zip((1, 2, 4, 8), stores) for key in KEYS]
 assert all(value.min() == value.max() == values[0][0] for value in values), values
-kv.barrier()
-kv.close()
+for kv in stores:
+    kv.barrier()
+for kv in stores:
+    kv.close()
 print(f"rank {kv.rank} has {values[0][0]:.1f}", flush=True)
 """
 
@@ -70,7 +77,10 @@ def check_whole(said, steps=12, workers=2):
 
 ROWS = (
     WORK.replace("kv.init(KEYS, [mx.nd.zeros((n,)) for n in (1, 300_000, 17)])", "[kv.init_table(k, 2) for k in KEYS]")
-    .replace("kv.push(key, mx.nd.full(kv.pull(key).shape, (kv.rank + 1) * step))", "kv.push_rows(key, IDS, full(step))")
+    .replace(
+        "kv.push(key, mx.nd.full(kv.pull(key).shape, factor * (kv.rank + 1) * step))",
+        "kv.push_rows(key, IDS, full(step))",
+    )
     .replace("kv.pull(key).asnumpy()", "kv.pull_rows(key, IDS).ravel()")
     .replace(
         "STEPS =",
@@ -79,7 +89,7 @@ ROWS = (
     )
 )
 ON_DISK = ROWS.replace("init_table(k, 2)", "init_table(k, 2, memory=40_000)").replace(
-    "kv.barrier()", "assert kv.table_stats('a')['disk_rows'] > 3000\nkv.barrier()"
+    "kv.barrier()", "assert kv.table_stats('a')['disk_rows'] > 3000\n    kv.barrier()"
 )
 
 
@@ -169,8 +179,8 @@ def test_seconds_count_too(processes, tmp_path):
     assert list(folder.glob("00000*")), said
 
 
-@pytest.mark.parametrize("transport", ["auto", "tcp"])
-def test_a_job_starts_again_by_itself_when_a_server_has_died(processes, tmp_path, transport):
+@pytest.mark.parametrize(("transport", "stores"), [("auto", 1), ("tcp", 1), ("auto", 2), ("auto", 4)])
+def test_a_job_starts_again_by_itself_when_a_server_has_died(processes, tmp_path, transport, stores):
     folder = tmp_path / "saved"
     status, said = run(
         processes,
@@ -181,33 +191,43 @@ def test_a_job_starts_again_by_itself_when_a_server_has_died(processes, tmp_path
         "3",
         "--restart",
         "1",
-        SAVE_AT=4,
+        SAVE_AT=4 if stores == 1 else 0,  # a save of one store is none of all
+        STORES=stores,
         TKV_TRANSPORT=transport,
-        TKV_FAILPOINTS="server 1:received:PUSH:40:kill",
+        TKV_FAILPOINTS=f"server 1:received:PUSH:{40 * stores}:kill",
     )
     assert status == 0, said
     assert re.search(r"server 1 was killed by signal 9; the job is started again \(1 of 1\)", said), said
-    begun = {int(round_) for round_ in re.findall(r"begins behind round (\d+), rejoined True", said)}
-    assert len(begun) == 1 and 4 <= min(begun) <= 13, said  # the snapshot of one round, whichever was written last
+    begun = set(re.findall(r"begins behind round \d+, rejoined True, rounds \[(.*)\]", said))
+    if stores == 1:  # the snapshot of one round, whichever was written last
+        assert len(begun) == 1 and 4 <= int(min(begun)) <= 13, said
+    else:  # with several stores there may be none yet
+        assert len(begun) <= 1 and not any("," in rounds for rounds in begun), said
     check_whole(said)
 
 
-def test_a_worker_that_is_started_again_goes_on_in_a_job_that_was_restored(processes, tmp_path):
-    folder = tmp_path / "saved"
-    status, said = run(processes, folder, SAVE_AT=7, steps=9)
+def save_all(processes, folder, stores):
+    """Run a job whose last round, the seventh, is in a snapshot of all of its stores."""
+    status, said = run(processes, folder, "--snapshots", str(folder), "--snapshot-every", "100", steps=7, STORES=stores)
     assert status == 0, said
-    status, said = run(
-        processes, folder, "--restore", str(folder), "--restart", "1", TKV_FAILPOINTS="worker 1:sent:PUSH:5:kill"
-    )
+
+
+@pytest.mark.parametrize("stores", [1, 2, 4])
+def test_a_worker_that_is_started_again_goes_on_in_a_job_that_was_restored(processes, tmp_path, stores):
+    folder = tmp_path / "saved"
+    save_all(processes, folder, stores)
+    dies = {"TKV_FAILPOINTS": f"worker 1:sent:PUSH:{5 * stores}:kill", "STORES": stores}
+    status, said = run(processes, folder, "--restore", str(folder), "--restart", "1", **dies)
     assert status == 0 and "it is started again (1 of 1)" in said, said
+    assert said.count("begins behind round 7, rejoined True") >= 2, said
     check_whole(said)
 
 
-def test_a_server_that_dies_while_a_snapshot_is_put_back_starts_the_job_again(processes, tmp_path):
+@pytest.mark.parametrize("stores", [1, 2, 4])
+def test_a_server_that_dies_while_a_snapshot_is_put_back_starts_the_job_again(processes, tmp_path, stores):
     folder = tmp_path / "saved"
-    status, said = run(processes, folder, SAVE_AT=7, steps=9)
-    assert status == 0, said
-    killed = {"TKV_FAILPOINTS": "server 1:received:INIT:1:kill"}
+    save_all(processes, folder, stores)
+    killed = {"TKV_FAILPOINTS": f"server 1:received:INIT:{stores}:kill", "STORES": stores}
     status, said = run(processes, folder, "--restore", str(folder), "--restart", "2", "--grace", "1", **killed)
     assert status == 0 and "server 1 was killed by signal 9; the job is started again (1 of 2)" in said, said
     check_whole(said)
@@ -501,42 +521,48 @@ def test_a_place_that_a_job_could_not_go_on_from_is_refused(processes, tmp_path)
         assert status == 2 and why in said and "begins" not in said, said
 
 
-def test_the_end_of_a_job_is_saved(processes, tmp_path):
+@pytest.mark.parametrize("stores", [1, 2, 4])
+def test_the_end_of_a_job_is_saved(processes, tmp_path, stores):
     folder = tmp_path / "saved"
     options = ("--restore", str(folder), "--snapshot-every", "10")
-    status, said = run(processes, folder, *options, steps=12)
+    status, said = run(processes, folder, *options, steps=12, STORES=stores)
     assert status == 0, said
     check_whole(said)
     for newest in (12, 12):  # a job that has nothing to do leaves it
         names = sorted(os.listdir(folder))
-        assert rounds_in(folder) == {newest}
-        status, said = run(processes, folder, *options, steps=12)
+        assert rounds_in(folder, stores) == {newest}
+        status, said = run(processes, folder, *options, steps=12, STORES=stores)
         assert status == 0 and said.count("begins behind round 12") == 2, said
         assert sorted(os.listdir(folder)) == names
 
 
-def rounds_in(snapshot):
-    """Return the rounds of the keys of WORK in a snapshot."""
-    kv = mx.kv.create("local")
-    kv.init(["a", "b", "c"], [mx.nd.zeros((n,)) for n in (1, 300_000, 17)])
-    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0, momentum=0.5))
-    return set(kv.load(snapshot).values())
+def rounds_in(snapshot, stores=1):
+    """Return the rounds of the keys of WORK in a snapshot, of all stores."""
+    rounds = set()
+    for store in range(stores):
+        with mx.kv.create("local") as kv:
+            kv.init(["a", "b", "c"], [mx.nd.zeros((n,)) for n in (1, 300_000, 17)])
+            kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0, momentum=0.5))
+            rounds |= set(kv.load(snapshot if stores == 1 else snapshot / f"store-{store}").values())
+    return rounds
 
 
-def test_the_end_of_a_job_is_saved_by_a_life_that_has_pushed_nothing(processes, tmp_path):
+@pytest.mark.parametrize("stores", [1, 4])
+def test_the_end_of_a_job_is_saved_by_a_life_that_has_pushed_nothing(processes, tmp_path, stores):
     """Rank 0 dies after its last push, and its next incarnation has no step left."""
     folder = tmp_path / "saved"
     dies = WORK.replace(
         "values = [", "if kv.rank == 0 and begin == 0: os.kill(os.getpid(), signal.SIGKILL)\nvalues = ["
     )
     options = ("--restore", str(folder), "--snapshot-every", "10", "--restart", "3")
-    status, said = run(processes, folder, *options, work=dies)
+    status, said = run(processes, folder, *options, work=dies, STORES=stores)
     assert status == 0 and "rank 0 begins behind round 12, rejoined True" in said, said
     check_whole(said)
-    assert rounds_in(folder) == {12}
+    assert rounds_in(folder, stores) == {12}
 
 
-def test_the_end_of_a_job_is_saved_when_rank_0_is_dead_for_good(processes, tmp_path):
+@pytest.mark.parametrize("stores", [1, 4])
+def test_the_end_of_a_job_is_saved_when_rank_0_is_dead_for_good(processes, tmp_path, stores):
     """Rank 0 dies after its last push, and is not restarted."""
     folder = tmp_path / "saved"
     dies = WORK.replace(
@@ -548,10 +574,10 @@ while kv.status()["workers"][0]["state"] not in ("dead", "lost"):
 values = [""",
     )
     options = ("--restore", str(folder), "--snapshot-every", "10", "--on-death", "continue")
-    status, said = run(processes, folder, *options, work=dies)
+    status, said = run(processes, folder, *options, work=dies, STORES=stores)
     assert status == 128 + signal.SIGKILL, said
     check_rank(said, 1)
-    assert rounds_in(folder) == {12}
+    assert rounds_in(folder, stores) == {12}
 
 
 def test_a_store_goes_on_saving_when_the_key_or_store_with_the_most_rounds_has_gone(processes, tmp_path):
@@ -591,19 +617,21 @@ def test_a_store_goes_on_saving_when_the_key_or_store_with_the_most_rounds_has_g
     assert status == 0 and all(said.count(f"saved by {key}") == 2 for key in "cab"), said
 
 
-def test_a_step_that_a_later_life_ends_is_not_saved_in_part(processes, tmp_path):
-    """Rank 0 dies between two keys of a step; later saves have all keys at one round."""
+@pytest.mark.parametrize("stores", [1, 2, 4])
+def test_a_step_that_a_later_life_ends_is_not_saved_in_part(processes, tmp_path, stores):
+    """Rank 0 dies between two keys of a step, in its last store; later saves have all keys at one round."""
     folder = tmp_path / "saved"
     dies = WORK.replace(
-        "        if kv.round(key) < step:",
-        "        if kv.rank == 0 and begin == 0 and step == 5 and key == 'b': os.kill(os.getpid(), signal.SIGKILL)\n"
-        "        if kv.round(key) < step:",
+        "            if kv.round(key) < step:",
+        "            if kv.rank == 0 and begin == 0 and step == 5 and key == 'b' and kv is stores[-1]:\n"
+        "                os.kill(os.getpid(), signal.SIGKILL)\n"
+        "            if kv.round(key) < step:",
     )
     options = ("--restore", str(folder), "--snapshot-every", "4", "--restart", "3")
-    status, said = run(processes, folder, *options, steps=22, work=dies)
+    status, said = run(processes, folder, *options, steps=22, work=dies, STORES=stores)
     assert status == 0 and "rank 0 begins behind round 4, rejoined True" in said, said
     snapshots = sorted(folder.glob("0*"))
-    assert len(snapshots) > 1 and all(len(rounds_in(snapshot)) == 1 for snapshot in snapshots), said
+    assert len(snapshots) > 1 and all(len(rounds_in(snapshot, stores)) == 1 for snapshot in snapshots), said
 
 
 def test_rounds_behind_the_leave_of_rank_0_are_saved(processes, tmp_path):
@@ -662,10 +690,13 @@ def test_keys_that_a_snapshot_lacks_because_the_script_has_not_inited_them_are_n
         assert status == 0 and said.count(warning) == (late and again), said
 
 
-def test_a_worker_that_fails_saves_no_end(processes, tmp_path):
+@pytest.mark.parametrize("stores", [1, 4])
+def test_a_worker_that_fails_saves_no_end(processes, tmp_path, stores):
     folder = tmp_path / "saved"
     fails = WORK.replace("values = [", "assert False, 'a bad batch'\nvalues = [")
-    status, said = run(processes, folder, "--restore", str(folder), "--snapshot-every", "100", work=fails)
+    status, said = run(
+        processes, folder, "--restore", str(folder), "--snapshot-every", "100", work=fails, STORES=stores
+    )
     assert status != 0 and "a bad batch" in said and not list(folder.glob("00*")), said
 
 
