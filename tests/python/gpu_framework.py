@@ -241,7 +241,7 @@ def torch_on_gpus():
     """Return a class of PyTorch's tensors that say that they are on pretended GPUs, and a list of what stores were given.
 
     PyTorch computes with their elements in host memory. A store gets an address on the GPU, to which the elements are written
-    late, as a kernel of PyTorch would. What it has written there is read back when the store says so to autograd.
+    late, as a kernel of PyTorch would. An element that the store has written is read back when the store tells autograd.
     """
     import contextlib
     import types
