@@ -11,6 +11,7 @@ declare -A what=(
   [functions]="random functions of set_updater [FIRST [COUNT]], called and read for servers, in blocks of 2,000"
   [pauses]="each process of a job stopped for 1 to 20 s, in jobs of 2, 8 and 50 workers"
   [kills]="1,000 jobs whose processes are killed at random"
+  [chaos]="1,000 jobs whose lives end and come again by a random plan [COUNT [FIRST]]"
   [resume]="1,000 runs that are stopped at random and go on [COUNT], compared bit for bit with those that were not"
 )
 mkdir -p out/soak
@@ -69,6 +70,10 @@ soak_functions() {
 }
 soak_pauses() { soak_tests pauses TKV_TEST_PAUSES=all tests/cluster/test_pauses.py; }
 soak_kills() { soak_tests kills TKV_TEST_KILL_RUNS="${1:-1000}" tests/cluster/test_random_kills.py; }
+soak_chaos() {
+  export TKV_TEST_CHAOS_FIRST="${2:-0}"
+  soak_tests "chaos-$TKV_TEST_CHAOS_FIRST" TKV_TEST_CHAOS_RUNS="${1:-1000}" tests/cluster/test_chaos.py
+}
 soak_resume() { soak_tests resume TKV_TEST_STOPS="${1:-1000}" tests/cluster/test_stop_anywhere.py; }
 
 list() { for known in $(printf '%s\n' "${!what[@]}" | sort); do printf '  ./dev soak %-10s %s\n' "$known" "${what[$known]}"; done; }

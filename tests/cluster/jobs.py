@@ -148,8 +148,8 @@ def unix_sockets(pids):
         return {line.split()[-1] for line in file if "@tkv-" in line and line.split()[6] in held}
 
 
-def pids_of(job, role):
-    """Return the processes of the launched job in that role, in the order of their ranks."""
+def living(job, role):
+    """Return {rank: pid} of the launched job's processes in that role."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -161,6 +161,12 @@ def pids_of(job, role):
             continue
         if parent == job.pid and variables.get(b"TKV_ROLE") == role.encode():
             found[int(variables[b"TKV_RANK"])] = int(pid)
+    return found
+
+
+def pids_of(job, role):
+    """Return the processes of the launched job in that role, in the order of their ranks."""
+    found = living(job, role)
     return [found[rank] for rank in sorted(found)]
 
 
