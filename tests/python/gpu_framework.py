@@ -238,10 +238,10 @@ class Received:
 
 
 def torch_on_gpus():
-    """Return a class of PyTorch's tensors that say that they are on pretended GPUs, and a list of what stores were given.
+    """Return a class of PyTorch's tensors that say that they are on pretended GPUs, and a list of addresses given.
 
-    PyTorch computes with their elements in host memory. A store gets an address on the GPU, to which the elements are written
-    late, as a kernel of PyTorch would. An element that the store has written is read back when the store tells autograd.
+    PyTorch computes with their elements in host memory. A store gets an address on the GPU, to which the elements are
+    written late, as a kernel would. Elements that the store has written are read back when it tells autograd.
     """
     import contextlib
     import types
