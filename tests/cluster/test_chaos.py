@@ -214,6 +214,8 @@ def draw(seed):
         action = choose.choice(["cut", "cut", "kill", "kill", "stop"])
         if who == "server" and not plan.saves_every:
             action = "cut"
+        if name == "GOODBYE" and action == "stop":
+            action = "kill"  # a script may go on behind its leave, so nobody ends a process that hangs there
         rank = choose.randrange(workers if who == "worker" else plan.servers)
         again = choose.choice(["", "", " again"])
         plan.points.append(f"{who} {rank}{again}:{way}:{name}:{choose.choice([1, 2, choose.randint(3, 30)])}:{action}")
