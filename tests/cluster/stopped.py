@@ -180,7 +180,7 @@ class Torch(Helped):
             self.opt = mx.torch.KVOptimizer(named, self.kv, by, overlap=case["overlap"])
             self.scheduler = torch.optim.lr_scheduler.StepLR(self.opt, 3, 0.5)
     def catch_up(self):
-        for _ in range(self.opt.steps if self.scheduler else 0):
+        for _ in range(self.opt.steps + self.offset if self.scheduler else 0):
             self.scheduler.step()
     def make_step(self, step):
         self.model.zero_grad()
