@@ -102,7 +102,7 @@ class Launcher {
   }
 
   std::string OnDeath() const {
-    const std::string given = OptionsFromEnvironment().on_death;
+    std::string given = OptionsFromEnvironment().on_death;
     if (!given.empty()) return given;
     return options_.restarts > 0 ? "wait" : "fail";
   }
