@@ -479,6 +479,7 @@ FIRST = int(os.environ.get("TKV_TEST_CHAOS_FIRST", "0"))
 RUNS = int(os.environ.get("TKV_TEST_CHAOS_RUNS", "7"))
 
 
+@pytest.mark.timeout(300)  # above the longest bound of a plan
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + RUNS))
 def test_lives_end_and_come_again(processes, tmp_path, seed):
     plan = draw(seed)

@@ -256,6 +256,7 @@ def marks_of(updater):
     return [pytest.mark.framework] if updater in FRAMEWORKS else []
 
 
+@pytest.mark.timeout(400)  # up to three jobs, whose workers may import PyTorch
 @pytest.mark.skipif(TRIALS > 0, reason="all of them are tried")
 @pytest.mark.parametrize(
     ("kind", "updater", "way"),
