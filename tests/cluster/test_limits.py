@@ -18,13 +18,8 @@ from jobs import finish, pids_of, read_until, restorer_of, wait_until
 SLACK = 4 << 20  # bytes of memory for small allocations
 PATIENCE = 6  # seconds; the longest wait for a server that cannot accept
 
-WORK = """
-kv = mx.kv.create("dist_async", server_patience=6, patience=20)
-small, one = np.zeros(3, np.float32), np.ones(3, np.float32)
-big, out = np.ones(12_000_000, np.float32), np.zeros(12_000_000, np.float32)
-folder = os.environ["FOLDER"]
-kv.init("w", small)
-
+# Tries a call and says its error and time; part of the scripts below, which have a store `kv`.
+ATTEMPT = """
 def attempt(name, call):
     begin = time.monotonic()
     try:
@@ -33,6 +28,16 @@ def attempt(name, call):
     except Exception as error:
         said = type(error).__name__, error
     print(f"{name} of {kv.rank}: {said[0]} after {time.monotonic() - begin:.1f} s: {said[1]}", flush=True)
+"""
+
+WORK = (
+    ATTEMPT
+    + """
+kv = mx.kv.create("dist_async", server_patience=6, patience=20)
+small, one = np.zeros(3, np.float32), np.ones(3, np.float32)
+big, out = np.ones(12_000_000, np.float32), np.zeros(12_000_000, np.float32)
+folder = os.environ["FOLDER"]
+kv.init("w", small)
 
 def second_store():
     with mx.kv.create("dist_async", server_patience=6, patience=20) as other:
@@ -88,6 +93,7 @@ if kv.rank == 0:
     attempt("create again", second_store)
 attempt("close", kv.close)
 """
+)
 
 OBSERVER = """
 import resource
@@ -244,21 +250,14 @@ def test_a_restorer_names_what_it_lacks(processes, folders, name):
     check(said, name, "restorer", ())
 
 
-LARGE = """
+LARGE = (
+    ATTEMPT
+    + """
 kv = mx.kv.create("dist_sync", server_patience=6, patience=20)
 small, one = np.zeros(3, np.float32), np.ones(3, np.float32)
 big, out = np.ones(12_000_000, np.float32), np.zeros(12_000_000, np.float32)
 kv.init(["small", "big"], [small, np.zeros_like(big)])
 kv.set_optimizer(mx.optimizer.Adam(learning_rate=0.5, epsilon=0))
-
-def attempt(name, call):
-    begin = time.monotonic()
-    try:
-        call()
-        said = "done", ""
-    except Exception as error:
-        said = type(error).__name__, error
-    print(f"{name} of {kv.rank}: {said[0]} after {time.monotonic() - begin:.1f} s: {said[1]}", flush=True)
 
 attempt("small", lambda: kv.pushpull("small", one, out=small))
 print("under way", flush=True)
@@ -272,6 +271,7 @@ attempt("small again", lambda: kv.pushpull("small", one, out=small))
 print("weights", *small, flush=True)
 attempt("close again", kv.close)
 """
+)
 
 
 def test_a_push_for_which_a_server_has_no_memory_is_an_error_of_that_push_in_each_worker(processes, folders):

@@ -176,7 +176,7 @@ def test_a_stopped_launcher_fences_none_of_fifty(processes):
     check_all(processes, FIFTY, at_once=1)
 
 
-# A program of 240 instructions, which are no zeros that an optimizer could drop; it updates the value as `value - sum`.
+# The program has about 250 instructions, and its result is `value - sum`.
 BUSY = """
 lines = "".join(f"a{i + 1} = mul a{i} 0.999\\nb{i + 1} = sqrt b{i}\\n" for i in range(120))
 ends = "c = add a120 b120\\nd = mul c 0\\ns = add sum d\\nw = sub value s\\nvalue <- w\\n"
