@@ -182,7 +182,7 @@ class KVOptimizer:
         """How many steps this worker has made, also before a restart or a load; a script goes on with the next one.
 
         If the worker died within a step, that step does not count: the restarted worker makes it again, and pushes only the
-        gradients that were missing.
+        gradients that were missing. An asynchronous store has no rounds: after ``kv.load`` it counts from 0.
 
         Raises:
             FailedPreconditionError: the worker has been started again, and the store is asynchronous.

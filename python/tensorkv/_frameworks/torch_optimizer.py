@@ -365,7 +365,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
         If the worker died within a step, that step does not count: the restarted worker makes it again, and pushes only the
         gradients that were missing. In a job that continues from a snapshot, and after ``kv.load``, the parameter that
-        has been trained most often counts.
+        has been trained most often counts. An asynchronous store has no rounds: after ``kv.load`` it counts from 0.
 
         Raises:
             FailedPreconditionError: the worker has been started again, and the store is asynchronous.
