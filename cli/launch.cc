@@ -490,6 +490,7 @@ class Launcher {
     end.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     const bool has_worker_after = seat.is_restorer && seat.is_greeted;
     if (!has_worker_after) head_->Exited(seat.role, seat.rank);
+    end.has_left = head_->HasLeft(seat.role, seat.rank);
     end.job_is_over = head_->IsOver();
     end.how = seat.is_greeted ? HowItEnded(seat, WIFSIGNALED(status), end.code)
                               : WhyNoAgent(seat.host, end.code, child.before);

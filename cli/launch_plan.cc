@@ -135,10 +135,11 @@ void LaunchPlan::Ended(size_t index, const SeatEnd& end, LaunchTime now, Actions
   // is a mistake in the list of hosts.
   const bool is_unreached = !seat.is_greeted && seat.restarts > 0;
   const bool has_failed = is_unreached || (seat.is_greeted && end.code != 0);
-  // After the job is over, a new incarnation cannot help a worker that failed.
-  const bool is_late = has_failed && end.job_is_over;
+  // Nobody waits for a process that had left, and the job may end before its next incarnation
+  // joins.  After the job is over, no incarnation can join.
+  const bool is_late = has_failed && (end.has_left || end.job_is_over);
   const bool is_restarted = has_failed && !is_late && CanStartAgain(seat);
-  const bool is_awaited = end.code != 0 && seat.is_greeted && IsAwaited(seat);
+  const bool is_awaited = has_failed && !is_late && seat.is_greeted && IsAwaited(seat);
   if (!is_restarted && !is_awaited) {
     out->push_back({.kind = Kind::kGone, .seat = index, .has_failed = end.code != 0});
   }
@@ -151,16 +152,17 @@ void LaunchPlan::Ended(size_t index, const SeatEnd& end, LaunchTime now, Actions
     return;
   }
   if (!is_late && CanStartJobAgain(seat)) return EndToStartAgain(seat.name() + " " + end.how, out);
-  Failed(index, end, is_late, is_awaited, now, out);
+  Failed(index, end, is_awaited, now, out);
 }
 
 // Handles the end of a process that has failed and is not started again.
-void LaunchPlan::Failed(size_t index, const SeatEnd& end, bool is_late, bool is_awaited,
-                        LaunchTime now, Actions* out) {
+void LaunchPlan::Failed(size_t index, const SeatEnd& end, bool is_awaited, LaunchTime now,
+                        Actions* out) {
   const Seat& seat = seats_[index];
   std::string text = seat.name() + " " + end.how;
-  if (is_late && CanStartAgain(seat)) {
-    text += "; it is not started again, because the job has ended";
+  if ((end.has_left || end.job_is_over) && CanStartAgain(seat)) {
+    text += "; it is not started again, because ";
+    text += end.job_is_over ? "the job has ended" : "it had left the job";
   }
   if (is_awaited) {
     text += "; rounds wait for its next life, at most their patience: start it with";
@@ -174,8 +176,10 @@ void LaunchPlan::Failed(size_t index, const SeatEnd& end, bool is_late, bool is_
   }
   KeepStatus(end.code);
   are_others_awaited_ |= is_awaited;
-  const bool continues = seat.role == Job::Role::kWorker && rules_.on_death == "continue";
-  if (!continues && !is_awaited) EndSoon(now);
+  const bool continues =
+      rules_.on_death == "continue" || (rules_.on_death == "wait" && end.has_left);
+  if (seat.role == Job::Role::kWorker && (continues || is_awaited)) return;
+  EndSoon(now);
 }
 
 // Handles the end of a restorer.  A restorer that has done its part needs nothing: a worker has its

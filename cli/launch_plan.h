@@ -59,6 +59,7 @@ struct SeatEnd {
   int code = 0;              // its exit status, or 128 plus the signal that has killed it
   std::string how;           // "was killed by signal 9", or the reason why no agent greeted
   bool job_is_over = false;  // the head says that all workers have left or are dead
+  bool has_left = false;     // the head says that the process had left the job before its end
 };
 
 // A task for the launcher.
@@ -124,8 +125,7 @@ class LaunchPlan {
   void StartAgain(size_t seat, const std::string& why, LaunchTime now, Actions* out);
   void EndToStartAgain(const std::string& why, Actions* out);
   void RestorerEnded(size_t seat, const SeatEnd& end, LaunchTime now, Actions* out);
-  void Failed(size_t seat, const SeatEnd& end, bool is_late, bool is_awaited, LaunchTime now,
-              Actions* out);
+  void Failed(size_t seat, const SeatEnd& end, bool is_awaited, LaunchTime now, Actions* out);
   void EndTheOthers(LaunchTime now, Actions* out);
   void EndSoon(LaunchTime now) { end_at_ = std::min(end_at_, now + rules_.grace); }
   void KeepStatus(int code) {

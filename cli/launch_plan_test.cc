@@ -37,6 +37,10 @@ class LaunchPlanTest : public ::testing::Test {
                                        : "ended with status " + std::to_string(code);
     return Do([&](auto* out) { plan_->Ended(seat, {code, how, job_is_over}, now_, out); });
   }
+  std::string EndedAfterItsLeave(size_t seat, int code, bool job_is_over = false) {
+    const SeatEnd end{code, "ended with status " + std::to_string(code), job_is_over, true};
+    return Do([&](auto* out) { plan_->Ended(seat, end, now_, out); });
+  }
   std::string Asked(int signal) {
     return Do([&](auto* out) { plan_->Asked(signal, now_, out); });
   }
@@ -142,6 +146,42 @@ TEST_F(LaunchPlanTest, AWorkerIsNotStartedIntoAJobThatIsOver) {
   EXPECT_EQ(Ended(1, 1, true),
             "lost worker 0, [worker 0 ended with status 1; it is not started again, because the "
             "job has ended]");
+}
+
+TEST_F(LaunchPlanTest, AWorkerThatHadLeftIsNotStartedAgainAndTheOthersGoOn) {
+  for (const std::string policy : {"wait", "continue"}) {
+    for (const int restarts : {0, 2}) {
+      LaunchRules rules = Rules();
+      rules.restarts = restarts;
+      rules.on_death = policy;
+      Begin(rules);
+      const std::string why =
+          restarts > 0 ? "; it is not started again, because it had left the job" : "";
+      EXPECT_EQ(EndedAfterItsLeave(2, 3),
+                "lost worker 1, [worker 1 ended with status 3" + why + "]");
+      EXPECT_EQ(After(seconds(1000)), "");
+      EXPECT_EQ(Ended(1, 0), "gone worker 0");
+      EXPECT_EQ(plan_->Status(), 3);
+    }
+  }
+}
+
+TEST_F(LaunchPlanTest, UnderFailAWorkerThatHadLeftEndsTheOthers) {
+  LaunchRules rules = Rules();
+  rules.restarts = 2;
+  Begin(rules);
+  EXPECT_EQ(EndedAfterItsLeave(2, 3),
+            "lost worker 1, [worker 1 ended with status 3; it is not started again, because it had "
+            "left the job]");
+  EXPECT_EQ(After(seconds(10)), "end server 0, end worker 0");
+}
+
+TEST_F(LaunchPlanTest, NobodyIsAskedToStartTheLastWorkerAfterItsLeave) {
+  LaunchRules rules = Rules(1);
+  rules.on_death = "wait";
+  Begin(rules);
+  EXPECT_EQ(EndedAfterItsLeave(1, 3, true), "lost worker 0, [worker 0 ended with status 3]");
+  EXPECT_EQ(plan_->Status(), 3);
 }
 
 TEST_F(LaunchPlanTest, SomebodyElseMayStartAWorkerThatRoundsWaitFor) {

@@ -145,6 +145,9 @@ class TKV_API Service {
   virtual bool IsSilent(Job::Role role, int index) const = 0;
   // For a head: returns true if every worker has left, or is dead and will not be replaced.
   virtual bool IsOver() const = 0;
+  // For a head: returns true if the newest incarnation of a worker or server has left, so that
+  // nobody waits for it.
+  virtual bool HasLeft(Job::Role role, int index) const = 0;
 };
 
 // Creates the stores that a snapshot contains, with their numbers, and restores their keys, values

@@ -54,6 +54,10 @@ class Head {
   // Returns true if this member's newest life is dead for its silence, so that its process may
   // still run.
   bool IsSilent(Role role, Rank index) const;
+  // Returns true if this member's newest life has left.
+  bool HasLeft(Role role, Rank index) const {
+    return SeatOf(role, index).state == Epoch::State::kLeft;
+  }
 
   const Epoch& epoch() const { return epoch_; }
   const char* StateFor(LinkId link) const;  // a peer's state, for the table of coverage

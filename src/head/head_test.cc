@@ -171,6 +171,21 @@ TEST_F(HeadTest, ASilentMemberIsKnownUntilItsProcessHasEnded) {
   EXPECT_FALSE(head_.IsSilent(Role::kWorker, 1)) << "its next process has not joined yet";
 }
 
+TEST_F(HeadTest, AMemberHasLeftUntilItsNextLifeJoins) {
+  const Welcome welcome = Join(Role::kWorker, 0);
+  Join(Role::kWorker, 1);
+  EXPECT_FALSE(head_.HasLeft(Role::kWorker, 0));
+  Send(1, Type::kGoodbye);
+  Send(2, Type::kGoodbye, 1);
+  Effects effects;
+  head_.Exited(Role::kWorker, 0, welcome.incarnation, &effects);
+  EXPECT_TRUE(head_.HasLeft(Role::kWorker, 0));
+  EXPECT_FALSE(head_.HasLeft(Role::kWorker, 1)) << "its program has failed";
+  EXPECT_FALSE(head_.HasLeft(Role::kServer, 0)) << "it has not joined yet";
+  Join(Role::kWorker, 0);
+  EXPECT_FALSE(head_.HasLeft(Role::kWorker, 0));
+}
+
 TEST_F(HeadTest, JoiningLeavingAndDyingAreTold) {
   Join(Role::kServer, 0);
   const Welcome first = Join(Role::kWorker, 0);

@@ -354,6 +354,9 @@ class GroupService final : public Service {
     return services_.front()->IsSilent(role, index);
   }
   bool IsOver() const override { return services_.front()->IsOver(); }
+  bool HasLeft(Job::Role role, int index) const override {
+    return services_.front()->HasLeft(role, index);
+  }
 
  private:
   const std::vector<std::unique_ptr<Service>> services_;

@@ -227,17 +227,19 @@ class JobService final : public Service {
   }
 
   bool IsSilent(Job::Role role, int index) const override {
-    if (role_ != Job::Role::kHead) return false;
-    if (role != Job::Role::kServer && role != Job::Role::kWorker) return false;
-    const Role of = role == Job::Role::kServer ? Role::kServer : Role::kWorker;
-    return thread_->Run(
-        [&](Node& node, Time) { return static_cast<HeadNode&>(node).head().IsSilent(of, index); });
+    return AskHead(role, index,
+                   [](const Head& head, Role of, Rank rank) { return head.IsSilent(of, rank); });
   }
 
   bool IsOver() const override {
     return role_ == Job::Role::kHead && thread_->Run([](Node& node, Time) {
       return AreAllLast(static_cast<HeadNode&>(node).head().epoch());
     });
+  }
+
+  bool HasLeft(Job::Role role, int index) const override {
+    return AskHead(role, index,
+                   [](const Head& head, Role of, Rank rank) { return head.HasLeft(of, rank); });
   }
 
  private:
@@ -251,6 +253,20 @@ class JobService final : public Service {
                  static_cast<double>(waited) / kSecond, for_whom());
     }
     notice_.Tell(for_whom);
+  }
+
+  // Returns the head's answer about a member; false if the job has no such member.
+  template <typename F>
+  bool AskHead(Job::Role role, int index, F f) const {
+    if (role_ != Job::Role::kHead) return false;
+    if (role != Job::Role::kServer && role != Job::Role::kWorker) return false;
+    const Role of = role == Job::Role::kServer ? Role::kServer : Role::kWorker;
+    return thread_->Run([&](Node& node, Time) {
+      const Head& head = static_cast<HeadNode&>(node).head();
+      const auto& members = of == Role::kServer ? head.epoch().servers : head.epoch().workers;
+      if (index < 0 || static_cast<size_t>(index) >= members.size()) return false;
+      return f(head, of, index);
+    });
   }
 
   // Calls f for a member of the job, after the head has handled all messages that have arrived.

@@ -343,7 +343,7 @@ class Told:
     ends: dict = dataclasses.field(default_factory=dict)  # {rank: pushes that its last pulls lacked}
     acknowledged: dict = dataclasses.field(default_factory=dict)  # {rank: {(key, step)}}
     job_restarts: int = 0
-    has_left: bool = False  # a worker was killed after its job had ended
+    has_left: bool = False  # a worker was killed after its leave, or after the end of the job
 
 
 def read(lines, plan):
@@ -357,7 +357,7 @@ def read(lines, plan):
                 restarts[who] = restarts.get(who, 0) + 1
                 assert f"({restarts[who]} of {plan.restarts})" in rest, line
             elif "the job is started again" not in rest:
-                has_left = who[1] in told.ends and "because the job has ended" in rest
+                has_left = who[1] in told.ends and "it is not started again, because" in rest
                 told.has_left |= has_left
                 assert who[0] == "server" or restarts.get(who, 0) == plan.restarts or has_left, line
                 told.status = told.status or (128 + int(found[3]) if found[3] else int(found[4]))

@@ -10,6 +10,7 @@ import time
 import pytest
 from hosts import hosts  # noqa: F401 - a fixture
 from jobs import SOON, finish, read_until
+from test_lives import LEFT_AND_FAILED
 from test_processes import FILE_STORE, SURVIVOR, TRAIN, seconds_of
 
 TKV = [sys.executable, "-m", "tensorkv"]
@@ -132,6 +133,11 @@ def test_a_worker_on_another_host_is_started_again(start, processes, hosts):  # 
     status, said = finish(launch(start, processes, hosts, text, "--restart", "1"))
     assert status == 0 and said.count("done 40") == 2, said
     assert "worker 1 was killed by signal 9; it is started again (1 of 1)" in said
+
+
+def test_a_worker_on_another_host_that_has_left_is_not_started_again(start, processes, hosts):  # noqa: F811
+    status, said = finish(launch(start, processes, hosts, LEFT_AND_FAILED, "--restart", "1"))
+    assert status == 3 and "worker 1 ended with status 3; it is not started again, because" in said, said
 
 
 @pytest.mark.parametrize(

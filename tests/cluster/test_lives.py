@@ -282,15 +282,13 @@ with mx.kv.create("dist_sync") as kv:
 """
 
 
-@pytest.mark.xfail(
-    reason="the head counts such a worker as one that has left, and servers leave with the last one", strict=True
-)
 @pytest.mark.parametrize("policy", ["continue", "wait", "fail"])
 def test_a_worker_that_fails_after_its_leave_is_not_started_into_a_job_that_ends(processes, policy):
     options = ("--restart", "3", "--on-death", policy)
     status, said = finish(processes.launch(LEFT_AND_FAILED, *options, servers=1))
-    assert "FailedPreconditionError" not in said and said.count("it is started again") <= 1, said
-    assert status == (0 if "begins 1 True" in said else 3), said
+    assert "FailedPreconditionError" not in said and "it is started again" not in said, said
+    assert "worker 1 ended with status 3; it is not started again, because it had left the job" in said, said
+    assert status == 3, said
 
 
 LATE = """
