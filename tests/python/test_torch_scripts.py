@@ -591,6 +591,25 @@ def test_an_optimizer_that_computes_gradients_by_itself_is_refused():
         mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), torch.optim.LBFGS(model.parameters()))
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "words"),
+    [
+        (
+            lambda model: mx.Program("program add\ny = add value sum\nvalue <- y\n"),
+            "Program; .*KVOptimizer and kv.set_optimizer take",
+        ),
+        (lambda model: torch.optim.SGD(model.parameters()), "SGD; .*KVOptimizer takes it"),
+        (lambda model: mx.optimizer.SGD, "type; a name or one of mx.optimizer is needed"),
+        (lambda model: None, "NoneType; a name or one of mx.optimizer is needed"),
+    ],
+    ids=["a program", "one of PyTorch", "a class", "none"],
+)
+def test_a_trainer_refuses_an_optimizer_of_another_type(optimizer, words):
+    model = mlp()
+    with pytest.raises(mx.errors.InvalidArgumentError, match=f"Trainer: optimizer of type {words}"):
+        mx.torch.Trainer(model.named_parameters(), optimizer(model))
+
+
 @pytest.mark.parametrize("copies", [copy.deepcopy, pickle.dumps], ids=names)
 def test_an_optimizer_is_not_copied(copies):
     model = mlp()

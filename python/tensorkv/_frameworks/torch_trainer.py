@@ -13,7 +13,7 @@ from .._array import ndarray as nd
 from .._store import create as _create
 from .._store import helpers as _helpers
 from ..errors import FailedPreconditionError, InvalidArgumentError
-from ..optimizer import Optimizer, Updater, create
+from ..optimizer import Optimizer, Program, Updater, create
 from . import stepping as _stepping
 from .steps import Steps
 from .torch_params import check_forms, check_place, form_of, gradient_of, make_keys, named_of, read_trained
@@ -45,6 +45,11 @@ class Trainer:
 
     If the store runs the optimizer, it has the values of the parameters. A script that writes into them calls `assign`
     afterwards; without it the next step is an error. ``kv.load`` writes the loaded values into the parameters.
+
+    Raises:
+        InvalidArgumentError: no parameter that requires a gradient, two with one name; an optimizer of another type, such as a
+            `Program`, which `KVOptimizer` takes.
+        KeyNotFoundError: no optimizer has that name.
 
     Example:
         >>> model = torch.nn.Linear(3, 1)
@@ -87,8 +92,16 @@ class Trainer:
                     "Trainer: optimizer_params beside an optimizer; give its name, or set them there"
                 )
             self._optimizer = optimizer
-        else:
+        elif isinstance(optimizer, str):
             self._optimizer = create(optimizer, **(optimizer_params or {}))
+        else:
+            ours = (
+                "; mx.torch.KVOptimizer and kv.set_optimizer take a Program" if isinstance(optimizer, Program) else ""
+            )
+            ours = "; mx.torch.KVOptimizer takes it" if isinstance(optimizer, torch.optim.Optimizer) else ours
+            raise InvalidArgumentError(
+                f"Trainer: optimizer of type {type(optimizer).__qualname__}; a name or one of mx.optimizer is needed{ours}"
+            )
         self._scale: float = self._optimizer.rescale_grad
         self._kv: KVStore | None = _create.create(kvstore) if isinstance(kvstore, str) else kvstore
         if compression_params is not None:
