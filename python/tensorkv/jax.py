@@ -18,7 +18,7 @@ from ._store import helpers as _helpers
 from ._store.trees import Form, flatten_pytree
 from ._store.values import shape_and_dtype
 from .context import Context, cpu, gpu
-from .errors import FailedPreconditionError, InvalidArgumentError
+from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from .optimizer import Optimizer, Program
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ class KVOptimizer:
         AlreadyExistsError: the store has a key with such a name.
         InvalidArgumentError: an array of integers or bools, which no optimizer updates.
         FailedPreconditionError: no optimizer, and the store assigns; the store has another updater.
+        UnimplementedError: a copy or pickle of a KVOptimizer.
 
     Example:
         >>> kv = mx.kv.create('local')
@@ -215,6 +216,10 @@ class KVOptimizer:
         self._params, self._is_seen = self._leaves.pull(), True
         return self._params
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Raise: a store is not copied."""
+        raise _stepping.copied("KVOptimizer", "copy its params or call kv.save")
+
     def _check_disk(self, verb: str) -> None:
         """Allow it: the store has the parameters."""
 
@@ -287,6 +292,7 @@ def average(kv: KVStore, *, prefix: str = "") -> GradientTransformation:
         FailedPreconditionError: such a store or job; ``update`` before ``init``; either within a function that JAX transforms.
         InvalidArgumentError: ``updates`` of another form than ``params``.
         AlreadyExistsError: ``init`` finds a key with such a name in the store.
+        UnimplementedError: a pickle of the transformation.
         KVError: as ``kv.init`` and ``kv.pushpull``.
 
     Example:
@@ -332,6 +338,12 @@ class _Averaging:
     def __deepcopy__(self, memo: dict[int, Any]) -> _Averaging:
         """Return itself: a copy of the transformation sums in the same keys."""
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Raise: a store is not copied."""
+        raise UnimplementedError(
+            "average: a transformation belongs to a store and cannot be pickled; make it in each process"
+        )
 
     def _check_disk(self, verb: str) -> None:
         if self._leaves is not None or self._unread is not None:

@@ -2,6 +2,7 @@
 
 import copy
 import doctest
+import pickle
 import threading
 
 import numpy as np
@@ -240,6 +241,18 @@ def test_a_copy_of_average_sums_in_the_same_keys():
     mean = mx.jax.average(mx.kv.create())
     mean.init(start())
     close(copy.deepcopy(mean).update(start(), None)[0], start())
+
+
+@pytest.mark.parametrize("copies", [copy.copy, copy.deepcopy, pickle.dumps], ids=lambda copies: copies.__name__)
+def test_an_optimizer_is_not_copied(copies):
+    opt = mx.jax.KVOptimizer(start(), mx.kv.create(), mx.optimizer.SGD())
+    with pytest.raises(mx.errors.UnimplementedError, match="a KVOptimizer belongs to a store and cannot be copied"):
+        copies(opt)
+
+
+def test_a_pickle_of_average_is_refused_by_its_name():
+    with pytest.raises(mx.errors.UnimplementedError, match="average: a transformation belongs to a store"):
+        pickle.dumps(mx.jax.average(mx.kv.create()))
 
 
 def test_the_examples_of_the_docstrings_run():

@@ -1,5 +1,6 @@
 """Rules of the store as Python users meet them. The rules of every store are tested in tests/conformance."""
 
+import copy
 import gc
 import pickle
 import weakref
@@ -282,8 +283,9 @@ def test_properties_and_protocols():
         kv.is_capable("telepathy")
     with pytest.raises(TypeError, match=r"^KVStore\.is_capable\(\)"):
         kv.is_capable()
-    with pytest.raises(NotImplementedError):
-        pickle.dumps(kv)
+    for copies in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(NotImplementedError, match="KVStore: a store is memory of one process and cannot be copied"):
+            copies(kv)
     kv.close()
     kv.close()
     assert repr(kv) == "<KVStore 'local_update_cpu' closed>"

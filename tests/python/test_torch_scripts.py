@@ -610,12 +610,36 @@ def test_a_trainer_refuses_an_optimizer_of_another_type(optimizer, words):
         mx.torch.Trainer(model.named_parameters(), optimizer(model))
 
 
-@pytest.mark.parametrize("copies", [copy.deepcopy, pickle.dumps], ids=names)
-def test_an_optimizer_is_not_copied(copies):
-    model = mlp()
-    opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD())
+@pytest.mark.parametrize("copies", [copy.copy, copy.deepcopy, pickle.dumps], ids=names)
+@pytest.mark.parametrize("on_store", [True, False])
+def test_an_optimizer_with_a_store_is_not_copied(copies, on_store):
+    model, kv = mlp(), mx.kv.create()
+    opt = mx.torch.KVOptimizer(
+        model.named_parameters(), kv, mx.optimizer.SGD() if on_store else torch.optim.SGD(model.parameters())
+    )
     with pytest.raises(mx.errors.UnimplementedError, match=r"a KVOptimizer .* cannot be copied; .*state_dict\(\)"):
         copies(opt)
+    trainer = mx.torch.Trainer(mlp().named_parameters(), "sgd", kvstore=mx.kv.create(), update_on_kvstore=on_store)
+    with pytest.raises(mx.errors.UnimplementedError, match=r"a Trainer .* cannot be copied; .*state_dict\(\)"):
+        copies(trainer)
+
+
+@pytest.mark.parametrize(
+    "copies", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))], ids=["copy", "pickle"]
+)
+def test_a_trainer_without_a_store_is_copied_with_its_model(copies):
+    model = mlp()
+    trainer = mx.torch.Trainer(model.named_parameters(), "sgd", {"momentum": 0.9}, kvstore=None)
+
+    def step(model, trainer):
+        loss_of(model, 0, 0).backward()
+        trainer.step(1)
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+    step(model, trainer)
+    other, its_trainer = copies((model, trainer))
+    for one, its in zip(step(model, trainer), step(other, its_trainer), strict=True):
+        assert torch.equal(one, its)
 
 
 @pytest.mark.parametrize("local", [True, False])

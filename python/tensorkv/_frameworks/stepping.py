@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._store import together as _together
-from ..errors import DeadlineExceededError, FailedPreconditionError, InvalidArgumentError, UnavailableError
+from ..errors import (
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    UnavailableError,
+    UnimplementedError,
+)
 from ..optimizer import Optimizer, Program
 
 if TYPE_CHECKING:
@@ -23,6 +29,16 @@ def refuse_disk(who: str, verb: str, instead: str) -> None:
     raise FailedPreconditionError(
         f"{verb}: {who} of this store keeps the parameters on the workers, and the store has only sums of gradients; {instead}"
     )
+
+
+def copied(who: str, instead: str) -> UnimplementedError:
+    """Return the error for a copy or pickle of an object that belongs to a store.
+
+    Args:
+        who: its class.
+        instead: the alternative, as an imperative.
+    """
+    return UnimplementedError(f"{who}: a {who} belongs to a store and cannot be copied; {instead} instead")
 
 
 def written(who: str, names: list[str]) -> FailedPreconditionError:

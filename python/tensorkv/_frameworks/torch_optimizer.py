@@ -11,7 +11,7 @@ import torch
 
 from .. import _core
 from .._store import helpers as _helpers
-from ..errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from ..errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumentError
 from ..optimizer import Optimizer, Program
 from . import stepping as _stepping
 from .steps import Steps
@@ -744,9 +744,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     def __getstate__(self) -> dict[str, Any]:
         """Raise: a store is not copied."""
-        raise UnimplementedError(
-            "KVOptimizer: a KVOptimizer belongs to a store and cannot be copied; copy or save its state_dict() instead"
-        )
+        raise _stepping.copied("KVOptimizer", "copy or save its state_dict()")
 
     def __repr__(self) -> str:
         """Return a text with the store, the number of parameters and the optimizer."""

@@ -50,6 +50,7 @@ class Trainer:
         InvalidArgumentError: no parameter that requires a gradient, two with one name; an optimizer of another type, such as a
             `Program`, which `KVOptimizer` takes.
         KeyNotFoundError: no optimizer has that name.
+        UnimplementedError: a copy or pickle of a Trainer that has a store.
 
     Example:
         >>> model = torch.nn.Linear(3, 1)
@@ -285,6 +286,12 @@ class Trainer:
         if not isinstance(found, dict):
             raise InvalidArgumentError(f"load_states: {os.fspath(fname)!r} has no names; save_states writes them")
         self._take_states(f"load_states: {os.fspath(fname)!r}", found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes for copy and pickle, or raise: a store is not copied."""
+        if self._kv is not None:
+            raise _stepping.copied("Trainer", "copy or save its state_dict()")
+        return self.__dict__
 
     # ------------------------------------------------------------------------------------------------------ within
 

@@ -307,7 +307,9 @@ class KVStore(KVStoreDisk):
 
     def __reduce__(self) -> NoReturn:
         """Refuse: a store is memory of this process."""
-        raise UnimplementedError("pickle: a KVStore is memory of one process; create one in each")
+        raise UnimplementedError(
+            "KVStore: a store is memory of one process and cannot be copied or pickled; create one in each"
+        )
 
     def set_gradient_compression(self, compression_params: Mapping[str, Any], keys: str | int = "*") -> None:
         """Compress this worker's pushes from now on. The error of each compressed push is added to the next push of the
