@@ -156,8 +156,9 @@ class LBSGD(Optimizer):
     """MXNet's large batch SGD, in which each push is an update: SGD, or with `warmup_strategy` ``'lars'`` a rate by
     norms.
 
-    ``rate = lr * clamp(norm(weight) / sqrt(norm(grad) ** 2 + wd * norm(weight) ** 2), 0.01, 100)``. The warm-ups of MXNet
-    lead from 1 to `batch_scale`; a schedule of `mx.lr_scheduler` says the same of any optimizer.
+    ``rate = lr * clamp(norm(weight) / sqrt(norm(grad) ** 2 + wd * norm(weight) ** 2), 0.01, 100)``. As in MXNet, ``grad``
+    is the pushed sum of all workers: `rescale_grad` and `clip_gradient` change it after its norm is taken. The warm-ups of
+    MXNet lead from 1 to `batch_scale`; a schedule of `mx.lr_scheduler` says the same of any optimizer.
 
     Args:
         momentum: factor of the last step.
