@@ -10,6 +10,7 @@ import time
 import pytest
 from hosts import hosts  # noqa: F401 - a fixture
 from jobs import SOON, finish, read_until
+from test_late import BRIEF_CLOCKS, BRIEFLY
 from test_lives import LEFT_AND_FAILED
 from test_processes import FILE_STORE, SURVIVOR, TRAIN, seconds_of
 
@@ -116,6 +117,15 @@ def test_more_processes_than_sshd_lets_in_at_once(start, processes, hosts):  # n
         launch(start, processes, hosts, "print('here', flush=True)", workers=24, servers=2, names=["b"])
     )
     assert status == 0 and said.count("here") == 24, said
+
+
+def test_agents_that_are_late_are_awaited(start, processes, hosts, tmp_path):  # noqa: F811
+    """The server and the worker of host b come a second after those of host a."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\ncase "$*" in *" agent") sleep {BRIEFLY} ;; esac\nexec {hosts.ssh} "$@"\n')
+    ssh.chmod(0o755)
+    status, said = finish(launch(start, processes, hosts, TRAIN, TKV_SSH=ssh, **BRIEF_CLOCKS))
+    assert status == 0 and said.count("weights -30.0 -19.0") == 2, said
 
 
 def test_a_worker_on_another_host_is_started_again(start, processes, hosts):  # noqa: F811

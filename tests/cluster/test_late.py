@@ -1,25 +1,28 @@
 """Processes of a job that start late: the others wait for them with their patience, and name them after five seconds.
 
-`server_patience` is one second here, and a process is late by seven: that clock is for a server that was there before.
+`server_patience` is shorter here than a process is late: that clock is for a server that was there before.
 """
 
 import os
+import subprocess
 import sys
 import time
 
 import pytest
-from jobs import finish
+from jobs import finish, read_until
 
-LATE = 7
+LATE = 7  # seconds, if a line after five of them is looked for
 PORT = 12_091 + os.getpid() % 1000 * 3
 CLOCKS = {"TKV_SERVER_PATIENCE_MS": 1000}
+BRIEFLY = 1.2  # seconds, otherwise
+BRIEF_CLOCKS = {"TKV_SERVER_PATIENCE_MS": 500, "LATE": BRIEFLY}
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
 
 # A worker that says its sum; the one whose variable argv[1] is argv[2] is late.
 TRAIN = f"""
 if sys.argv[1:] and os.environ[sys.argv[1]] == sys.argv[2]:
-    time.sleep({LATE})
+    time.sleep(float(os.environ.get("LATE", {LATE})))
 kv = mx.kv.create("dist_sync")
 kv.init("w", mx.nd.zeros((2,)))
 kv.push("w", mx.nd.ones((2,)) * (kv.rank + 1))
@@ -30,6 +33,46 @@ kv.close()
 
 def trained(said):
     return said.count("sum 3.0") == 2
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_tkv_launch_waits_for_a_worker_that_is_late(processes, late):
+    command = [sys.executable, "-m", "tensorkv", "launch", "-n", "2", "-s", "2", sys.executable, "-u"]
+    status, said = finish(processes.start([*command, processes.script(TRAIN), "TKV_RANK", str(late)], **BRIEF_CLOCKS))
+    assert status == 0 and trained(said), said
+
+
+# Runs a command with names that are in a file of hosts alone.
+WITH_HOSTS = """
+mount --bind "$0" /etc/hosts && mount --bind "$1" /etc/nsswitch.conf && shift && exec "$@"
+"""
+
+
+def test_a_head_whose_name_is_known_late_is_awaited(processes, tmp_path):
+    """The head's address is a name that a server and two workers cannot look up at first."""
+    if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode != 0:
+        pytest.skip("a file of hosts of the test's own takes the right to mount it")
+    hosts, order = tmp_path / "hosts", tmp_path / "nsswitch.conf"
+    hosts.touch()
+    order.write_text("hosts: files\n")
+    command = [sys.executable, "-u", "-m", "tensorkv"]
+    common = {"TKV_JOB": "named", "TKV_INSECURE_NETWORK": 1, "TKV_LOG": "warning", **BRIEF_CLOCKS}
+    words = ["head", "--head", "tcp:127.0.0.1:0", "--workers", "2", "--servers", "1"]
+    head = processes.start([*command, *words], **common)
+    port = read_until(head, "head listens at").split()[-1].rpartition(":")[2]
+
+    def start(*command, **variables):
+        inside = ["unshare", "-m", "sh", "-c", WITH_HOSTS, hosts, order, *command]
+        return processes.start(inside, TKV_HEAD=f"tcp:late-head:{port}", **common, **variables)
+
+    started = [start(*command, "server", "--rank", "0")]
+    script = processes.script(TRAIN)
+    started += [start(sys.executable, script, TKV_RANK=rank, TKV_ROLE="worker") for rank in range(2)]
+    time.sleep(BRIEFLY)
+    hosts.write_text("127.0.0.1 late-head\n")
+    ends = [finish(process) for process in [*started, head]]
+    said = "".join(text for _, text in ends)
+    assert [status for status, _ in ends] == [0] * 4 and trained(said), said
 
 
 def test_mpirun_waits_for_whom_is_late(processes):

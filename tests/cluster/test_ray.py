@@ -75,8 +75,9 @@ class Trainer:
     def pid(self):
         return os.getpid()
 
-    def train(self, job, steps, die_at=None, slow=0.0):
+    def train(self, job, steps, die_at=None, slow=0.0, late=0.0):
         """Train until the end, through all restarts of the job; return a record of the training."""
+        time.sleep(late)
         told = {"pid": os.getpid(), "rejoined": [], "begins": []}
         while True:
             try:
@@ -394,6 +395,14 @@ def test_a_task_that_is_tried_again_is_the_same_worker(start, tmp_path):
             return kv.rank, kv.rejoined, kv.round("w")
 
     assert get(task.remote()) == [(0, True, 1)] and mark.exists()
+
+
+def test_a_worker_that_is_late_is_awaited(start):
+    """Later than `server_patience`, which is for a server that was there before."""
+    job = start(workers=2, server_patience=0.5)
+    first, second = trainers(2)
+    told = get(first.train.remote(job, 3), second.train.remote(job, 3, late=1.2))
+    assert [one["value"] for one in told] == [expected(3)] * 2
 
 
 def test_two_jobs_at_once_have_workers_of_their_own(start):

@@ -12,6 +12,8 @@ import pytest
 from hosts import hosts  # noqa: F401 - a fixture
 from jobs import children_of_this_test, finish, read_until, unix_sockets, wait_until
 from slurm import KILL_WAIT, slurm_here, slurm_of_hosts  # noqa: F401 - fixtures
+from test_late import BRIEF_CLOCKS, trained
+from test_late import TRAIN as LATE_TRAIN
 from test_processes import SURVIVOR, TRAIN, seconds_of
 
 pytestmark = pytest.mark.framework  # a part of ./dev check --all, as what needs large packages
@@ -80,6 +82,13 @@ def test_srun_starts_workers_that_host_the_servers(processes, slurm, nodes, vari
     status, said = finish(job)
     assert status == 0 and said.count("weights -100.0 -39.0") == 4, said
     assert sorted(re.findall(r"rank (\d) of (\d)", said)) == [(str(rank), str(rank)) for rank in range(4)], said
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_srun_waits_for_a_worker_that_is_late(processes, slurm, late):
+    words = ["-N", 2, "-n", 2, *PYTHON, processes.script(LATE_TRAIN), "SLURM_PROCID", late]
+    status, said = finish(srun(processes, slurm, *words, **BRIEF_CLOCKS))
+    assert status == 0 and trained(said), said
 
 
 def test_the_digits_are_read(processes, slurm, tmp_path):
