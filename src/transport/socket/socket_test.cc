@@ -597,6 +597,20 @@ TEST(Sockets, AReplayedProofIsNoProof) {
   EXPECT_FALSE(reflected.done());
 }
 
+// A greeting says who its sender is.  A proof is over both greetings, so it proves the name too.
+TEST(Sockets, ANameThatIsChangedOnTheWayIsNoProof) {
+  Side server(Options("server 0", "secret", {"tcp:127.0.0.1:0"}));
+  const std::string who = "worker 1";
+  const Relay relay(server.endpoint->address(), sizeof(Greeting) + who.size() - 1, '1' ^ '0');
+  Side client(Options(who, "secret"));
+  client.endpoint->Dial(1, relay.address());
+  ASSERT_TRUE(Until(&server, &client, [&] { return !client.handler.closed.empty(); }));
+  EXPECT_EQ(client.handler.closed[0].second.code(), Code::kUnauthenticated)
+      << FirstReason(client.handler);
+  EXPECT_TRUE(client.handler.opened.empty());
+  EXPECT_TRUE(server.handler.accepted.empty());
+}
+
 TEST(Sockets, ManyStrangersLeaveRoomForAPeer) {
   SocketOptions options = Options("server 0", "secret", {"tcp:127.0.0.1:0"});
   options.budgets.strangers_max = 8;
