@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import weakref
 
@@ -543,6 +544,29 @@ def test_a_folder_that_cannot_be_made_is_named(make, tmp_path):
         fill(kv)
         with pytest.raises(errors.FailedPreconditionError, match="file"):
             kv.save(tmp_path / "file" / "snapshots")
+
+
+def test_a_umask_without_any_right_is_an_error_of_that_save_alone(make):
+    """A user may not write into the folder that `save` has made so; root may, and is another user here."""
+    nobody = 65534
+    with tempfile.TemporaryDirectory() as folder, make() as kv:
+        os.chmod(folder, 0o777)
+        fill(kv)
+        step(kv, 1)
+        kv.save(f"{folder}/before")  # another user may be unable to import modules
+        user, mask = os.geteuid(), os.umask(0o777)
+        try:
+            os.seteuid(nobody if user == 0 else user)
+            with pytest.raises(errors.FailedPreconditionError, match="save: .*/closed: open: Permission denied"):
+                kv.save(f"{folder}/closed")
+        finally:
+            os.seteuid(user)
+            os.umask(mask)
+        expected = values(kv)
+        kv.save(f"{folder}/after")
+        step(kv, 2)
+        kv.load(f"{folder}/after")
+        assert same(values(kv), expected)
 
 
 def test_a_relative_folder_is_that_of_the_call(make, tmp_path, monkeypatch):
