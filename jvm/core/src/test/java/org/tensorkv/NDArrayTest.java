@@ -223,6 +223,8 @@ final class NDArrayTest {
     Expect.fails(Code.INVALID_ARGUMENT, "(3, 2)", () -> a.add(NDArray.ones(Shape.of(3, 2))));
     Expect.fails(Code.INVALID_ARGUMENT, "", () -> a.reshape(Shape.of(5)));
     Expect.fails(Code.OUT_OF_RANGE, "", () -> a.at(2));
+    Expect.fails(Code.OUT_OF_RANGE, "row 9223372036854775807", () -> a.at(Long.MAX_VALUE));
+    Expect.fails(Code.OUT_OF_RANGE, "row -9223372036854775808", () -> a.at(Long.MIN_VALUE));
     Expect.fails(Code.INVALID_ARGUMENT, "-1", () -> NDArray.zeros(Shape.of(-1)));
     Expect.fails(Code.INVALID_ARGUMENT, "shape (2, 3)", a::toScalar);
     Expect.fails(Code.INVALID_ARGUMENT, "float32, int64", a::toLongArray);

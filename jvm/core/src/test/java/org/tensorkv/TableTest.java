@@ -4,6 +4,8 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.Map;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
@@ -20,6 +22,13 @@ final class TableTest {
 
   private static NDArray rows(float... elements) {
     return NDArray.array(elements, Shape.of(elements.length / 2, 2));
+  }
+
+  /** One row of two numbers, each a real and an imaginary part. */
+  private static NDArray complex(float... parts) {
+    ByteBuffer bytes = ByteBuffer.allocateDirect(4 * parts.length).order(ByteOrder.nativeOrder());
+    bytes.asFloatBuffer().put(parts);
+    return NDArray.wrap(bytes, DType.COMPLEX64, Shape.of(1, 2));
   }
 
   @Test
@@ -88,6 +97,28 @@ final class TableTest {
     }
     Expect.fails(
         Code.FAILED_PRECONDITION, "rows_dir", () -> kv.initTable("m", TableOptions.of(ROW).memoryMax(1 << 20)));
+  }
+
+  @Test
+  void complexRowsAreStoredAndHaveNoUpdater() {
+    Table table = kv.initTable("t", TableOptions.of(ROW).dtype(DType.COMPLEX64));
+    NDArray row = complex(1, 2, 3, 4);
+    table.push(new long[] {3}, row);
+    assertEquals(DType.COMPLEX64, table.pull(3).dtype());
+    assertTrue(table.pull(3).hasElementsOf(row));
+    assertTrue(table.pull(4).hasElementsOf(complex(0, 0, 0, 0)));
+    assertTrue(table.export().rows().values().hasElementsOf(row));
+    Expect.fails(Code.INVALID_ARGUMENT, "real numbers were wanted", () -> table.pull(3).toArray());
+    Expect.fails(
+        Code.INVALID_ARGUMENT,
+        "'drawn': the initializer draws, complex64 rows begin as a constant",
+        () -> kv.initTable("drawn", TableOptions.of(ROW).dtype(DType.COMPLEX64).uniform(0, 1, 1)));
+    kv.setOptimizer(Optimizer.create("sgd", Map.of("learning_rate", 1.0)));
+    Expect.fails(
+        Code.INVALID_ARGUMENT,
+        "push_rows 't': complex64 values cannot be summed or updated",
+        () -> table.push(new long[] {3}, row));
+    assertTrue(table.pull(3).hasElementsOf(row));
   }
 
   @Test
