@@ -280,6 +280,17 @@ class Story:
             return any(re.search(r"\bwaits \d+$", line) for line in self.lines)
         return any(int(n) >= step for line in self.lines for n in re.findall(r"\bdid \d+ (\d+) ", line))
 
+    def has_begun(self, rank):
+        """Return true if the newest process of a worker, which stands still, has joined."""
+        time.sleep(0.1)  # until its lines are read
+        begun = started = -1
+        for number, line in enumerate(self.lines):
+            if re.search(rf"\bbegins {rank} ", line):
+                begun = number
+            elif re.search(rf"worker {rank} .*it is started again|the job is started again", line):
+                started = number
+        return begun > started
+
     def births(self, rank):
         return sum(line.rstrip().endswith(f" born {rank}") for line in self.lines)
 
@@ -314,6 +325,9 @@ class Story:
         elif event.kind == "stop":
             pid = self.tell("worker", event.rank, signal.SIGSTOP)
             if pid is None:
+                return
+            if STOPS[event.stop] is None and not self.has_begun(event.rank):
+                os.kill(pid, signal.SIGCONT)  # nobody ends a process that hangs before it has joined
                 return
             self.done.append(("stop", event.rank))
             if STOPS[event.stop] is not None:
