@@ -10,6 +10,7 @@
 #pragma once
 
 #include <boost/unordered/unordered_map.hpp>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -216,8 +217,8 @@ class Client final : private ChunkPlaces {
   // Returns the value that RoundOf will have when all queued pushes of the key have left.
   uint64_t PushedOf(const std::string& key) const;
   uint64_t BaseOf(const std::string& key) const;  // RoundOf minus the servers' number of the round
-  // Returns true if an earlier life of this worker died within a push of the key, so that the user
-  // has to push the key again.  Counts the pushes that are queued.
+  // Returns true if only some chunks have got a push of this worker, which failed or died with an
+  // earlier life, so that the user has to push the key again.  Counts the pushes that are queued.
   bool MustRepeat(const std::string& key) const;
   // Returns the error of a call that needs all parts of such a key at one round.
   //   round  as RoundOf, of the user's last push
@@ -313,9 +314,10 @@ class Client final : private ChunkPlaces {
     bool must_join = false;  // its current round is unknown
     Joining joining;
     uint64_t round = 0;  // of the last push
-    // The newest round that a push of an earlier life has reached in some chunk.  Pushes of the
-    // rounds from `round` + 1 to this one are repetitions.
+    // The newest round that a push has reached in some chunk.  Pushes of the rounds from `round` + 1
+    // to this one are repetitions.
     uint64_t repeats_to = 0;
+    uint64_t joined_at = 0;  // the round that the last search has found; 0: none
     bool is_uneven() const { return round < repeats_to; }
     bool has_pushed = false;    // a push of this life has got a round
     PushStep former_step = {};  // of the last push of an earlier life
@@ -362,6 +364,9 @@ class Client final : private ChunkPlaces {
   void Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t version);
   bool PullAgain(const KeyId& id, KeyState* key, Op* op);
   void OnPushAnswer(const Outgoing& sent, const Message& reply);
+  void LosePush(const KeyId& id, KeyState* key, uint64_t round, const Error& error);
+  void GiveUpRounds();
+  void EndAsk(const Message& ask, uint32_t server);
   void OnPullAnswer(const Outgoing& sent, const Message& reply);
   void OnReadyAnswer(const Outgoing& sent, uint32_t server, const Message& reply);
   static void NoteGone(KeyState* key, const Error& error);
@@ -456,6 +461,8 @@ class Client final : private ChunkPlaces {
   std::vector<OpId> TakeDue(Time now);
   void TickOp(Op* op, Time now, Effects* effects);
   bool AskWho(Op* op);
+  static bool HoldsBack(const Message& message);
+  void CancelWhere(const std::function<bool(const Outgoing&)>& is_meant, bool asks);
   void CancelPulls(std::span<const OpId> ids, bool asks);
   void OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* effects);
   void OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply);
@@ -497,6 +504,12 @@ class Client final : private ChunkPlaces {
   std::set<OpId> closing_;  // of stores
   std::vector<Outcome> outcomes_;
   std::vector<KeyId> ready_;  // keys whose first operation may be able to start
+  struct LostPush {
+    uint64_t round = 0;
+    Error error;
+  };
+  // The first push of each synchronous key that has failed in this event, where pulls are under way.
+  std::map<KeyId, LostPush> lost_pushes_;
   Time next_timer_ = kNever;
   WaitCounts waits_;
   // A heap, the earliest first: one entry for each operation, and some for ended operations.

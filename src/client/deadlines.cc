@@ -12,12 +12,12 @@ namespace {
 
 constexpr size_t kEndedTimers = 64;  // entries of ended operations beyond the allowed share
 
+}  // namespace
+
 // Returns true if the next push of the key has to wait for the answer to this message (C3).
-bool HoldsBack(const Message& message) {
+bool Client::HoldsBack(const Message& message) {
   return message.type == Type::kPull && (message.flags & kOfCut) == 0;
 }
-
-}  // namespace
 
 // Has Tick handle the operation at its NextTime.  Entries of ended operations stay in the heap
 // until they are due or outnumber the others.
@@ -160,23 +160,12 @@ bool Client::AskWho(Op* op) {
   return false;
 }
 
-// Cancels the pulls of these operations, in one pass over all messages under way.
-//   ids   ascending
-//   asks  the operations wait for the answers, which name the missing workers
-void Client::CancelPulls(std::span<const OpId> ids, bool asks) {
-  std::vector<OpId> pulling;
-  for (const OpId id : ids) {
-    const Op* const op = Find(id);
-    if (op != nullptr && op->unpulled > 0) pulling.push_back(id);
-  }
-  if (pulling.empty()) return;
-  const auto is_theirs = [&](const Outgoing& outgoing) {
-    return outgoing.purpose == Purpose::kOp && std::ranges::binary_search(pulling, outgoing.op);
-  };
+// Cancels the matching pulls, in one pass over all messages under way.
+void Client::CancelWhere(const std::function<bool(const Outgoing&)>& is_meant, bool asks) {
   for (ServerLink& link : links_) {
     const auto parks = [&](const Outgoing& sent) {
       const Type type = sent.message.type;
-      return (type == Type::kPull || type == Type::kDescribe) && is_theirs(sent);
+      return (type == Type::kPull || type == Type::kDescribe) && is_meant(sent);
     };
     for (const uint64_t seq : link.SentWhere(parks)) {
       const Outgoing& sent = *link.FindSent(seq);
@@ -189,16 +178,37 @@ void Client::CancelPulls(std::span<const OpId> ids, bool asks) {
       cancel.message.number = seq;
       Queue(link.server(), std::move(cancel));
     }
+    std::vector<Message> asked;
     link.EraseWaiting([&](const Outgoing& waiting) {
-      if (IsMutating(waiting.message.type) || !is_theirs(waiting)) return false;
-      Op* const op = Find(waiting.op);
-      Drop(&op->unpulled);
-      op->cancelled = true;
+      if (IsMutating(waiting.message.type) || !is_meant(waiting)) return false;
+      if (Op* const op = Find(waiting.op)) {
+        Drop(&op->unpulled);
+        op->cancelled = true;
+      }
       const auto key = keys_.find(waiting.message.key);
       if (key != keys_.end() && HoldsBack(waiting.message)) Drop(&key->second.pulls);
+      if (waiting.purpose == Purpose::kReady) asked.push_back(waiting.message);
       return true;
     });
+    for (const Message& ask : asked) EndAsk(ask, link.server());
   }
+}
+
+// Cancels the pulls of these operations.
+//   ids   ascending
+//   asks  the operations wait for the answers, which name the missing workers
+void Client::CancelPulls(std::span<const OpId> ids, bool asks) {
+  std::vector<OpId> pulling;
+  for (const OpId id : ids) {
+    const Op* const op = Find(id);
+    if (op != nullptr && op->unpulled > 0) pulling.push_back(id);
+  }
+  if (pulling.empty()) return;
+  CancelWhere(
+      [&](const Outgoing& outgoing) {
+        return outgoing.purpose == Purpose::kOp && std::ranges::binary_search(pulling, outgoing.op);
+      },
+      asks);
 }
 
 void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message& reply) {
@@ -209,6 +219,7 @@ void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message
   }
   const std::optional<Outgoing> pull = links_[server].Take(sent.message.number);
   if (!pull) return;
+  if (pull->purpose == Purpose::kReady) EndAsk(pull->message, server);
   if (HoldsBack(pull->message)) {
     if (const auto key = keys_.find(pull->message.key); key != keys_.end()) {
       Drop(&key->second.pulls);

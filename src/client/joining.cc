@@ -25,18 +25,18 @@ void Client::StartJoin(const KeyId& id, KeyState* key) {
   NextJoinPhase(id, key);
 }
 
-// Returns true if this life repeats what an earlier one has pushed to some chunks of the key only.
-// Under `continue` rounds complete without a dead worker, so nothing is repeated.  A push of this
-// life that has failed is not repeated either: its user has got an error.
+// Returns true if this worker repeats what only some chunks of the key have got: a push of an
+// earlier life, or a push of this life that has failed.  Under `continue` rounds complete without a
+// dead worker, so nothing of an earlier life is repeated.
 bool Client::RepeatsPushes(const KeyState& key) const {
-  return welcome_.rejoined && !key.has_pushed && epoch_.policy != Epoch::Policy::kContinue;
+  return key.has_pushed || epoch_.policy != Epoch::Policy::kContinue;
 }
 
 // Adds what a chunk has of this worker.  A key that goes on from its oldest chunk has that chunk's
 // step.
 void Client::NoteChunk(const ChunkStatus& chunk, KeyState* key) const {
   Joining& found = key->joining;
-  const uint64_t round = chunk.last_arrived;
+  const uint64_t round = std::max(chunk.last_arrived, key->joined_at);
   const bool repeats = RepeatsPushes(*key);
   if (repeats && round < found.oldest) found.step = {};
   const bool counts = !repeats || round <= found.oldest;
@@ -55,13 +55,14 @@ void Client::GoOn(KeyState* key) const {
   const bool repeats = RepeatsPushes(*key) && found.oldest < found.newest;
   key->round = repeats ? found.oldest : found.newest;
   key->repeats_to = repeats ? found.newest : 0;
+  key->joined_at = key->round;
   key->former_step = found.step;
 }
 
 Error Client::Uneven(uint64_t round) {
   return tkv::Fail(Code::kFailedPrecondition,
-                   "an earlier process of this worker died while it pushed round {} of this key, "
-                   "which only a part of the key has got; push the key again first",
+                   "the push of round {} by this worker, or by its earlier process, has reached "
+                   "only a part of this key; push the key again first",
                    round + 1);
 }
 

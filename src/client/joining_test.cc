@@ -106,21 +106,75 @@ TEST_F(JoiningTest, UnderContinueRoundsGoOnWithoutTheDeadSoThatNothingIsRepeated
   EXPECT_FALSE(client_.MustRepeat(meta_.name));
 }
 
-TEST_F(JoiningTest, APushOfThisLifeThatHasFailedIsNotRepeated) {
+TEST_F(JoiningTest, APushThatOneChunkHasRefusedIsRepeated) {
   JoinUneven();
-  const auto pushes = Pushed();
+  auto pushes = Pushed();
   ASSERT_EQ(pushes.size(), 2U);
-  Answer(pushes[0], Type::kAccepted, 4);
+  AnswerAll(pushes, Type::kAccepted, 5);
+  EXPECT_EQ(client_.RoundOf(meta_.name), 5U);
+  pushes = Pushed();
+  ASSERT_EQ(pushes.size(), 2U);
+  Answer(pushes[0], Type::kAccepted, 5);
   Receive(ErrorReply(pushes[1].seq, Code::kResourceExhausted, "memory ends"));
+  EXPECT_EQ(client_.RoundOf(meta_.name), 5U);
+  EXPECT_TRUE(client_.MustRepeat(meta_.name));
   client_.TakeOutcomes();
   Begin(Kind::kPull, "pull");
   for (const Message& question : Of(Type::kStatus, Sent())) {
-    Tell(question, question.chunk == 0 ? 5 : 4);
+    Tell(question, question.chunk == 0 ? 6 : 5);
   }
   const auto abstains = Of(Type::kAbstain, Sent());
   ASSERT_EQ(abstains.size(), 1U);
   EXPECT_EQ(abstains[0].number, 5U);
-  EXPECT_FALSE(client_.MustRepeat(meta_.name));
+  EXPECT_TRUE(client_.MustRepeat(meta_.name));
+}
+
+TEST_F(JoiningTest, WhatWaitsForARefusedPushEndsWithIt) {
+  JoinUneven();
+  AnswerAll(Pushed(), Type::kAccepted, 5);
+  Begin(Kind::kPush, "push");
+  const OpId wait = Begin(Kind::kWait, "push");
+  const OpId next = Begin(Kind::kPush, "push");  // asks for the round before it
+  const auto sent = Sent();
+  const auto pushes = Of(Type::kPush, sent);
+  ASSERT_EQ(pushes.size(), 2U);
+  const auto pulls = Of(Type::kPull, sent);
+  ASSERT_FALSE(pulls.empty());
+  Answer(pushes[0], Type::kAccepted, 5);
+  Receive(ErrorReply(pushes[1].seq, Code::kResourceExhausted, "memory ends"));
+  const auto error = FailureOf(wait);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kResourceExhausted);
+  EXPECT_STREQ(error->what(),
+               "push 'w': round 6 lacks this worker's push, which has failed: memory ends");
+  const auto cancels = Of(Type::kCancel, Sent());
+  EXPECT_EQ(cancels.size(), pulls.size());
+  AnswerAll(cancels, Type::kOk);
+  for (const Message& question : Of(Type::kStatus, Sent())) {
+    Tell(question, question.chunk == 0 ? 6 : 5);
+  }
+  AnswerAll(Of(Type::kAbstain, Sent()), Type::kOk);
+  const auto repeated = Of(Type::kPush, Sent());
+  ASSERT_EQ(repeated.size(), 2U) << "the push that has waited takes the round";
+  for (const Message& push : repeated) EXPECT_EQ(push.number, 6U);
+  EXPECT_FALSE(FailureOf(next));
+}
+
+TEST_F(JoiningTest, UnderContinueRoundsThatWereJoinedWithoutPushesStayBehind) {
+  JoinUneven(Epoch::Policy::kContinue);
+  Begin(Kind::kPush, "push");
+  const auto asked = Of(Type::kPull, Sent());
+  ASSERT_EQ(asked.size(), 1U);
+  Answer(asked[0], Type::kValue, 5);
+  const auto pushes = Of(Type::kPush, Sent());
+  ASSERT_EQ(pushes.size(), 2U);
+  Answer(pushes[0], Type::kAccepted, 5);
+  Receive(ErrorReply(pushes[1].seq, Code::kResourceExhausted, "memory ends"));
+  Begin(Kind::kPull, "pull");
+  for (const Message& question : Of(Type::kStatus, Sent())) {
+    Tell(question, question.chunk == 0 ? 6 : 4);
+  }
+  EXPECT_EQ(client_.RoundOf(meta_.name), 5U);
 }
 
 TEST_F(JoiningTest, AKeyOfTwoRoundsIsNotSavedNorReplacedBeforeThePushIsRepeated) {
@@ -130,8 +184,8 @@ TEST_F(JoiningTest, AKeyOfTwoRoundsIsNotSavedNorReplacedBeforeThePushIsRepeated)
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Code::kFailedPrecondition);
     EXPECT_STREQ(error->what(),
-                 "call 'w': an earlier process of this worker died while it pushed round 5 of this "
-                 "key, which only a part of the key has got; push the key again first");
+                 "call 'w': the push of round 5 by this worker, or by its earlier process, has "
+                 "reached only a part of this key; push the key again first");
     EXPECT_TRUE(Sent().empty());
   }
   AnswerAll(Pushed(), Type::kAccepted, 5);

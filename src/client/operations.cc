@@ -171,6 +171,7 @@ void Client::Settle(Time now, Effects* effects) {
   now_ = now;
   if (closed_) return ready_.clear();
   do {
+    GiveUpRounds();
     for (size_t i = 0; i < ready_.size(); ++i) Advance(KeyId(ready_[i]));
     ready_.clear();
     AdvanceControl(effects);
@@ -193,7 +194,7 @@ void Client::Settle(Time now, Effects* effects) {
       PumpLink(&link, now, effects);
       link.NoteWait(now_, &waits_);
     }
-  } while (!ready_.empty() || !pump_.empty());
+  } while (!ready_.empty() || !pump_.empty() || !lost_pushes_.empty());
 }
 
 void Client::Advance(const KeyId& id) {
@@ -368,6 +369,7 @@ void Client::FailAll(const Error& error) {
     if (Op* const op = Find(id)) Fail(op, error);
   }
   ready_.clear();
+  lost_pushes_.clear();
   pump_.clear();
   for (ServerLink& link : links_) link.Unmark();
   controls_.clear();

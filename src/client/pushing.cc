@@ -208,9 +208,10 @@ void Client::OnPushAnswer(const Outgoing& sent, const Message& reply) {
     Drop(&key.pushes);
     Wake(found->first);
     if (failed) {
-      // Other chunks may have taken the round, so the key's current round has to be found again.
-      key.must_join = key.meta.mode == KeyMeta::Mode::kSync;
       NoteGone(&key, ErrorOf(reply));
+      if (key.meta.mode == KeyMeta::Mode::kSync) {
+        LosePush(found->first, &key, sent.message.number, ErrorOf(reply));
+      }
     } else {
       ChunkPlace& place = key.chunks[sent.message.chunk];
       place.version = std::max(place.version, reply.number);
@@ -221,6 +222,48 @@ void Client::OnPushAnswer(const Outgoing& sent, const Message& reply) {
   Drop(&op->unaccepted);
   if (failed) return Fail(op, ErrorOf(reply));
   FinishIfDone(op);
+}
+
+// Takes back the round of a push that has failed.  Some chunks may have got the push, so the key's
+// current round has to be found again.
+void Client::LosePush(const KeyId& id, KeyState* key, uint64_t round, const Error& error) {
+  key->must_join = true;
+  if (key->round >= round) {
+    if (key->chunks.size() > 1) key->repeats_to = std::max(key->repeats_to, key->round);
+    key->round = round - 1;
+  }
+  if (key->is_stale || key->pulls == 0) return;
+  const auto [lost, is_first] = lost_pushes_.try_emplace(id, LostPush{round, error});
+  if (!is_first && round < lost->second.round) lost->second = {round, error};
+}
+
+// Fails what waits for rounds that lack a push of this worker.  They cannot complete before the user
+// pushes again.
+void Client::GiveUpRounds() {
+  if (lost_pushes_.empty()) return;
+  const auto lost_pushes = std::exchange(lost_pushes_, {});
+  std::set<OpId> waiting;
+  CancelWhere(
+      [&](const Outgoing& pull) {
+        const bool may_wait = pull.purpose == Purpose::kReady || pull.purpose == Purpose::kOp;
+        if (!may_wait || !HoldsBack(pull.message)) return false;
+        const auto lost = lost_pushes.find(pull.message.key);
+        if (lost == lost_pushes.end() || pull.message.number < lost->second.round) return false;
+        if (pull.purpose == Purpose::kReady) return true;
+        const Op* const op = Find(pull.op);
+        if (op == nullptr || op->unpulled == 0) return false;  // it is cancelled already
+        waiting.insert(pull.op);
+        return true;
+      },
+      false);
+  for (const OpId id : waiting) {
+    Op* const op = Find(id);
+    if (op == nullptr) continue;
+    op->unpulled = 0;
+    const auto& [round, error] = lost_pushes.at(op->key);
+    Fail(op, Error(error.code(), Format("round {} lacks this worker's push, which has failed: {}",
+                                        BaseOf(op->what.key) + round, error.what())));
+  }
 }
 
 void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
@@ -277,13 +320,18 @@ bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
   return again;
 }
 
+// Notes that a chunk's request for a version is over.
+void Client::EndAsk(const Message& ask, uint32_t server) {
+  links_[server].Asked(ask.key, ask.chunk);
+  if (ChunkPlace* const place = PlaceOf(ask.key, ask.chunk).place) place->asked = false;
+}
+
 void Client::OnReadyAnswer(const Outgoing& sent, uint32_t server, const Message& reply) {
-  links_[server].Asked(sent.message.key, sent.message.chunk);
+  EndAsk(sent.message, server);
   const auto found = keys_.find(sent.message.key);
   if (found == keys_.end()) return;
   KeyState& key = found->second;
   ChunkPlace& place = key.chunks[sent.message.chunk];
-  place.asked = false;
   Drop(&key.pulls);
   Wake(found->first);
   if (reply.type == Type::kValue) {

@@ -220,10 +220,9 @@ void DistStore::SaveIfDue(std::span<const KeyView> keys) {
   SaveBeside(stores, options_.patience, SaveWhen::kAlways);
 }
 
-// Returns the first key that cannot be saved, because an earlier process of this worker died within
-// a push of it that this process has not repeated yet.
+// Returns the first key that cannot be saved, because only a part of it has got a push of this
+// worker, which has not repeated it yet.
 std::optional<Key> DistStore::FirstUneven(std::span<const SavedStore> stores) const {
-  if (!worker_->rejoined()) return std::nullopt;
   return worker_->Run([&](ClientNode& node, Time) -> std::optional<Key> {
     for (const SavedStore& store : stores) {
       for (const RecordPtr& record : store.records) {
@@ -240,8 +239,8 @@ void DistStore::TellUneven(const Key& key) {
     if (std::exchange(saving_stores_->has_told_uneven, true)) return;
   }
   if (!options_.log) return;
-  options_.log(2, Format("no snapshot is saved by itself until key {} is pushed again: an earlier "
-                         "process of this worker died while it pushed that key",
+  options_.log(2, Format("no snapshot is saved by itself until key {} is pushed again: a push of "
+                         "this worker, or of its earlier process, has reached only a part of it",
                          key.view().ToString()));
 }
 
@@ -715,10 +714,9 @@ void DistStore::CheckHasPushed(const std::string& verb) {
       verb);
 }
 
-// Throws if an earlier process of this worker died within a push of the key that this one has not
-// repeated.  Otherwise only a part of the key would be updated after the assignment.
+// Throws if only a part of the key has got a push of this worker, which has not repeated it yet.
+// Otherwise only a part of the key would be updated after the assignment.
 void DistStore::CheckEven(const std::string& verb, const KeyRecord& record) {
-  if (!worker_->rejoined()) return;
   const auto why = worker_->Run([&](ClientNode& node, Time) -> std::optional<Error> {
     const Client& client = node.client();
     if (!client.MustRepeat(record.name)) return std::nullopt;

@@ -109,6 +109,11 @@ bool Round::Has(Rank rank) const {
   return word < arrived.size() && (arrived[word] >> (rank % 64) & 1) != 0;
 }
 
+void Round::Unset(Rank rank) {
+  arrived[static_cast<size_t>(rank) / 64] &= ~(uint64_t{1} << (rank % 64));
+  --count;
+}
+
 void Round::Set(Rank rank) {
   const auto word = static_cast<size_t>(rank) / 64;
   if (word >= arrived.size()) arrived.resize(word + 1);
@@ -411,23 +416,42 @@ void ChunkWorker::CheckNobodyUpdates(Rank rank, const Scalars& scalars) {
 }
 
 void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, codec::Part part, Scalars scalars) {
+  MakeUpdateRoom(chunk);
   if (!part.is_tiled() && !chunk->value.by_rows()) {
     Contribute(chunk, 0, rank, std::move(part), std::move(scalars), false);
     return Complete(chunk);
   }
   CheckSummable(*chunk, 0);
-  SparseSum rows;
-  if (chunk->value.by_rows()) rows = RowsOf(*chunk, part, SparseSum::Memory::kBorrow);
   if (chunk->rounds.empty()) chunk->rounds.resize(1);
   Round& round = chunk->rounds.front();
+  if (chunk->value.by_rows())
+    return ContributeLastRows(chunk, &round, rank, part, std::move(scalars));
   MakeRoom(&round, rank, scalars, std::nullopt);
-  if (chunk->value.by_rows()) {
-    round.rows = SparseSum::Merge(round.rows, rows);
-    Note(&round, rank, std::move(scalars));
-    return Finish(chunk, &round, {});
-  }
   Note(&round, rank, std::move(scalars));
   Finish(chunk, &round, {&part, 1});
+}
+
+void ChunkWorker::ContributeLastRows(Chunk* chunk, Round* round, Rank rank, const codec::Part& part,
+                                     Scalars scalars) {
+  const SparseSum last = RowsOf(*chunk, part, SparseSum::Memory::kBorrow);
+  SparseSum rows = SparseSum::Merge(round->rows, last);
+  MakeRoom(round, rank, scalars, std::nullopt);
+  auto hyperparameters = round->hyperparameters;
+  std::swap(round->rows, rows);
+  Note(round, rank, std::move(scalars));
+  if (const auto error = Finish(chunk, round, {}, WithoutMemory::kStays)) {
+    round->rows = std::move(rows);
+    round->hyperparameters = std::move(hyperparameters);
+    round->Unset(rank);
+    throw Error(*error);
+  }
+}
+
+// Takes the large blocks that the update of a dense chunk needs.
+void ChunkWorker::MakeUpdateRoom(Chunk* chunk) {
+  if (chunk->value.by_rows() || chunk->rule == nullptr || chunk->elements == 0) return;
+  PrepareState(chunk);
+  if (!chunk->value.dense_.unique()) chunk->value.dense_ = CopyOf(chunk->value.dense_);
 }
 
 void ChunkWorker::Complete(Chunk* chunk) {
@@ -442,7 +466,11 @@ void ChunkWorker::Complete(Chunk* chunk) {
   Finish(chunk, &round, parts);
 }
 
-void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const codec::Part> parts) {
+// Updates the value with a round and removes the round.
+//   lacks    kStays: the round stays if there is no memory for the update of rows
+//   returns  the reason why the round stays, or nullopt
+std::optional<Error> ChunkWorker::Finish(Chunk* chunk, Round* round,
+                                         std::span<const codec::Part> parts, WithoutMemory lacks) {
   chunk->failure = std::move(round->failure);
   if (!chunk->failure && !round->is_done) chunk->failure = std::move(round->undone);
   Block sum = std::exchange(round->sum, {}).dense_;
@@ -458,12 +486,14 @@ void ChunkWorker::Finish(Chunk* chunk, Round* round, std::span<const codec::Part
         FinishRows(chunk, *round, rows);
       });
     } catch (const Error& error) {
+      if (lacks == WithoutMemory::kStays && error.code() == Code::kResourceExhausted) return error;
       chunk->failure = error;
     }
   }
   if (chunk->value.by_rows()) chunk->value.rows_->Advance();
   ++chunk->version;
   chunk->rounds.erase(chunk->rounds.begin());
+  return std::nullopt;
 }
 
 void ChunkWorker::FinishDense(Chunk* chunk, const Round& round, Block sum,
@@ -579,10 +609,9 @@ void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const codec::
   UpdateScalars bound =
       BindScalars(update, params, {states.data(), states.size()},
                   static_cast<double>(chunk->updates + 1), static_cast<double>(count));
-  PrepareState(chunk);
+  MakeUpdateRoom(chunk);
   states.clear();
   for (const Block& state : chunk->states) states.push_back(state.data);
-  if (!chunk->value.dense_.unique()) chunk->value.dense_ = CopyOf(chunk->value.dense_);
   const Sources sources(parts);
   TileJob job;
   job.dtype = chunk->dtype;

@@ -93,6 +93,7 @@ struct Round {
 
   bool Has(Rank rank) const;
   void Set(Rank rank);
+  void Unset(Rank rank);
 };
 
 // The rule and state that an asynchronous chunk had before it tried a new rule.  They return if the
@@ -178,7 +179,11 @@ class ChunkWorker {
                   bool deterministic);
   // Does Contribute to the first round and then Complete, in one pass over memory if the part is
   // tiled.
+  //   throws  as Contribute, and kResourceExhausted if the update has no memory; nothing changed
   void ContributeLast(Chunk* chunk, Rank rank, codec::Part part, Scalars scalars);
+  // Takes the memory for the update of the first round, before its last push is noted.
+  //   throws  kResourceExhausted; the value is the same
+  void MakeUpdateRoom(Chunk* chunk);
   // Updates the value with the first round, removes the round, and increments the version.  If the
   // update fails, the value stays and `failure` keeps the error.
   void Complete(Chunk* chunk);
@@ -243,7 +248,11 @@ class ChunkWorker {
   void Update(Chunk* chunk, const Block& sum, std::span<const codec::Part> parts,
               const std::vector<double>& params, size_t count, const Runs& runs);
   void Assign(Chunk* chunk, Block sum, std::span<const codec::Part> parts);
-  void Finish(Chunk* chunk, Round* round, std::span<const codec::Part> parts);
+  enum class WithoutMemory : uint8_t { kFails, kStays };
+  std::optional<Error> Finish(Chunk* chunk, Round* round, std::span<const codec::Part> parts,
+                              WithoutMemory lacks = WithoutMemory::kFails);
+  void ContributeLastRows(Chunk* chunk, Round* round, Rank rank, const codec::Part& part,
+                          Scalars scalars);
   void FinishDense(Chunk* chunk, const Round& round, Block sum, std::span<const codec::Part> parts);
   void FinishRows(Chunk* chunk, const Round& round, const SparseSum& sum);
   // chunk_rows.cc

@@ -120,6 +120,15 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
         Format("round {}, version {} is the newest{}", round, chunk->version, kDeleteRight),
         effects);
   }
+  const bool lacks_former = round > chunk->version + 1 && !chunk->HasArrived(round - 1, rank) &&
+                            key->AbstainOf(rank) < round - 1;
+  // A worker that repeats a push goes on from there, so that no push may come before it.
+  if (lacks_former) {
+    return AnswerError(session, message, Code::kUnavailable,
+                       Format("this worker's push of round {} has failed, and round {} follows it",
+                              round - 1, round),
+                       effects);
+  }
   const size_t index = static_cast<size_t>(round - chunk->version - 1);
   const bool deterministic = key->meta.deterministic;
   if (deterministic && held_bytes_ + message.body.size > options_.hold_bytes_max) {
@@ -141,9 +150,11 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
       const size_t count = std::max(place + 1, epoch_.workers.size());
       NamedWhereMemoryEnds("the server", [&] { chunk->steps.resize(count); });
     }
-    if (index == 0 && !deterministic && IsComplete(*key, *chunk, rank)) {
-      ApplyControls(key, chunk);
+    const bool is_last = index == 0 && IsComplete(*key, *chunk, rank);
+    if (is_last) ApplyControls(key, chunk);
+    if (is_last && !deterministic) {
       NamedWhereMemoryEnds("the server", [&] {
+        TakeMemory(id);
         worker_.ContributeLast(chunk, rank, std::move(part), std::move(scalars));
       });
       note_step();
@@ -153,6 +164,8 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
     } else {
       const size_t bytes = part.bytes.size;
       NamedWhereMemoryEnds("the server", [&] {
+        TakeMemory(id);
+        if (is_last) worker_.MakeUpdateRoom(chunk);
         worker_.Contribute(chunk, index, rank, std::move(part), std::move(scalars), deterministic);
       });
       note_step();
@@ -246,6 +259,13 @@ bool Shard::IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const 
 
 void Shard::TellListeners(const ChunkId& id, const Chunk& chunk) const {
   for (ShardListener* const listener : listeners_) listener->Completed(*this, id, chunk);
+}
+
+// Throws std::bad_alloc if a listener wants the push to find no memory.
+void Shard::TakeMemory(const ChunkId& id) const {
+  for (ShardListener* const listener : listeners_) {
+    if (listener->RefusesPush(*this, id)) throw std::bad_alloc();
+  }
 }
 
 void Shard::CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects) {

@@ -677,6 +677,19 @@ TEST_F(MakingTest, RankZeroCreatesAndWhoWaitsFindsIt) {
   EXPECT_EQ(Value(), 5.0F);
 }
 
+TEST_F(MakingTest, APushThatFollowsARefusedOneIsRefusedToo) {
+  meta_.staleness = 1;
+  ASSERT_EQ(Send(kLink0, Init(2, Ask(kLink0, 1), 0)).type, Type::kOk);
+  ExpectError(kLink0, Push(3, 2, 1), Code::kUnavailable);
+  EXPECT_EQ(LastFor(kLink0).extra,
+            "this worker's push of round 1 has failed, and round 2 follows it");
+  EXPECT_EQ(Send(kLink0, Push(4, 1, 1)).type, Type::kAccepted);
+  EXPECT_EQ(Send(kLink0, Push(5, 2, 1)).type, Type::kAccepted);
+  Send(kLink1, Make(Type::kAbstain, 1, 1));
+  EXPECT_EQ(Send(kLink1, Push(2, 2, 2)).type, Type::kAccepted) << "it takes no part in round 1";
+  EXPECT_EQ(chunk().version, 2U);
+}
+
 TEST_F(MakingTest, UnderContinueTheLowestRankThatLivesCreates) {
   EXPECT_EQ(Ask(kLink1, 1), 0U);
   Kill(0, Epoch::Policy::kContinue);

@@ -45,6 +45,8 @@ class ShardListener {
  public:
   virtual ~ShardListener() = default;
   virtual void Completed(const class Shard& shard, const ChunkId& id, const Chunk& chunk) = 0;
+  // Returns true if the push of a synchronous key finds no memory.  For checks.
+  virtual bool RefusesPush(const class Shard& /*shard*/, const ChunkId& /*id*/) { return false; }
 };
 
 // The state machine of one server thread.
@@ -183,6 +185,7 @@ class Shard {
 
   bool IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const;
   void TellListeners(const ChunkId& id, const Chunk& chunk) const;
+  void TakeMemory(const ChunkId& id) const;
   void CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
   bool IsCommitted(const Rule& rule) const;
   bool IsSettled(const Rule& rule) const;

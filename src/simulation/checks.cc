@@ -7,10 +7,25 @@
 #include "simulation/simulation.h"
 
 namespace tkv::simulation {
+namespace {
+
+// Returns true if an operation has failed because a push of this worker was refused.
+bool IsRefusal(const Error& error) {
+  const std::string_view text = error.what();
+  return error.code() == Code::kResourceExhausted ||
+         text.find("has failed") != std::string_view::npos ||
+         text.find("has reached only a part") != std::string_view::npos;
+}
+
+}  // namespace
+
 void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
   const auto found = driver->running.find(outcome.op);
   if (found == driver->running.end()) return Violate("an operation ended twice");
   Driver::Running& running = found->second;
+  // A push has failed since, so that parts of the key may differ.
+  const bool is_save = running.step.kind == Step::Kind::kSave;
+  if (!is_save && driver->refusals[running.key] != running.refusals) running.is_uneven = true;
   if (options_.trace) {
     trace_.push_back(Format("{:10.6f} {:<12} op {} {} {} {}", static_cast<double>(now_) / kSecond,
                             driver->process->address, outcome.op, static_cast<int>(outcome.event),
@@ -56,11 +71,14 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
       // A failed call also releases the source, although its push may still be in progress.
       driver->process->endpoint->ReleaseSource(running.value.data, running.value.size);
       std::memset(const_cast<std::byte*>(running.value.data), 0xAB, running.value.size);
+      if (IsRefusal(*outcome.error)) model_.Refused(running.key, running.push);
       model_.Failed(running.key, running.push);
       Record(*driver, running, HistoryEvent::Kind::kPush, 0, 0);
     }
     if (running.is_init && driver->rank != kNoRank) driver->missing.insert(running.key);
-    ++driver->failures;
+    const bool is_refused = IsRefusal(*outcome.error);
+    if (is_refused && running.has_push && !running.accepted) NoteRefused(driver, running);
+    if (!is_refused) ++driver->failures;
     if (driver->failures >= kFailuresMax) driver->next_step = driver->step_count;
   } else {
     if (running.has_push && !running.accepted) Violate("a push is done and was not accepted");
@@ -122,13 +140,19 @@ void Simulation::CheckSave(const Driver& driver, const Driver::Running& running,
   const SimKey& key = scenario_.keys[running.key];
   if (running.phase == kReleasing) return;
   if (running.phase == kCutting) {
-    if (running.is_uneven) {
+    const auto is_other = [&](const ChunkState& state) {
+      return state.version != outcome.states->front().version;
+    };
+    if (key.meta.mode == KeyMeta::Mode::kSync && std::ranges::any_of(*outcome.states, is_other)) {
       Violate(Format("worker {} has kept parts of different rounds of {}", driver.rank,
                      ShownKey(key.name)));
     }
     // A failed push may have taken no round, and a later incarnation first has to find its
     // position.
-    const bool knows_round = driver.failures == 0 && !driver.process->client()->client().rejoined();
+    const auto refusals = driver.refusals.find(running.key);
+    const bool was_refused = refusals != driver.refusals.end() && refusals->second > 0;
+    const bool knows_round =
+        driver.failures == 0 && !was_refused && !driver.process->client()->client().rejoined();
     if (key.meta.mode == KeyMeta::Mode::kSync && knows_round && outcome.round != running.round) {
       Violate(Format("worker {} has kept version {} of {} after its push {}", driver.rank,
                      outcome.round, ShownKey(key.name), running.round));
@@ -261,6 +285,14 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
     return Violate(
         Format("worker {}: an operation failed without a reason: {}", driver.rank, error.what()));
   }
+  const bool is_refused = IsRefusal(error);
+  const bool only_refusals = std::ranges::all_of(scenario_.faults, [](const Fault& fault) {
+    return fault.kind < Fault::Kind::kKill || fault.kind == Fault::Kind::kRefuse;
+  });
+  if (only_refusals && heavy && !leavers && !is_observer && !is_refused) {
+    return Violate(Format("worker {}: no push was refused: {}", driver.rank, text));
+  }
+  if (is_refused && Happened({Fault::Kind::kRefuse})) return;
   const bool missing_key = code == Code::kNotFound || code == Code::kAlreadyExists;
   if (code != Code::kUnavailable && code != Code::kDeadlineExceeded && code != Code::kAborted &&
       code != Code::kFailedPrecondition && !missing_key) {

@@ -151,6 +151,7 @@ bool Simulation::StartNext(Driver* driver) {
     }
     driver->rounds_at_start.push_back(client.RoundOf(InternalKey(0, "barrier")));
   }
+  if (StartsRefused(driver)) return true;
   if (driver->next_step < driver->step_count) {
     if (driver->rank == kNoRank) {
       if (!driver->running.empty()) return false;
@@ -255,6 +256,27 @@ RowSet Simulation::AskedRows(const Driver& driver, const Step& step) const {
   return all ? kAllRows : static_cast<RowSet>(drawn >> 8 & kAllRows);
 }
 
+// Notes a push that a server has refused, so that the program makes it again.
+void Simulation::NoteRefused(Driver* driver, const Driver::Running& running) {
+  ++driver->refusals[running.key];
+  Driver::Running again;
+  again.step = running.step;
+  again.key = running.key;
+  again.generation = running.generation;
+  driver->refused.push_back(std::move(again));
+}
+
+// Starts a refused push again.  Returns false if there is none.
+bool Simulation::StartsRefused(Driver* driver) {
+  while (!driver->refused.empty()) {
+    const Driver::Running again = std::move(driver->refused.front());
+    driver->refused.pop_front();
+    if (driver->generation[again.key] != again.generation) continue;  // the key was made anew
+    return StartStep(driver, again.step);
+  }
+  return false;
+}
+
 bool Simulation::StartStep(Driver* driver, const Step& step) {
   const bool pushes = step.kind == Step::Kind::kPush || step.kind == Step::Kind::kPushPull;
   const bool is_barrier = step.kind == Step::Kind::kBarrier;
@@ -282,6 +304,7 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   running.step = step;
   running.key = step.key;
   running.is_uneven = reads && client.MustRepeat(key.name);
+  running.refusals = driver->refusals[step.key];
   operation.key = key.name;
   if (scenario_.has_priorities) {
     operation.priority = static_cast<int>((7 * step.ordinal + 3 * step.key) % 5) - 2;

@@ -35,6 +35,21 @@ bool Simulation::IsCut(const std::string& from, const std::string& to) {
   });
 }
 
+bool Simulation::RefusesPush(const Shard& shard, const ChunkId& id) {
+  if (!key_index_.contains(id.key)) return false;  // programs do not repeat barriers
+  for (const Period& period : periods_) {
+    if (period.kind != Fault::Kind::kRefuse || period.until < now_) continue;
+    for (Process* const server : servers_) {
+      const bool is_its = server != nullptr && server->address == period.from;
+      const bool refuses = is_its && refusals_left_ > 0 && random_.Chance(0.3);
+      if (!refuses || &server->server()->shard() != &shard) continue;
+      --refusals_left_;
+      return true;
+    }
+  }
+  return false;
+}
+
 void Simulation::Inject() {
   while (next_fault_ < scenario_.faults.size() &&
          scenario_.faults[next_fault_].at_event <= events_) {
@@ -110,6 +125,10 @@ void Simulation::InjectOne(const Fault& fault) {
     }
     case Fault::Kind::kIsolate:
       ++isolations_;
+      break;
+    case Fault::Kind::kRefuse:
+      periods_.push_back({fault.kind, now_ + lasts, server->address, ""});
+      refusals_left_ = static_cast<int>(choice.Between(1, 4));
       break;
     case Fault::Kind::kHaste:
       // The messages of the old incarnation are delayed.  Meanwhile the new incarnation joins, and

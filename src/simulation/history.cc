@@ -116,7 +116,7 @@ class Judge {
         for (size_t i = 0; i < open.size(); ++i) {
           const bool is_in = (subset >> i & 1) != 0;
           if (is_in && push->rank != kNoRank && open[i]->rank == push->rank &&
-              open[i]->worker < push->worker) {
+              IsEarlier(*open[i], *push)) {
             return true;
           }
         }
@@ -138,6 +138,10 @@ class Judge {
     return false;
   }
 
+  // Returns true if a push is of an earlier incarnation, or an earlier one of the same incarnation.
+  static bool IsEarlier(const HistoryEvent& push, const HistoryEvent& other) {
+    return push.worker < other.worker || (push.worker == other.worker && push.begin < other.begin);
+  }
   static void Add(const Lanes& value, Lanes* sum) {
     for (size_t i = 0; i < sum->size(); ++i) {
       (*sum)[i] =

@@ -25,8 +25,8 @@ struct HistoryEvent {
   bool failed = false;  // a failed push may count in any one round, or in none
   uint64_t round = 0;   // the round reported to the client; 0: none
   Lanes value{};        // the pushed or pulled value
-  // The rank of the worker.  An unended push of an earlier incarnation takes the place of a later
-  // one's push in the same round.
+  // The rank of the worker.  An unended or failed push takes the place of a later one in the same
+  // round, of the same or a later incarnation.
   Rank rank = kNoRank;
 };
 

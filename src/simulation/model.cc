@@ -76,13 +76,14 @@ void Model::CheckOrder(size_t key, Push push, uint64_t round) {
   }
 }
 
-// Returns true if an earlier life of the worker has pushed this round, to some chunks at least.
+// Returns true if a push of this round by an earlier life of the worker has left, or one that failed:
+// some chunks may have that push.
 bool Model::IsRepeat(const KeyModel& model, Push push, uint64_t round) {
   const auto pushed = model.pushed.find(round);
   return pushed != model.pushed.end() &&
          std::ranges::any_of(pushed->second, [&](const Push& other) {
-           return other.life.rank == push.life.rank &&
-                  other.life.incarnation < push.life.incarnation;
+           const bool is_earlier = other.life < push.life || model.failed.contains(other);
+           return other.life.rank == push.life.rank && other < push && is_earlier;
          });
 }
 
@@ -96,12 +97,19 @@ std::optional<Push> Model::PushOf(size_t key, Life life, uint64_t round) const {
   if (found == keys_.end()) return std::nullopt;
   const auto pushed = found->second.pushed.find(round);
   if (pushed == found->second.pushed.end()) return std::nullopt;
-  const auto mine = std::ranges::find(pushed->second, life, &Push::life);
-  return mine == pushed->second.end() ? std::nullopt : std::optional(*mine);
+  std::optional<Push> newest;
+  for (const Push& push : pushed->second) {
+    if (push.life == life) newest = push;
+  }
+  return newest;
 }
 
 void Model::Failed(size_t key, Push push) {
   if (const auto found = keys_.find(key); found != keys_.end()) found->second.failed.insert(push);
+}
+
+void Model::Refused(size_t key, Push push) {
+  if (const auto found = keys_.find(key); found != keys_.end()) found->second.refused.insert(push);
 }
 
 void Model::Controlled(Control control) {
@@ -306,7 +314,7 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
   const Version& before = state.versions[round - 1];
   const Bytes value = ValueOf(sim, index, chunk);
   std::string why = "nobody can be in it";
-  const size_t subsets = size_t{1} << std::min<size_t>(may.size(), 12);
+  const size_t subsets = size_t{1} << std::min<size_t>(may.size(), 16);
   for (size_t subset = subsets; subset-- > 0;) {
     std::map<Rank, Push> from;
     Lanes sum{};
@@ -349,8 +357,8 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
       where, must.size(), may.size(), accumulate ? "add" : "assign", why));
 }
 
-// Checks that each worker is in all chunks of a round or in none.  A later life repeats a push that
-// the earlier one has sent to some chunks only, so the pushes may be of different lives.
+// Checks that each worker is in all chunks of a round or in none.  A worker repeats a push that only
+// some chunks have got, so the pushes may differ.
 void Model::CheckWhole(const SimKey& key, const KeyModel& model, uint32_t index, uint64_t round,
                        const std::string& where) {
   const std::map<Rank, Push>& here = model.chunks[index].versions.at(round).from;
@@ -359,8 +367,9 @@ void Model::CheckWhole(const SimKey& key, const KeyModel& model, uint32_t index,
     if (there == model.chunks[c].versions.end()) continue;
     for (Rank rank = 0; rank < scenario_.workers; ++rank) {
       if (here.contains(rank) == there->second.from.contains(rank)) continue;
-      const bool has_failed = std::ranges::any_of(
-          model.failed, [&](const Push& push) { return push.life.rank == rank; });
+      const bool has_failed = std::ranges::any_of(model.failed, [&](const Push& push) {
+        return push.life.rank == rank && !model.refused.contains(push);
+      });
       if (has_failed) continue;
       return Violate(Format("{}: worker {} is in a part of the round only", where, rank));
     }
@@ -433,8 +442,8 @@ void Model::Accepted(size_t key, Push push, uint64_t round, const Placement& pla
     const auto& from = state.versions[round].from;
     const auto in = from.find(push.life.rank);
     const bool is_in =
-        in != from.end() && (in->second == push ||
-                             (IsRepeat(found->second, push, round) && in->second.life < push.life));
+        in != from.end() &&
+        (in->second == push || (IsRepeat(found->second, push, round) && in->second < push));
     if (!is_in) {
       return Violate(Format("{}: push {} of worker {} is accepted and is not in the sum",
                             Describe(key, c, round), round, push.life.rank));

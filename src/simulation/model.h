@@ -51,9 +51,10 @@ class Model {
   void Deleted(size_t key);
   void Pushed(size_t key, Push push, uint64_t round);  // its first byte has been sent
   bool HasLeft(size_t key, Push push) const;
-  // Returns the push of an incarnation in a round, or nothing.
+  // Returns the last push of an incarnation in a round, or nothing.
   std::optional<Push> PushOf(size_t key, Life life, uint64_t round) const;
-  void Failed(size_t key, Push push);  // some chunks, all or none may have it
+  void Failed(size_t key, Push push);   // some chunks, all or none may have it
+  void Refused(size_t key, Push push);  // a server refused it; the worker pushes again
   void Accepted(size_t key, Push push, uint64_t round, const Placement& placement,
                 const std::vector<const Shard*>& shards);
   void Controlled(Control control);
@@ -96,6 +97,7 @@ class Model {
     std::map<uint64_t, std::set<Push>> pushed;  // sent pushes, by round
     std::set<Push> all;
     std::set<Push> failed;
+    std::set<Push> refused;
     std::map<uint64_t, bool> rule_of_round;  // as applied by the first chunk
   };
 

@@ -17,8 +17,8 @@ namespace tkv::simulation {
 namespace {
 
 constexpr std::array<const char*, Fault::kKinds> kFaultNames = {
-    "drop",   "duplicate",  "delay",    "slow",  "cut",     "kill",
-    "vanish", "killserver", "killhead", "pause", "isolate", "haste"};
+    "drop",       "duplicate", "delay", "slow",    "cut",   "kill",  "vanish",
+    "killserver", "killhead",  "pause", "isolate", "haste", "refuse"};
 
 // Seeds of separate random sequences for newer kinds of draws, so that the older draws of a seed
 // stay the same.
@@ -28,6 +28,7 @@ constexpr uint64_t kRowDraws = 0x726F7773;
 constexpr uint64_t kPolicyDraws = 0x706F6C696379;
 constexpr uint64_t kMemoryDraws = 0x6469736B73;
 constexpr uint64_t kLifeDraws = 0x6C69766573;
+constexpr uint64_t kRefusalDraws = 0x6D656D6F7279;
 constexpr uint32_t kStores = 4;  // the first one is never closed
 
 constexpr size_t kOtherRows = 400;  // more rows than one sweep of a version examines
@@ -278,6 +279,24 @@ void MakeFaults(Random* random, const std::vector<Fault::Kind>& kinds, Scenario*
             [](const Fault& a, const Fault& b) { return a.at_event < b.at_event; });
 }
 
+// Adds servers that have no memory for a while.  In half of such scenarios nobody ends, so that
+// each push has to count in the end.
+void MakeRefusals(Random* random, Scenario* scenario) {
+  if (!random->Chance(0.25)) return;
+  if (random->Chance(0.5)) {
+    std::erase_if(scenario->faults,
+                  [](const Fault& fault) { return fault.kind >= Fault::Kind::kKill; });
+  }
+  for (int64_t left = random->Between(1, 4); left > 0; --left) {
+    Fault fault;
+    fault.kind = Fault::Kind::kRefuse;
+    fault.at_event = static_cast<uint64_t>(random->Between(60, 900));
+    fault.choice = random->Next();
+    scenario->faults.push_back(fault);
+  }
+  std::ranges::stable_sort(scenario->faults, {}, &Fault::at_event);
+}
+
 constexpr int kProcessesMax = 64;  // processes of a kind, because all of them run in one thread
 constexpr int kStepsMax = 1'000'000;
 
@@ -336,6 +355,10 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   MakeSaves(&values, &scenario);
   Random lives(options.seed ^ kLifeDraws);
   MakeLives(&lives, &scenario);
+  if (std::find(kinds.begin(), kinds.end(), Fault::Kind::kRefuse) != kinds.end()) {
+    Random refusals(options.seed ^ kRefusalDraws);
+    MakeRefusals(&refusals, &scenario);
+  }
   Random encodings(options.seed ^ kEncodings);
   const bool encodes = encodings.Chance(0.5);
   for (SimKey& key : scenario.keys) key.encodes = encodes && encodings.Chance(0.7);

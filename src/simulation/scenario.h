@@ -59,8 +59,9 @@ struct Fault {
     kIsolate,  // a worker loses one server for long, just after it begins a CONTROL
     // A worker's next incarnation joins before its last messages and the news of its end arrive.
     kHaste,
+    kRefuse,  // a server has no memory for some pushes of synchronous keys for a while
   };
-  static constexpr int kKinds = 12;
+  static constexpr int kKinds = 13;
   Kind kind{};
   uint64_t at_event = 0;
   uint64_t choice = 0;

@@ -82,6 +82,7 @@ struct Driver {
     int phase = 0;            // phase of a kRecreate or kSave
     bool is_mistake = false;  // deletes a key that has just been deleted
     bool is_uneven = false;   // a read of a key that this life has to push again first
+    uint64_t refusals = 0;    // refused pushes of the key when a read began
     // For a kSave that reads: the saved states, and for a sparse key the parts read so far.
     std::shared_ptr<const std::vector<ChunkState>> states;
     std::map<uint64_t, Block> parts;
@@ -111,6 +112,8 @@ struct Driver {
   std::map<size_t, uint64_t> last_accepted;  // ordinal of the last accepted push of each key
   std::map<size_t, uint64_t> last_round;     // round of that push
   std::set<size_t> missing;                  // keys whose init failed
+  std::deque<Running> refused;               // pushes that the program makes again
+  std::map<size_t, uint64_t> refusals;       // refused pushes of each key
   std::map<OpId, Running> running;
 };
 
@@ -127,6 +130,7 @@ class Simulation final : public FaultInjector, public ShardListener {
   bool IsCut(const std::string& from, const std::string& to) override;
   // ---- checks
   void Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) override;
+  bool RefusesPush(const Shard& shard, const ChunkId& id) override;
 
  private:
   friend class Process;
@@ -172,6 +176,8 @@ class Simulation final : public FaultInjector, public ShardListener {
   void CheckStore(const Shard& shard, uint32_t server, const SimKey& key);
   RowSet AskedRows(const Driver& driver, const Step& step) const;
   bool StartStep(Driver* driver, const Step& step);
+  bool StartsRefused(Driver* driver);
+  void NoteRefused(Driver* driver, const Driver::Running& running);
   void StartRecreate(Driver* driver, const Step& step);
   void StartRelease(Driver* driver, size_t key);
   bool StartRead(Driver* driver, Driver::Running saved);
@@ -216,6 +222,7 @@ class Simulation final : public FaultInjector, public ShardListener {
   std::vector<Planned> planned_;  // planned events of workers
   // For each store, the ranks that have begun to close it.
   std::map<uint32_t, std::set<Rank>> closers_;
+  int refusals_left_ = 0;               // pushes that servers without memory still refuse
   int isolations_ = 0;                  // kIsolate faults that wait for the next CONTROL
   std::map<const void*, Body> bodies_;  // bodies of pushes, by owner
   // All pushes that drivers have begun, with their keys.
