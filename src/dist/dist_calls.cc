@@ -86,7 +86,7 @@ std::vector<PushSource> DistStore::GatherSources(std::string_view verb,
   {
     const auto lock = Lock(verb);
     for (const PushItem& item : items) {
-      const RecordPtr record = Get(verb, item.key);
+      const RecordPtr record = keys_.Get(verb, item.key);
       CheckValues(verb, item, WholeShape(verb, *record), record->info.dtype);
       if (record->info.by_rows) CheckOfHost(verb, item.key, item.values);
       const auto [place, is_new] = places.emplace(record.get(), sources.size());
@@ -214,7 +214,7 @@ std::vector<PullTarget> DistStore::GatherTargets(std::string_view verb,
   {
     const auto lock = Lock(verb);
     for (const PullItem& item : items) {
-      const RecordPtr record = Get(verb, item.key);
+      const RecordPtr record = keys_.Get(verb, item.key);
       CheckOuts(verb, item, WholeShape(verb, *record), record->info.dtype);
       if (record->info.by_rows) CheckOfHost(verb, item.key, item.outs);
       targets.push_back({record, {}, {}, item.priority});
@@ -303,7 +303,7 @@ void DistStore::AddTarget(const PullTarget& target, Operation* operation,
 // Notes the pushes of a call that was launched.  A refused call changes no counter, and its
 // hyperparameters count as not sent.
 void DistStore::NotePushed(const std::vector<PushSource>& sources) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(keys_.mutex());
   for (const PushSource& source : sources) {
     if (source.params_sent_for != 0) {
       std::atomic_ref(source.record->params_sent_for).store(source.params_sent_for);
@@ -323,7 +323,7 @@ DistStore::Pulled DistStore::PulledOf(const std::vector<PullTarget>& targets) {
 }
 
 void DistStore::CountPulled(const Pulled& pulled) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(keys_.mutex());
   for (const auto& [record, bytes] : pulled) record->bytes.pulled_bytes += bytes;
 }
 

@@ -79,9 +79,7 @@ void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
   std::vector<NewRecordPtr> records;
   {
     const auto lock = Lock(verb);
-    CheckNewKeys(verb, keys,
-                 order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
-                 [&](const KeyView& key) { return keys_.contains(key); });
+    keys_.CheckNew(verb, keys);
     const Layout layout = NewLayout();
     records.reserve(items.size());
     for (const InitItem& item : items) records.push_back(NewValue(verb, item, layout));
@@ -119,8 +117,7 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
       calls_.Await(calls[i]);
       if (worker_->rejoined()) GoOnBehind(*records[i]);
       const auto lock = Lock(verb);
-      keys_.emplace(records[i]->key, records[i]);
-      order_.push_back(records[i]->key);
+      keys_.Add(records[i]);
     } catch (...) {
       if (!error) error = std::current_exception();
     }
@@ -159,14 +156,13 @@ void DistStore::Erase(const KeyView& key) {
   RecordPtr record;
   {
     const auto lock = Lock("delete");
-    record = Get("delete", key);
+    record = keys_.Get("delete", key);
   }
   const CallPtr call =
       calls_.Start("delete", calls_.Make(Operation::Kind::kDelete, "delete", record.get()));
   calls_.Await(call);
   const auto lock = Lock("delete");
-  keys_.erase(record->key);
-  std::erase(order_, record->key);
+  keys_.Erase(key);
   const bool leads = saving_stores_ != nullptr && record->rounds() >= saving_stores_->most_rounds;
   if (leads) saving_stores_->is_stale = true;
   deleted_.rounds += call->round();
@@ -177,14 +173,14 @@ uint64_t DistStore::Round(const KeyView& key) const {
   RecordPtr record;
   {
     const auto lock = Lock("round");
-    record = Get("round", key);
+    record = keys_.Get("round", key);
   }
   return worker_->Run([&](ClientNode& node, Time) { return node.client().PushedOf(record->name); });
 }
 
 PushStep DistStore::FormerStep(const KeyView& key) const {
   const auto lock = Lock("round");
-  return Get("round", key)->former_step;
+  return keys_.Get("round", key)->former_step;
 }
 
 }  // namespace tkv

@@ -102,9 +102,7 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
   std::vector<NewRecordPtr> records;
   {
     const auto lock = Lock(verb);
-    CheckNewKeys(verb, keys,
-                 order_.empty() ? std::nullopt : std::optional(order_.front().is_string()),
-                 [&](const KeyView& key) { return keys_.contains(key); });
+    keys_.CheckNew(verb, keys);
     for (const RowsInitItem& item : items) {
       records.push_back(item.value == nullptr
                             ? NewTable(verb, item)
@@ -131,7 +129,7 @@ std::vector<PushSource> DistStore::GatherRowSources(std::string_view verb,
   {
     const auto lock = Lock(verb);
     for (const RowsPushItem& item : items) {
-      const RecordPtr record = Get(verb, item.key);
+      const RecordPtr record = keys_.Get(verb, item.key);
       const RowGeometry geometry = GeometryOf(verb, *record);
       if (item.values.empty()) {
         throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
@@ -190,7 +188,7 @@ void DistStore::CheckNoneIsBoth(std::string_view verb, std::span<const PushSourc
   for (const PushSource& source : sources) with_rows.emplace(source.record.get(), 0);
   const auto lock = Lock(verb);
   for (const PushItem& item : whole) {
-    if (!with_rows.contains(Get(verb, item.key).get())) continue;
+    if (!with_rows.contains(keys_.Get(verb, item.key).get())) continue;
     throw Fail(Code::kInvalidArgument,
                "{} {}: the call pushes rows and a whole array to it; use one of them", verb,
                item.key.ToString());
@@ -236,7 +234,7 @@ std::vector<PullTarget> DistStore::GatherRowTargets(std::string_view verb,
   {
     const auto lock = Lock(verb);
     for (const RowsPullItem& item : items) {
-      const RecordPtr record = Get(verb, item.key);
+      const RecordPtr record = keys_.Get(verb, item.key);
       CheckByRows(verb, item.key, record->info.by_rows);
       CheckRowsOut(verb, item, GeometryOf(verb, *record));
       const auto [place, is_new] = places.emplace(record.get(), targets.size());

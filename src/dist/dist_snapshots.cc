@@ -30,9 +30,7 @@ constexpr size_t kNamedMax = 5;  // the keys named in one line of the log
 // Returns the keys of this store, in the order of their init.
 DistStore::SavedStore DistStore::ToSave(const std::string& verb) const {
   const auto lock = Lock(verb);
-  SavedStore store{number_, {}, saves_};
-  for (const Key& key : order_) store.records.push_back(keys_.find(key)->second);
-  return store;
+  return {number_, keys_.Records(), saves_};
 }
 
 // Returns all stores that save into the folder of this one.  Call with the mutex of
@@ -40,12 +38,9 @@ DistStore::SavedStore DistStore::ToSave(const std::string& verb) const {
 std::vector<DistStore::SavedStore> DistStore::AllToSave() const {
   std::vector<SavedStore> all;
   for (const auto& [number, store] : saving_stores_->stores) {
-    std::lock_guard lock(store->mutex_);
+    std::lock_guard lock(store->keys_.mutex());
     if (store->calls_.is_closed()) continue;
-    all.push_back({number, {}, store->saves_});
-    for (const Key& key : store->order_) {
-      all.back().records.push_back(store->keys_.find(key)->second);
-    }
+    all.push_back({number, store->keys_.Records(), store->saves_});
   }
   return all;
 }
@@ -191,10 +186,10 @@ void DistStore::SaveIfDue(std::span<const KeyView> keys) {
   if (saving_stores_->is_stale) RecountRounds();
   const uint64_t most_rounds = saving_stores_->most_rounds;
   {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(keys_.mutex());
     const auto begins_round = [&](const KeyView& key) {
-      const auto found = keys_.find(key);
-      return found != keys_.end() && found->second->rounds() >= most_rounds;
+      const RecordPtr record = keys_.Find(key);
+      return record != nullptr && record->rounds() >= most_rounds;
     };
     if (most_rounds == 0 || std::none_of(keys.begin(), keys.end(), begins_round)) return;
   }
@@ -251,8 +246,8 @@ void DistStore::RecountRounds() {
   uint64_t before = saving_stores_->most_rounds;
   uint64_t most = 0;
   for (const auto& [number, store] : saving_stores_->stores) {
-    std::lock_guard store_lock(store->mutex_);
-    for (const auto& [key, record] : store->keys_) most = std::max(most, record->rounds());
+    std::lock_guard store_lock(store->keys_.mutex());
+    most = std::max(most, store->keys_.MostRounds());
   }
   saving_stores_->when.GoesBack(most);
   // If another thread has raised it meanwhile, the next call counts again.
@@ -538,7 +533,7 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
   std::shared_ptr<const Optimizer> optimizer;
   {
     const auto lock = Lock(verb);
-    for (const Key& key : order_) loading->records.push_back(keys_.find(key)->second);
+    loading->records = keys_.Records();
     optimizer = optimizer_;
   }
   loading->meeting.worker =
@@ -704,8 +699,8 @@ void DistStore::SendValues(const std::string& verb, std::span<const InitItem> it
 // may be at its beginning, and the others do not come to the barriers.
 void DistStore::CheckHasPushed(const std::string& verb) {
   const auto lock = Lock(verb);
-  const auto is_pushed = [](const auto& entry) { return entry.second->pushes > 0; };
-  if (std::any_of(keys_.begin(), keys_.end(), is_pushed)) return;
+  const auto is_pushed = [](const RecordPtr& record) { return record->pushes > 0; };
+  if (std::ranges::any_of(keys_.Records(), is_pushed)) return;
   throw Fail(
       Code::kFailedPrecondition,
       "{}: this rank has lived before in this job, because it was started again or a snapshot was "
@@ -737,7 +732,7 @@ void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> item
     {
       const auto lock = Lock(verb);
       for (const PushItem& item : given.items()) {
-        const RecordPtr record = Get(verb, item.key);
+        const RecordPtr record = keys_.Get(verb, item.key);
         CheckAssignable(verb, item.key, record->info.by_rows);
         CheckValues(verb, item, record->info.shape, record->info.dtype);
         records.push_back(record);

@@ -81,30 +81,9 @@ void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
 
 std::unique_lock<std::mutex> DistStore::Lock(std::string_view verb) const {
   calls_.CheckProcess(verb);  // a child of fork() must not lock
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(keys_.mutex());
   calls_.CheckOpen(verb);
   return lock;
-}
-
-void DistStore::Add(const RecordPtr& record) {
-  const auto lock = Lock("in");
-  const bool is_new = keys_.insert_or_assign(record->key, record).second;
-  if (is_new) order_.push_back(record->key);
-}
-
-void DistStore::Drop(const KeyView& key) {
-  const auto lock = Lock("in");
-  const auto found = keys_.find(key);
-  if (found == keys_.end()) return;
-  std::erase(order_, found->second->key);
-  keys_.erase(found);
-}
-
-RecordPtr DistStore::Get(std::string_view verb, const KeyView& key) const {
-  const auto found = keys_.find(key);
-  if (found != keys_.end()) return found->second;
-  if (!order_.empty()) CheckKind(verb, key, order_.front().is_string());
-  throw Fail(Code::kNotFound, "{} {}: no such key, init it first", verb, key.ToString());
 }
 
 // ---- updater ------------------------------------------------------------------------------------
@@ -156,7 +135,7 @@ void DistStore::SetProgram(std::shared_ptr<const Optimizer> optimizer) {
     const auto lock = Lock("set_optimizer");
     spec = SpecOf(*optimizer);
     spec.fresh = optimizer_ != nullptr && optimizer_ != optimizer &&
-                 !DoSame(*optimizer_, *optimizer, order_);
+                 !DoSame(*optimizer_, *optimizer, keys_.order());
   }
   std::vector<double> params = spec.params;
   const bool is_mine = Control("set_optimizer", std::move(spec));
@@ -226,9 +205,8 @@ StoreStats DistStore::Stats() const {
   std::vector<std::string> names;  // canonical
   {
     const auto lock = Lock("stats");
-    for (const Key& key : order_) {
-      const RecordPtr& record = keys_.find(key)->second;
-      keys.push_back({key, 0, record->bytes});
+    for (const RecordPtr& record : keys_.Records()) {
+      keys.push_back({record->key, 0, record->bytes});
       names.push_back(record->name);
     }
     deleted = deleted_;
@@ -307,7 +285,7 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
   if (!worker_->is_of_this_process()) return;
   std::exception_ptr error = failure ? nullptr : SaveAtEnd();
   {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(keys_.mutex());
     if (calls_.is_closed()) return;
     calls_.Close();
   }
@@ -334,9 +312,8 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
   worker_->CancelCalls(number_, "the store is closed");
   if (is_last) worker_->Stop();
   {
-    std::lock_guard lock(mutex_);
-    keys_.clear();
-    order_.clear();
+    std::lock_guard lock(keys_.mutex());
+    keys_.Clear();
   }
   // Throw the first error, above all an interrupt.  Calls that failed only because this close
   // cancelled them would hide the cause.

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <boost/unordered/unordered_flat_map.hpp>
 #include <condition_variable>
 #include <exception>
 #include <memory>
@@ -19,10 +18,10 @@
 #include "dist/row_encoder.h"
 #include "dist/saving.h"
 #include "dist/store_calls.h"
+#include "dist/store_keys.h"
 #include "dist/transfers.h"
 #include "job/job_status.h"
 #include "job/worker.h"
-#include "store/key_hash.h"
 #include "update/cache.h"
 
 namespace tkv {
@@ -114,15 +113,15 @@ class DistStore : public KVStore {
   }
   bool Contains(const KeyView& key) const override {
     const auto lock = Lock("in");
-    return keys_.contains(key);
+    return keys_.Contains(key);
   }
   KeyInfo Describe(const KeyView& key, std::string_view verb) const override {
     const auto lock = Lock(verb);
-    return Get(verb, key)->info;
+    return keys_.Get(verb, key)->info;
   }
   std::vector<Key> Keys() const override {
     const auto lock = Lock("keys");
-    return order_;
+    return keys_.order();
   }
   std::shared_ptr<Optimizer> UpdateOf(const KeyView& key) const override;
   JobStatus Status() const override;
@@ -142,18 +141,8 @@ class DistStore : public KVStore {
   ServerListings ListAll(const std::string& verb) const;
   const std::shared_ptr<Worker>& worker() const { return worker_; }
   StoreCalls& calls() const { return calls_; }
-  // Add and remove a key that this store has not inited itself.
-  void Add(const RecordPtr& record);
-  void Drop(const KeyView& key);
-  bool Has(const KeyView& key) const {
-    const auto lock = Lock("in");
-    return keys_.contains(key);
-  }
-  // Returns the record of a key, or null if it is not known.  Call with the store's lock.
-  RecordPtr Peek(const KeyView& key) const {
-    const auto found = keys_.find(key);
-    return found == keys_.end() ? nullptr : found->second;
-  }
+  StoreKeys& keys() { return keys_; }
+  const StoreKeys& keys() const { return keys_; }
 
  private:
   template <typename Item>
@@ -162,7 +151,6 @@ class DistStore : public KVStore {
     for (const Item& item : items) keys.push_back(item.key);
     return keys;
   }
-  RecordPtr Get(std::string_view verb, const KeyView& key) const;
   void CheckUpdate(std::string_view verb, const KeyRecord& record);
   void Erase(const KeyView& key);
   void InitAs(std::string_view verb, std::span<const InitItem> items);
@@ -345,12 +333,9 @@ class DistStore : public KVStore {
   RowEncoder row_encoder_;
   PushCompression compression_{options_.threads, options_.log};
 
-  // Guards the members below.  Never held during a wait.
-  mutable std::mutex mutex_;
   // The count at the creation.  A higher count at the end means that the program has failed.
   const int exceptions_ = std::uncaught_exceptions();
-  boost::unordered_flat_map<Key, RecordPtr, KeyHash, KeyEqual> keys_;
-  std::vector<Key> order_;
+  StoreKeys keys_;  // its mutex guards the members below too
   std::shared_ptr<const Optimizer> optimizer_;
   std::vector<double> committed_params_;
   // If another rank has set the optimizer, this one sends its hyperparameters with the first push

@@ -34,7 +34,7 @@ struct DistStore::CutTable {
 RecordPtr DistStore::GetTable(const std::string& verb, const KeyView& key) {
   calls_.RaiseUnseen(verb, {&key, 1});
   const auto lock = Lock(verb);
-  RecordPtr record = Get(verb, key);
+  RecordPtr record = keys_.Get(verb, key);
   CheckByRows(verb, key, record->info.by_rows);
   return record;
 }

@@ -45,14 +45,17 @@ void ObserverStore::FindOne(std::string_view verb, const KeyView& key) {
   calls().CheckOpen(verb);
   const bool is_known =
       worker()->Run([&](ClientNode& node, Time) { return node.client().Knows(found.name); });
-  if (is_known && Has(key)) return;
+  if (is_known && DistStore::Contains(key)) return;
   Operation open = calls().Make(Operation::Kind::kOpen, of, &found);
   open.may_wait = false;
   Outcome outcome;
   try {
     outcome = calls().AwaitOutcome(of, std::move(open));
   } catch (const Error& error) {
-    if (error.code() == Code::kNotFound) Drop(key);
+    if (error.code() == Code::kNotFound) {
+      const auto lock = Lock("in");
+      keys().Erase(key);
+    }
     throw;
   }
   const KeyMeta& meta = *outcome.meta;
@@ -60,7 +63,8 @@ void ObserverStore::FindOne(std::string_view verb, const KeyView& key) {
   found.mode = meta.mode;
   found.value_bytes = meta.row_bytes();
   found.meta = outcome.meta;
-  Add(std::make_shared<const KeyRecord>(std::move(found)));
+  const auto lock = Lock("in");
+  keys().Add(std::make_shared<const KeyRecord>(std::move(found)));
 }
 
 KVStore::KeyInfo ObserverStore::Describe(const KeyView& key, std::string_view verb) const {
@@ -91,7 +95,7 @@ std::vector<Key> ObserverStore::Keys() const {
 
 uint64_t ObserverStore::Round(const KeyView& key) const {
   const auto lock = Lock("round");
-  const RecordPtr record = Peek(key);
+  const RecordPtr record = keys().Find(key);
   return record == nullptr ? 0 : std::atomic_ref(record->pulled).load();
 }
 
