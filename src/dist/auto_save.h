@@ -15,7 +15,7 @@
 
 namespace tkv {
 
-class DistStore;
+class Saver;
 class Worker;
 
 class AutoSave {
@@ -81,7 +81,7 @@ struct SavingStores {
   // Guards the members below.  Taken before the mutex of a store.
   std::mutex mutex;
   AutoSave when;
-  std::map<uint32_t, DistStore*> stores;  // the open ones, by number
+  std::map<uint32_t, Saver*> stores;  // the open ones, by number
   // On close, this worker saves all that no snapshot has.
   bool is_writer = false;
   // The check for keys that a save lacks has been made.

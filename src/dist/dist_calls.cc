@@ -311,7 +311,7 @@ void DistStore::NotePushed(const std::vector<PushSource>& sources) {
     source.record->bytes.pushed_bytes +=
         source.bytes > 0 ? source.bytes : source.values * source.record->value_bytes;
     ++source.record->pushes;
-    if (saving_stores_ != nullptr) saving_stores_->Raise(source.record->rounds());
+    saver_.Raise(source.record->rounds());
   }
 }
 
@@ -382,7 +382,7 @@ CallPtr DistStore::PushAs(const std::string& verb, std::span<const PushItem> ite
                           bool until_done) {
   const std::vector<KeyView> keys = KeysOf(items);
   calls_.RaiseUnseen(verb, keys);
-  SaveIfDue(keys);
+  saver_.SaveIfDue(keys);
   return StartPushes(verb, GatherSources(verb, items), until_done);
 }
 
@@ -452,7 +452,7 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   const std::vector<KeyView> keys = KeysOf(items);
   calls_.RaiseUnseen(verb, keys);
   calls_.RaiseUnseen(verb, KeysOf(outs));
-  SaveIfDue(keys);
+  saver_.SaveIfDue(keys);
   std::vector<PullTarget> targets = GatherTargets(verb, outs, items);
   const std::vector<PushSource> sources = GatherSources(verb, items);
   const Pulled pulled = PulledOf(targets);

@@ -133,10 +133,7 @@ void DistStore::GoOnBehind(const KeyRecord& record) {
     record.former_step = client.FormerStepOf(record.name);
     return true;
   });
-  if (saving_stores_ == nullptr || record.former_rounds == 0) return;
-  saving_stores_->Raise(record.former_rounds);
-  std::lock_guard lock(saving_stores_->mutex);
-  saving_stores_->when.GoesOn(record.former_rounds);
+  saver_.GoOnAfter(record.former_rounds);
 }
 
 void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
@@ -163,8 +160,7 @@ void DistStore::Erase(const KeyView& key) {
   calls_.Await(call);
   const auto lock = Lock("delete");
   keys_.Erase(key);
-  const bool leads = saving_stores_ != nullptr && record->rounds() >= saving_stores_->most_rounds;
-  if (leads) saving_stores_->is_stale = true;
+  saver_.NoteErased(record->rounds());
   deleted_.rounds += call->round();
   deleted_.bytes += record->bytes;
 }

@@ -12,26 +12,30 @@ namespace tkv {
 
 // ---- life ---------------------------------------------------------------------------------------
 
-DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker)
+DistStore::DistStore(std::string type, const StoreOptions& options,
+                     const std::shared_ptr<Worker>& worker)
+    : DistStore(std::move(type), options, worker,
+                StoresSavingIn(worker.get(), options.snapshots, options.snapshot_every)) {}
+
+DistStore::DistStore(std::string type, const StoreOptions& options,
+                     const std::shared_ptr<Worker>& worker,
+                     std::shared_ptr<SavingStores> saving_stores)
+    : DistStore(std::move(type), options, worker, std::move(saving_stores), worker->OpenStore()) {}
+
+DistStore::DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store)
+    : DistStore("observer", options, std::move(observer), nullptr, store) {
+  worker_->ObserveStore(store);
+}
+
+DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker,
+                     std::shared_ptr<SavingStores> saving_stores, uint32_t number)
     : type_(std::move(type)),
       options_(options),
       mode_(IsAsync(type_) ? KeyMeta::Mode::kAsync : KeyMeta::Mode::kSync),
       worker_(std::move(worker)),
-      saving_stores_(StoresSavingIn(worker_.get(), options_.snapshots, options_.snapshot_every)),
-      number_(worker_->OpenStore()) {
-  if (saving_stores_ == nullptr) return;
-  std::lock_guard lock(saving_stores_->mutex);
-  saving_stores_->stores.emplace(number_, this);
-}
-
-DistStore::DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store)
-    : type_("observer"),
-      options_(options),
-      mode_(KeyMeta::Mode::kSync),
-      worker_(std::move(observer)),
-      number_(store) {
-  worker_->ObserveStore(store);
-}
+      number_(number),
+      saver_(worker_, number_, options_, &calls_, &keys_, std::move(saving_stores),
+             [this] { return optimizer_ != nullptr; }) {}
 
 DistStore::~DistStore() {
   if (!worker_->is_of_this_process() || calls_.is_closed()) return;
@@ -47,7 +51,7 @@ DistStore::~DistStore() {
 void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
   const auto deadline = DeadlineAfter(std::chrono::seconds(2));
   const auto left = [deadline] { return deadline - std::chrono::steady_clock::now(); };
-  EndSavingUnclosed(left());
+  saver_.EndSavingUnclosed(left());
   const bool is_last = worker_->CloseStore(number_);
   try {
     const auto calls = worker_->CallsOf(number_);
@@ -77,13 +81,6 @@ void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
   if (!is_last) return;
   worker_->KeepHost();
   worker_->Stop();
-}
-
-std::unique_lock<std::mutex> DistStore::Lock(std::string_view verb) const {
-  calls_.CheckProcess(verb);  // a child of fork() must not lock
-  std::unique_lock lock(keys_.mutex());
-  calls_.CheckOpen(verb);
-  return lock;
 }
 
 // ---- updater ------------------------------------------------------------------------------------
@@ -283,14 +280,14 @@ void DistStore::FreeKeys() {
 
 void DistStore::CloseAs(const std::optional<Error>& failure) {
   if (!worker_->is_of_this_process()) return;
-  std::exception_ptr error = failure ? nullptr : SaveAtEnd();
+  std::exception_ptr error = failure ? nullptr : saver_.SaveAtEnd();
   {
     std::lock_guard lock(keys_.mutex());
     if (calls_.is_closed()) return;
     calls_.Close();
   }
   try {
-    EndSaving(options_.patience);
+    saver_.EndSaving(options_.patience);
   } catch (...) {
     if (!error) error = std::current_exception();
   }

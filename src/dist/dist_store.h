@@ -13,10 +13,9 @@
 
 #include "codec/compress.h"
 #include "codec/rows.h"
-#include "dist/auto_save.h"
 #include "dist/push_compression.h"
 #include "dist/row_encoder.h"
-#include "dist/saving.h"
+#include "dist/saver.h"
 #include "dist/store_calls.h"
 #include "dist/store_keys.h"
 #include "dist/transfers.h"
@@ -36,7 +35,7 @@ inline UpdateSpec SpecOf(const Optimizer& optimizer) {
 
 class DistStore : public KVStore {
  public:
-  DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker);
+  DistStore(std::string type, const StoreOptions& options, const std::shared_ptr<Worker>& worker);
   ~DistStore() override;
 
   // Returns the position among the stores of this worker, in the order of Create.
@@ -84,14 +83,19 @@ class DistStore : public KVStore {
   void SetGradientCompression(const Compression& compression, const std::string& keys) override;
 
   std::string Save(const std::string& path) override {
-    return calls_.Counted(Verb::kSave, [&] { return SaveAs("save", path, Parts::kAll); });
+    return calls_.Counted(Verb::kSave, [&] { return saver_.Save("save", path, Parts::kAll); });
   }
-  Ticket SaveAsync(const std::string& path) override;
+  Ticket SaveAsync(const std::string& path) override {
+    const auto save = [&] { return saver_.SaveAsync(path); };
+    const Ticket begun = calls_.Counted(Verb::kSave, save);
+    return begun != nullptr ? begun : DoneTicket();
+  }
   SnapshotInfo Load(const std::string& path) override {
     return calls_.Counted(Verb::kLoad, [&] { return LoadAs("load", path, Parts::kAll); });
   }
   void SaveStates(const std::string& file) override {
-    calls_.Counted(Verb::kSave, [&] { SaveAs("save_optimizer_states", file, Parts::kStates); });
+    calls_.Counted(Verb::kSave,
+                   [&] { saver_.Save("save_optimizer_states", file, Parts::kStates); });
   }
   void LoadStates(const std::string& file) override {
     calls_.Counted(Verb::kLoad, [&] { LoadAs("load_optimizer_states", file, Parts::kStates); });
@@ -136,7 +140,7 @@ class DistStore : public KVStore {
   // Makes the store of an observer, which reads the store with that number.
   DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store);
 
-  std::unique_lock<std::mutex> Lock(std::string_view verb) const;
+  std::unique_lock<std::mutex> Lock(std::string_view verb) const { return keys_.Lock(verb); }
   // Returns what every server reports about all its keys.
   ServerListings ListAll(const std::string& verb) const;
   const std::shared_ptr<Worker>& worker() const { return worker_; }
@@ -145,6 +149,10 @@ class DistStore : public KVStore {
   const StoreKeys& keys() const { return keys_; }
 
  private:
+  DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker,
+            std::shared_ptr<SavingStores> saving_stores, uint32_t number);
+  DistStore(std::string type, const StoreOptions& options, const std::shared_ptr<Worker>& worker,
+            std::shared_ptr<SavingStores> saving_stores);
   template <typename Item>
   static std::vector<KeyView> KeysOf(std::span<const Item> items) {
     std::vector<KeyView> keys;
@@ -232,52 +240,6 @@ class DistStore : public KVStore {
   void LeaveUnclosed(const std::optional<Error>& failure) noexcept;
   static Error ProgramFailed() { return {Code::kAborted, "the worker's program has failed"}; }
   void FreeKeys();
-  // The state of a cut, by which servers keep a version of the keys: none, or the party that wants
-  // it.
-  enum class Cutting : uint8_t { kNone, kForUser, kByItself };
-  // The saves and exports of a store.  They may outlive the store, because a save of several stores
-  // marks all of them.
-  struct Saves {
-    // Guards the members below.  Never held during a wait.
-    std::mutex mutex;
-    Cutting cutting = Cutting::kNone;
-    std::condition_variable cut;     // the cut has succeeded or failed
-    std::shared_ptr<Saving> saving;  // the newest one
-    bool is_auto_saving = false;     // the newest one is automatic
-
-    // Returns true if a cut or save is under way.  Call with the mutex.
-    bool is_busy() const {
-      return cutting != Cutting::kNone || (saving != nullptr && !saving->done());
-    }
-  };
-  // A guard that reserves the store for one cut: no other cut begins while the guard lives.
-  class CutTurn {
-   public:
-    // Reserves the store.
-    //   throws  kFailedPrecondition  another save or export is under way
-    CutTurn(std::shared_ptr<Saves> saves, const std::string& verb, Cutting cutting);
-    ~CutTurn();
-    CutTurn(const CutTurn&) = delete;
-    CutTurn& operator=(const CutTurn&) = delete;
-
-   private:
-    const std::shared_ptr<Saves> saves_;
-  };
-  // A store as a save sees it.
-  struct SavedStore {
-    uint32_t number = 0;
-    std::vector<RecordPtr> records;
-    std::shared_ptr<Saves> saves;
-  };
-  SavedStore ToSave(const std::string& verb) const;
-  std::vector<SavedStore> AllToSave() const;
-  std::shared_ptr<Saving> Cut(const std::string& verb, const std::string& path, Parts parts,
-                              std::span<const SavedStore> stores,
-                              std::chrono::nanoseconds patience);
-  std::shared_ptr<Saving> Begin(const std::string& verb, const std::string& path, Parts parts,
-                                std::span<const SavedStore> stores, Cutting cutting,
-                                std::chrono::nanoseconds patience);
-  std::string SaveAs(const std::string& verb, const std::string& path, Parts parts);
   SnapshotInfo LoadAs(const std::string& verb, const std::string& path, Parts parts);
   // A task of one worker that all workers wait for, between two barriers.
   struct Meeting {
@@ -298,24 +260,7 @@ class DistStore : public KVStore {
   // Sends the values of an assign to the servers, and waits for them.
   void SendValues(const std::string& verb, std::span<const InitItem> items,
                   const std::vector<RecordPtr>& records);
-  enum class SaveWhen : uint8_t { kAlways, kIfNew };
-  void SaveIfDue(std::span<const KeyView> keys);
-  std::exception_ptr SaveAtEnd();
-  void RecountRounds();
-  void WarnOfLacking(std::span<const SavedStore> stores);
-  void SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,
-                  SaveWhen when);
-  void NoteAssigned(const std::string& snapshot);
   void GoOnBehind(const KeyRecord& record);
-  void NoteWriter();
-  bool IsSender() const;
-  bool FollowsTheDead() const;
-  std::optional<Key> FirstUneven(std::span<const SavedStore> stores) const;
-  void TellUneven(const Key& key);
-  void AwaitAutoSave();
-  std::shared_ptr<Saving> TakeLastSaving(bool* is_told);
-  void EndSaving(std::chrono::nanoseconds patience);
-  void EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept;
   void SetFunction(const UpdateFunction& updater);
   void SetProgram(std::shared_ptr<const Optimizer> optimizer);
   // Sets the updater; returns false if that is left to another worker.
@@ -325,9 +270,7 @@ class DistStore : public KVStore {
   const StoreOptions options_;
   const KeyMeta::Mode mode_;
   const std::shared_ptr<Worker> worker_;
-  const std::shared_ptr<SavingStores> saving_stores_;  // null: no automatic saves
   const uint32_t number_;
-  const std::shared_ptr<Saves> saves_ = std::make_shared<Saves>();
   const Time begin_ = NodeThread::Now();
   mutable StoreCalls calls_{worker_, number_, options_};
   RowEncoder row_encoder_;
@@ -335,7 +278,7 @@ class DistStore : public KVStore {
 
   // The count at the creation.  A higher count at the end means that the program has failed.
   const int exceptions_ = std::uncaught_exceptions();
-  StoreKeys keys_;  // its mutex guards the members below too
+  StoreKeys keys_{&calls_};  // its mutex guards the members below too
   std::shared_ptr<const Optimizer> optimizer_;
   std::vector<double> committed_params_;
   // If another rank has set the optimizer, this one sends its hyperparameters with the first push
@@ -344,6 +287,8 @@ class DistStore : public KVStore {
   bool is_optimizer_of_other_ = false;
   CompiledUpdates compiled_;
   KeyStats deleted_{Key(KeyView(0))};  // the sums of deleted keys
+
+  Saver saver_;
 };
 
 }  // namespace tkv

@@ -126,8 +126,7 @@ RowsExport DistStore::ExportRowsAs(const std::string& verb, const KeyView& key,
                                    const RowsFilter& filter) {
   const RecordPtr record = GetTable(verb, key);
   CheckFilter(verb, key, filter, record->meta->policy);
-  AwaitAutoSave();
-  const CutTurn turn(saves_, verb, Cutting::kForUser);
+  const Saver::CutTurn turn = saver_.TakeTurn(verb);
   struct Released {
     ~Released() { saving.Release(); }
     Saving saving;

@@ -8,6 +8,13 @@
 
 namespace tkv {
 
+std::unique_lock<std::mutex> StoreKeys::Lock(std::string_view verb) const {
+  calls_.CheckProcess(verb);  // a child of fork() must not lock
+  std::unique_lock lock(mutex_);
+  calls_.CheckOpen(verb);
+  return lock;
+}
+
 RecordPtr StoreKeys::Find(const KeyView& key) const {
   const auto found = records_.find(key);
   return found == records_.end() ? nullptr : found->second;

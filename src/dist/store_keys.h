@@ -8,16 +8,22 @@
 #include <string_view>
 #include <vector>
 
-#include "dist/key_record.h"
+#include "dist/store_calls.h"
 #include "store/key_hash.h"
 
 namespace tkv {
 
 class StoreKeys {
  public:
+  // Makes the keys of a store with these calls, which outlive them.
+  explicit StoreKeys(const StoreCalls* calls) : calls_(*calls) {}
+
   // Guards the keys, and the members of records that say so.  Never held during a wait.  Every
   // other method needs it.
   std::mutex& mutex() const { return mutex_; }
+  // Locks the mutex of an open store.
+  //   throws  kFailedPrecondition  as StoreCalls::CheckOpen
+  std::unique_lock<std::mutex> Lock(std::string_view verb) const;
 
   size_t size() const { return order_.size(); }
   const std::vector<Key>& order() const { return order_; }
@@ -40,6 +46,7 @@ class StoreKeys {
   void Clear();
 
  private:
+  const StoreCalls& calls_;
   mutable std::mutex mutex_;
   boost::unordered_flat_map<Key, RecordPtr, KeyHash, KeyEqual> records_;
   std::vector<Key> order_;

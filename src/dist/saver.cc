@@ -1,0 +1,463 @@
+#include "dist/saver.h"
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "base/duration.h"
+#include "base/format.h"
+#include "base/wait.h"
+#include "dist/snapshot_keys.h"
+#include "job/job_status.h"
+#include "store/checks.h"
+
+namespace tkv {
+namespace {
+
+constexpr size_t kNamedMax = 5;  // the keys named in one line of the log
+
+}  // namespace
+
+Saver::Saver(std::shared_ptr<Worker> worker, uint32_t number, const StoreOptions& options,
+             StoreCalls* calls, StoreKeys* keys, std::shared_ptr<SavingStores> saving_stores,
+             std::function<bool()> has_optimizer)
+    : worker_(std::move(worker)),
+      number_(number),
+      options_(options),
+      calls_(*calls),
+      keys_(*keys),
+      saving_stores_(std::move(saving_stores)),
+      has_optimizer_(std::move(has_optimizer)) {
+  if (saving_stores_ == nullptr) return;
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->stores.emplace(number_, this);
+}
+
+void Saver::GoOnAfter(uint64_t rounds) {
+  if (saving_stores_ == nullptr || rounds == 0) return;
+  saving_stores_->Raise(rounds);
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->when.GoesOn(rounds);
+}
+
+// Returns the keys of this store, in the order of their init.
+Saver::SavedStore Saver::ToSave(const std::string& verb) const {
+  const auto lock = keys_.Lock(verb);
+  return {number_, keys_.Records(), saves_};
+}
+
+// Returns all stores that save into the folder of this one.  Call with the mutex of
+// `saving_stores_`.
+std::vector<Saver::SavedStore> Saver::AllToSave() const {
+  std::vector<SavedStore> all;
+  for (const auto& [number, store] : saving_stores_->stores) {
+    std::lock_guard lock(store->keys_.mutex());
+    if (store->calls_.is_closed()) continue;
+    all.push_back({number, store->keys_.Records(), store->saves_});
+  }
+  return all;
+}
+
+// Makes the servers keep a version of every key at its present round.  Returns null if another rank
+// saves.
+std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& path, Parts parts,
+                                   std::span<const SavedStore> stores,
+                                   std::chrono::nanoseconds patience) {
+  std::vector<std::pair<RecordPtr, uint32_t>> records;  // with the numbers of their stores
+  for (const SavedStore& store : stores) {
+    for (const RecordPtr& record : store.records) records.emplace_back(record, store.number);
+  }
+  bool has_optimizer = parts == Parts::kAll;
+  {
+    const auto lock = keys_.Lock(verb);
+    has_optimizer = has_optimizer || has_optimizer_();
+  }
+  if (!IsSender()) return nullptr;
+  auto saving = std::make_shared<Saving>(verb, path, parts, worker_, number_, options_);
+  for (const SavedStore& store : stores) saving->AddStore(store.number);
+  if (records.empty()) return saving;
+  const CallPtr call = calls_.New(verb);
+  const auto outcomes = std::make_shared<std::map<OpId, Outcome>>();
+  call->on_outcome = [outcomes](const Outcome& outcome) { outcomes->emplace(outcome.op, outcome); };
+  std::vector<Operation> operations;
+  operations.reserve(records.size());
+  for (const auto& [record, number] : records) {
+    operations.push_back(calls_.Make(Operation::Kind::kCut, verb, record.get()));
+  }
+  try {
+    worker_->Launch(call, std::move(operations));
+    calls_.Await(call, patience);
+    for (size_t i = 0; i < records.size(); ++i) {
+      const auto& [record, number] = records[i];
+      const Outcome& outcome = outcomes->at(call->ops[i]);
+      const uint64_t base =
+          worker_->Run([&](ClientNode& node, Time) { return node.client().BaseOf(record->name); });
+      SavedKey key = Named(verb.c_str(), [&] {
+        return DescribeKey(record->key, *outcome.meta, *outcome.states, base + outcome.round,
+                           parts);
+      });
+      key.store = number;
+      // Another rank may have set the optimizer, or the key may have its own.
+      has_optimizer = has_optimizer || !key.program.text.empty() || !key.own.text.empty();
+      saving->Add(std::move(key), {record->name, outcome.meta, outcome.states});
+    }
+    Named(verb.c_str(), [&] { CheckHasStates(has_optimizer); });
+  } catch (...) {
+    saving->Release();
+    throw;
+  }
+  return saving;
+}
+
+Saver::CutTurn::CutTurn(std::shared_ptr<Saves> saves, const std::string& verb, Cutting cutting)
+    : saves_(std::move(saves)) {
+  std::lock_guard lock(saves_->mutex);
+  if (saves_->is_busy()) {
+    throw Fail(Code::kFailedPrecondition,
+               "{}: an earlier save or export of this store is under way", verb);
+  }
+  saves_->cutting = cutting;
+}
+
+Saver::CutTurn::~CutTurn() {
+  std::lock_guard lock(saves_->mutex);
+  saves_->cutting = Cutting::kNone;
+  saves_->cut.notify_all();
+}
+
+// Begins a save, the only one of its stores.  Returns null if another rank saves.
+std::shared_ptr<Saving> Saver::Begin(const std::string& verb, const std::string& path, Parts parts,
+                                     std::span<const SavedStore> stores, Cutting cutting,
+                                     std::chrono::nanoseconds patience) {
+  std::deque<CutTurn> turns;
+  for (const SavedStore& store : stores) turns.emplace_back(store.saves, verb, cutting);
+  std::shared_ptr<Saving> saving = Cut(verb, path, parts, stores, patience);
+  if (saving == nullptr) return nullptr;
+  std::unique_lock<std::mutex> lock;
+  try {
+    lock = keys_.Lock(verb);
+  } catch (...) {
+    // Another thread has closed the store meanwhile.
+    saving->Release();
+    throw;
+  }
+  for (const SavedStore& store : stores) {
+    std::lock_guard saves_lock(store.saves->mutex);
+    store.saves->saving = saving;
+    store.saves->is_auto_saving = cutting == Cutting::kByItself;
+  }
+  return saving;
+}
+
+std::string Saver::Save(const std::string& verb, const std::string& path, Parts parts) {
+  calls_.RaiseUnseen(verb, {});
+  AwaitAutoSave();
+  const SavedStore store = ToSave(verb);
+  const uint64_t most_rounds = saving_stores_ == nullptr ? 0 : saving_stores_->most_rounds.load();
+  const std::shared_ptr<Saving> saving =
+      Begin(verb, path, parts, std::span(&store, 1), Cutting::kForUser, options_.patience);
+  if (saving == nullptr) return {};
+  // The caller receives the error here, so the store must not report it again.
+  struct Ended {
+    Saves* saves;
+    const Saving* saving;
+    ~Ended() {
+      std::lock_guard lock(saves->mutex);
+      if (saves->saving.get() == saving) saves->saving = nullptr;
+    }
+  } const ended{saves_.get(), saving.get()};
+  std::string saved = saving->Run();
+  if (saving_stores_ != nullptr && PlaceOf(path) == saving_stores_->when.folder()) {
+    std::lock_guard lock(saving_stores_->mutex);
+    // This snapshot has all that an automatic save would have.
+    if (saving_stores_->stores.size() == 1) {
+      saving_stores_->when.Begun(most_rounds, NodeThread::Now());
+    }
+  }
+  return saved;
+}
+
+Ticket Saver::SaveAsync(const std::string& path) {
+  calls_.RaiseUnseen("save", {});
+  AwaitAutoSave();
+  const SavedStore store = ToSave("save");
+  const std::shared_ptr<Saving> saving =
+      Begin("save", PlaceOf(path), Parts::kAll, std::span(&store, 1), Cutting::kForUser,
+            options_.patience);
+  if (saving == nullptr) return nullptr;
+  Saving::Start(saving);
+  return saving;
+}
+
+void Saver::SaveIfDue(std::span<const KeyView> keys) {
+  if (saving_stores_ == nullptr) return;
+  NoteWriter();
+  if (saving_stores_->is_stale) RecountRounds();
+  const uint64_t most_rounds = saving_stores_->most_rounds;
+  {
+    std::lock_guard lock(keys_.mutex());
+    const auto begins_round = [&](const KeyView& key) {
+      const RecordPtr record = keys_.Find(key);
+      return record != nullptr && record->rounds() >= most_rounds;
+    };
+    if (most_rounds == 0 || std::none_of(keys.begin(), keys.end(), begins_round)) return;
+  }
+  std::vector<SavedStore> stores;
+  {
+    std::lock_guard lock(saving_stores_->mutex);
+    const Time now = NodeThread::Now();
+    if (!saving_stores_->when.IsDue(most_rounds, now)) return;
+    stores = AllToSave();
+    const auto is_busy = [](const SavedStore& store) {
+      std::lock_guard saves_lock(store.saves->mutex);
+      return store.saves->is_busy();
+    };
+    if (std::any_of(stores.begin(), stores.end(), is_busy)) return;
+  }
+  if (const auto uneven = FirstUneven(stores)) return TellUneven(*uneven);
+  {
+    std::lock_guard lock(saving_stores_->mutex);
+    const Time now = NodeThread::Now();
+    if (!saving_stores_->when.IsDue(most_rounds, now)) return;  // another thread has begun it
+    saving_stores_->when.Begun(most_rounds, now);
+  }
+  SaveBeside(stores, options_.patience, SaveWhen::kAlways);
+}
+
+// Returns the first key that cannot be saved, because only a part of it has got a push of this
+// worker, which has not repeated it yet.
+std::optional<Key> Saver::FirstUneven(std::span<const SavedStore> stores) const {
+  return worker_->Run([&](ClientNode& node, Time) -> std::optional<Key> {
+    for (const SavedStore& store : stores) {
+      for (const RecordPtr& record : store.records) {
+        if (node.client().MustRepeat(record->name)) return record->key;
+      }
+    }
+    return std::nullopt;
+  });
+}
+
+void Saver::TellUneven(const Key& key) {
+  {
+    std::lock_guard lock(saving_stores_->mutex);
+    if (std::exchange(saving_stores_->has_told_uneven, true)) return;
+  }
+  if (!options_.log) return;
+  options_.log(2, Format("no snapshot is saved by itself until key {} is pushed again: a push of "
+                         "this worker, or of its earlier process, has reached only a part of it",
+                         key.view().ToString()));
+}
+
+// Counts the rounds of the remaining keys, after a key that may have had the most was removed.
+void Saver::RecountRounds() {
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->is_stale = false;
+  uint64_t before = saving_stores_->most_rounds;
+  uint64_t most = 0;
+  for (const auto& [number, store] : saving_stores_->stores) {
+    std::lock_guard store_lock(store->keys_.mutex());
+    most = std::max(most, store->keys_.MostRounds());
+  }
+  saving_stores_->when.GoesBack(most);
+  // If another thread has raised it meanwhile, the next call counts again.
+  if (!saving_stores_->most_rounds.compare_exchange_strong(before, most)) {
+    saving_stores_->is_stale = true;
+  }
+}
+
+// Notes if this worker has the lowest living rank: such a worker saves on close.
+void Saver::NoteWriter() {
+  {
+    std::lock_guard lock(saving_stores_->mutex);
+    if (saving_stores_->is_writer) return;
+  }
+  if (!IsSender()) return;
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->is_writer = true;
+}
+
+void Saver::NoteAssigned(const std::string& snapshot) {
+  if (saving_stores_ == nullptr) return;
+  std::error_code error;
+  const auto folder = std::filesystem::path(snapshot).parent_path();
+  if (std::filesystem::equivalent(folder, saving_stores_->when.folder(), error)) return;
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->has_assigned = true;
+}
+
+bool Saver::IsSender() const {
+  return worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
+}
+
+// Returns true if a worker of a lower rank is dead, so that its last rounds may not be saved.
+bool Saver::FollowsTheDead() const {
+  return worker_->Run([](ClientNode& node, Time) {
+    const Client& client = node.client();
+    const auto& workers = client.epoch().workers;
+    return std::any_of(workers.begin(), workers.begin() + client.rank(),
+                       [](const Epoch::Seat& seat) { return seat.IsDead(); });
+  });
+}
+
+std::exception_ptr Saver::SaveAtEnd() {
+  if (saving_stores_ == nullptr) return nullptr;
+  if (calls_.is_closed()) return nullptr;
+  try {
+    AwaitAutoSave();
+    const bool follows_the_dead = FollowsTheDead();
+    std::vector<SavedStore> stores;
+    {
+      std::lock_guard lock(saving_stores_->mutex);
+      if (!saving_stores_->is_writer && !follows_the_dead) return nullptr;
+      saving_stores_->when.Begun(saving_stores_->most_rounds, NodeThread::Now());
+      stores = AllToSave();
+    }
+    // Servers answer at once unless another worker is missing, and close does not wait for a
+    // missing worker.
+    SaveBeside(stores, options_.server_patience, SaveWhen::kIfNew);
+  } catch (const Error& error) {
+    if (error.code() == Code::kCancelled) return std::current_exception();
+    if (options_.log) options_.log(2, Format("no snapshot was saved by itself: {}", error.what()));
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+// Logs the keys that the snapshot will lack.  A job that continues from a snapshot has keys before
+// its script inits them.  Keys that are not inited before the first save are in no snapshot of the
+// store.
+void Saver::WarnOfLacking(std::span<const SavedStore> stores) {
+  if (!options_.log || !worker_->rejoined()) return;
+  std::vector<KeyStatus> keys;
+  try {
+    if (!IsSender()) return;
+    {
+      std::lock_guard lock(saving_stores_->mutex);
+      if (std::exchange(saving_stores_->has_looked, true)) return;
+    }
+    calls_.CheckOpen("save");
+    keys = ListedKeys(
+        ListServers(worker_, "save", number_, options_.server_patience, options_.interrupt));
+  } catch (const Error& error) {
+    if (error.code() == Code::kCancelled) throw;
+    // The save itself will report the error.
+    return;
+  }
+  std::set<std::string> saved;  // canonical names
+  std::set<uint32_t> numbers;
+  for (const SavedStore& store : stores) {
+    numbers.insert(store.number);
+    for (const RecordPtr& record : store.records) saved.insert(record->name);
+  }
+  std::string named;
+  size_t count = 0;
+  for (const KeyStatus& key : keys) {
+    // If this worker has opened a store that is not saved here, that store saves elsewhere or not
+    // at all.
+    const bool is_ours = numbers.contains(key.store) || key.store >= worker_->store_count();
+    if (!is_ours || saved.contains(CanonicalKey(key.store, key.key.view()))) continue;
+    if (++count <= kNamedMax) {
+      named +=
+          Format("{}{} of store {}", count > 1 ? ", " : "", key.key.view().ToString(), key.store);
+    }
+  }
+  if (count == 0) return;
+  if (count > kNamedMax) named += Format(" and {} more", count - kNamedMax);
+  options_.log(2, Format("the servers have keys that this script has not inited, and the snapshot "
+                         "will lack them: {}; init all keys before the first push",
+                         named));
+}
+
+// Starts an automatic save.  A failure becomes a line of the log.
+void Saver::SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,
+                       SaveWhen when) {
+  const auto log_failure = [log = options_.log](const Error& error) {
+    if (log) log(2, Format("no snapshot was saved by itself: {}", error.what()));
+  };
+  try {
+    const std::string& folder = saving_stores_->when.folder();
+    WarnOfLacking(stores);
+    const std::shared_ptr<Saving> saving =
+        Begin("save", folder, Parts::kAll, stores, Cutting::kByItself, patience);
+    bool has_assigned = false;
+    {
+      std::lock_guard lock(saving_stores_->mutex);
+      saving_stores_->is_writer = saving != nullptr;
+      has_assigned = std::exchange(saving_stores_->has_assigned, false);
+    }
+    if (saving == nullptr) return;
+    if (when == SaveWhen::kIfNew && !has_assigned && saving->IsInNewest()) return saving->Skip();
+    saving->OnEnd([log_failure, log = options_.log, folder, saving = saving.get()] {
+      if (const auto error = saving->failure()) return log_failure(*error);
+      if (log) log(1, Format("a snapshot has been saved in {}", folder));
+    });
+    Saving::Start(saving);
+  } catch (const Error& error) {
+    if (error.code() == Code::kCancelled) throw;  // a signal interrupted it
+    log_failure(error);
+  }
+}
+
+// Waits until an automatic save has ended, so that an explicit save never fails because one is
+// running.
+void Saver::AwaitAutoSave() {
+  std::shared_ptr<Saving> saving;
+  {
+    std::unique_lock lock(saves_->mutex);
+    WaitUntil(&lock, &saves_->cut, DeadlineAfter(options_.patience), options_.interrupt,
+              [&] { return saves_->cutting != Cutting::kByItself; });
+    if (saves_->is_auto_saving) saving = saves_->saving;
+  }
+  if (saving != nullptr) saving->WaitUntilDone(options_.patience);
+}
+
+// Takes the save under way, if there is one.  The store takes part in no later automatic save.
+//   is_told  set to true if a line of the log reports the end of that save
+std::shared_ptr<Saving> Saver::TakeLastSaving(bool* is_told) {
+  if (saving_stores_ != nullptr) {
+    std::lock_guard lock(saving_stores_->mutex);
+    saving_stores_->stores.erase(number_);
+    saving_stores_->is_stale = true;
+  }
+  std::lock_guard lock(saves_->mutex);
+  *is_told = saves_->is_auto_saving;
+  return std::exchange(saves_->saving, nullptr);
+}
+
+void Saver::EndSaving(std::chrono::nanoseconds patience) {
+  bool is_told = false;
+  const std::shared_ptr<Saving> saving = TakeLastSaving(&is_told);
+  if (saving == nullptr) return;
+  try {
+    saving->WaitUntilDone(patience);
+  } catch (...) {
+    saving->Stop();
+    throw;
+  }
+  saving->Stop();
+  const auto error = saving->Unseen();
+  if (error && !is_told) throw Error(*error);
+}
+
+void Saver::EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept {
+  bool is_told = false;
+  const std::shared_ptr<Saving> saving = TakeLastSaving(&is_told);
+  if (saving == nullptr) return;
+  try {
+    saving->WaitUntilDone(patience);
+  } catch (const std::exception& late) {
+    // The save is stopped below and then reports that itself.
+    static_cast<void>(late);
+  }
+  saving->Stop();
+  const auto error = saving->Unseen();
+  if (!error || is_told || !options_.log) return;
+  options_.log(2, Format("a store was dropped without close() while it saved, and there is no "
+                         "snapshot: {}",
+                         error->what()));
+}
+
+}  // namespace tkv

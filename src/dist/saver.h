@@ -1,0 +1,145 @@
+// The saves of one store of a worker: those that the user asks for, and those by a schedule, which
+// have all stores of the worker that save into the same folder.
+
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dist/auto_save.h"
+#include "dist/saving.h"
+#include "dist/store_calls.h"
+#include "dist/store_keys.h"
+
+namespace tkv {
+
+class Saver {
+  // The saves and exports of a store.  They may outlive the store, because a save of several stores
+  // marks all of them.
+  struct Saves;
+  // The state of a cut, by which servers keep a version of the keys: none, or the party that wants
+  // it.
+  enum class Cutting : uint8_t { kNone, kForUser, kByItself };
+
+ public:
+  // A guard that reserves the store for one cut: no other cut begins while the guard lives.
+  class CutTurn {
+   public:
+    // Reserves the store.
+    //   throws  kFailedPrecondition  another save or export is under way
+    CutTurn(std::shared_ptr<Saves> saves, const std::string& verb, Cutting cutting);
+    ~CutTurn();
+    CutTurn(const CutTurn&) = delete;
+    CutTurn& operator=(const CutTurn&) = delete;
+
+   private:
+    const std::shared_ptr<Saves> saves_;
+  };
+
+  // Makes the saver of an open store.
+  //   options        outlive the saver, as do `calls` and `keys`
+  //   saving_stores  the stores that save by a schedule; null: this store does not
+  //   has_optimizer  returns true if the store has one; called with the mutex of `keys`
+  Saver(std::shared_ptr<Worker> worker, uint32_t number, const StoreOptions& options,
+        StoreCalls* calls, StoreKeys* keys, std::shared_ptr<SavingStores> saving_stores,
+        std::function<bool()> has_optimizer);
+
+  // Saves all keys of the store.
+  //   returns  the path of the snapshot; empty if another rank saves
+  std::string Save(const std::string& verb, const std::string& path, Parts parts);
+  // Begins a save as Save does.  Returns null if another rank saves.
+  Ticket SaveAsync(const std::string& path);
+  // Reserves the store for a cut of the user, after the end of a save by the schedule.
+  CutTurn TakeTurn(const std::string& verb) {
+    AwaitAutoSave();
+    return {saves_, verb, Cutting::kForUser};
+  }
+
+  // Starts a save if one is due and this call begins a new round.  Every key is then as the step
+  // before has left it.
+  void SaveIfDue(std::span<const KeyView> keys);
+  // Notes that a key has so many rounds.
+  void Raise(uint64_t rounds) {
+    if (saving_stores_ != nullptr) saving_stores_->Raise(rounds);
+  }
+  // Continues the schedule after the rounds of earlier incarnations of this worker.
+  void GoOnAfter(uint64_t rounds);
+  // Notes that a key with so many rounds was deleted.
+  void NoteErased(uint64_t rounds) {
+    if (saving_stores_ == nullptr) return;
+    if (rounds >= saving_stores_->most_rounds) saving_stores_->is_stale = true;
+  }
+  // Notes that an assign or the load of a snapshot has replaced values, unless the snapshot is in
+  // the folder of the schedule.
+  void NoteAssigned(const std::string& snapshot);
+  // Saves everything that no snapshot has, before the first store of the folder is closed.
+  // The lowest rank does so.  The next one does it again only if it has pushed since, or if that
+  // rank has died.  EndSaving waits until all is written.
+  //   returns  the exception of an interrupt, which ends the wait but not the close
+  std::exception_ptr SaveAtEnd();
+  // Waits for a save under way, at most so long, and stops it if it takes longer.
+  void EndSaving(std::chrono::nanoseconds patience);
+  // Ends a save as EndSaving does, for a store that is dropped.  An error that nobody has received
+  // becomes a line of the log.
+  void EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept;
+
+ private:
+  struct Saves {
+    // Guards the members below.  Never held during a wait.
+    std::mutex mutex;
+    Cutting cutting = Cutting::kNone;
+    std::condition_variable cut;     // the cut has succeeded or failed
+    std::shared_ptr<Saving> saving;  // the newest one
+    bool is_auto_saving = false;     // the newest one is automatic
+
+    // Returns true if a cut or save is under way.  Call with the mutex.
+    bool is_busy() const {
+      return cutting != Cutting::kNone || (saving != nullptr && !saving->done());
+    }
+  };
+  // A store as a save sees it.
+  struct SavedStore {
+    uint32_t number = 0;
+    std::vector<RecordPtr> records;
+    std::shared_ptr<Saves> saves;
+  };
+  enum class SaveWhen : uint8_t { kAlways, kIfNew };
+
+  SavedStore ToSave(const std::string& verb) const;
+  std::vector<SavedStore> AllToSave() const;
+  std::shared_ptr<Saving> Cut(const std::string& verb, const std::string& path, Parts parts,
+                              std::span<const SavedStore> stores,
+                              std::chrono::nanoseconds patience);
+  std::shared_ptr<Saving> Begin(const std::string& verb, const std::string& path, Parts parts,
+                                std::span<const SavedStore> stores, Cutting cutting,
+                                std::chrono::nanoseconds patience);
+  void RecountRounds();
+  void WarnOfLacking(std::span<const SavedStore> stores);
+  void SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,
+                  SaveWhen when);
+  void NoteWriter();
+  bool IsSender() const;
+  bool FollowsTheDead() const;
+  std::optional<Key> FirstUneven(std::span<const SavedStore> stores) const;
+  void TellUneven(const Key& key);
+  void AwaitAutoSave();
+  std::shared_ptr<Saving> TakeLastSaving(bool* is_told);
+
+  const std::shared_ptr<Worker> worker_;
+  const uint32_t number_;
+  const StoreOptions& options_;
+  StoreCalls& calls_;
+  StoreKeys& keys_;
+  const std::shared_ptr<SavingStores> saving_stores_;  // null: no automatic saves
+  const std::function<bool()> has_optimizer_;
+  const std::shared_ptr<Saves> saves_ = std::make_shared<Saves>();
+};
+
+}  // namespace tkv
