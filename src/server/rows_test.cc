@@ -1,7 +1,11 @@
 // Keys by rows on a shard: the contents of a bucket, and the messages that it refuses.
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <span>
 
@@ -27,6 +31,7 @@ uint64_t Of(Random* random, const std::vector<uint64_t>& some) {
 class RowsOfShardTest : public test::ShardTest {
  protected:
   using RowMap = std::map<uint64_t, float>;  // by id
+  int64_t row_count_ = 100;                  // of tables that are made next
 
   RowsOfShardTest() { MakeTable(2, {{7, 70}}); }
 
@@ -37,7 +42,7 @@ class RowsOfShardTest : public test::ShardTest {
     meta_.policy = policy;
     meta_.shape = Shape({2});
     meta_.layout = Layout::kRows;
-    meta_.row_count = 100;
+    meta_.row_count = row_count_;
     meta_.buckets = 1;
     meta_.initializer.a = 5;
     key_ = IdOf(meta_.name);
@@ -488,6 +493,58 @@ TEST_F(RowsOfShardTest, AnOptimizerUpdatesTheRowsOfTheSumAlone) {
   EXPECT_FALSE(chunk().failure) << chunk().failure->what();
   EXPECT_EQ(Read(9, {1, 7}), (RowMap{{1, 5 - 4 - 6}, {7, 70}}));
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+// Memory ends at each of many places of the update.  The round must be as it was before the push.
+TEST_F(RowsOfShardTest, ALastPushWithoutMemoryChangesNothing) {
+  constexpr uint64_t kRows = 200'000;
+  constexpr size_t kStep = size_t{1} << 20;
+  row_count_ = kRows;
+  MakeTable(3, {{7, 70}}, "wide");
+  SetMomentum(4, 1);
+  std::vector<uint64_t> ids;
+  RowMap rows;
+  for (uint64_t id = 0; id < kRows; ++id) {
+    ids.push_back(id);
+    rows[id] = static_cast<float>(id % 10);
+  }
+  const Bytes body = BodyOf(Ordered(ids), rows);
+  ASSERT_EQ(Send(kLink0, PushOf(5, 1, BodyOf({{7, 2}, {8, 3}}))).type, Type::kAccepted);
+  int refused = 0;
+  uint64_t seq = 1;
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  for (size_t slack = 0; chunk().version == 0; slack += kStep) {
+    ASSERT_LT(slack, 256 * kStep);
+    const Message push = PushOf(seq++, 1, body);
+    size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit small = before;
+    small.rlim_cur = pages * static_cast<size_t>(getpagesize()) + slack;
+    setrlimit(RLIMIT_AS, &small);
+    const Message answer = Send(kLink1, push);
+    setrlimit(RLIMIT_AS, &before);
+    if (answer.type == Type::kAccepted) break;
+    ASSERT_EQ(ErrorOf(answer).code(), Code::kResourceExhausted) << answer.extra;
+    ++refused;
+    ASSERT_EQ(chunk().rounds.size(), 1U);
+    EXPECT_EQ(chunk().rounds[0].count, 1U);
+    EXPECT_FALSE(chunk().HasArrived(1, 1));
+    EXPECT_EQ(chunk().value.rows().Stats().rows, 1U);
+  }
+  EXPECT_GT(refused, 3);
+  EXPECT_EQ(chunk().version, 1U);
+  EXPECT_FALSE(chunk().failure);
+  const Message value = Send(kLink0, PullOf(6, 1, Ordered({7, 8})));
+  ASSERT_EQ(value.type, Type::kValue);
+  const auto* const got = reinterpret_cast<const float*>(value.body.data);
+  const bool is_seven_first = Ordered({7, 8})[0] == 7;
+  EXPECT_EQ(got[is_seven_first ? 0 : 2], 70.0F - (2 + 7));
+  EXPECT_EQ(got[is_seven_first ? 2 : 0], 5.0F - (3 + 8));
+}
+
+#endif
 
 }  // namespace
 }  // namespace tkv
