@@ -19,7 +19,8 @@
 
 namespace tkv {
 
-// The receiver of an endpoint's events; Endpoint::Poll calls it.
+// The receiver of an endpoint's events; Endpoint::Poll calls it.  If a function for a link throws
+// std::bad_alloc, the endpoint may close that link and go on.
 class LinkHandler {
  public:
   virtual ~LinkHandler() = default;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include "base/format.h"
 
@@ -431,11 +432,21 @@ ssize_t Connection::Receive(std::vector<iovec>* pieces) {
   return got;
 }
 
+// Makes the buffer for input.  A member's is larger, unless memory is lacking.
+void Connection::MakeInputBuffer() {
+  const size_t bytes = is_welcome ? kInputBytes : kGuestInputBytes;
+  if (in_.size() >= bytes) return;
+  try {
+    in_.resize(bytes);
+  } catch (const std::bad_alloc&) {
+    if (in_.empty()) throw;
+  }
+}
+
 Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte>* scratch,
                                      size_t bytes_max) {
   if (!is_welcome) is_welcome = handler->IsWelcome(link);
-  const size_t input_bytes = is_welcome ? kInputBytes : kGuestInputBytes;
-  if (in_.size() < input_bytes) in_.resize(input_bytes);
+  MakeInputBuffer();
   std::vector<iovec> pieces;
   for (size_t total = 0; total < bytes_max;) {
     if (in_begin_ == in_end_) {

@@ -61,6 +61,7 @@ struct Connection {
   std::optional<Tls> tls;          // from Stage::kSecuring on
   std::optional<Lending> lending;  // on a Unix socket
   bool has_ended = false;          // the peer has closed it and reads nothing more
+  bool is_starved = false;         // it ends, because there was no memory for it
   int64_t deadline = 0;  // end of dialing, handshake, HELLO, WELCOME or lingering; 0: none
   // Since when the peer has taken none of the waiting output; 0: it takes.
   int64_t blocked_since = 0;
@@ -111,6 +112,7 @@ struct Connection {
     }
   };
 
+  void MakeInputBuffer();
   bool Prepare(size_t* staged);
   void Dequeue(size_t count_left);  // drops the newest frames
   bool IsBetweenFrames() const { return out_.empty() || out_.front().sent == 0; }

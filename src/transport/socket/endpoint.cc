@@ -13,11 +13,13 @@
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/post.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <tuple>
 
 #include "base/format.h"
@@ -41,6 +43,9 @@ constexpr int64_t kExitNanoseconds = 50'000'000;
 // When the process has no descriptors left.
 constexpr int64_t kAcceptPauseNanoseconds = 100'000'000;
 constexpr int kAcceptsPerTurn = 64;
+// The memory that has to be free before a connection is accepted.  A member needs half of it.  The
+// rest is for the connections that are there.
+constexpr size_t kRoomBytes = size_t{256} << 10;
 constexpr size_t kReadBytesPerTurn = size_t{8} << 20;
 constexpr size_t kScratchBytes = size_t{256} << 10;
 
@@ -82,14 +87,80 @@ struct Readiness {
   uint64_t attempt = 0;  // kDialed: the attempt
 };
 
-struct ReadyList {
-  std::mutex mutex;
-  std::deque<Readiness> items;
-  bool woken = false;
-  void Add(const Readiness& item) {
-    std::lock_guard lock(mutex);
-    items.push_back(item);
+// The events that the reactor has seen, in order.  Each wait reserves the place of its event, so
+// that the event needs no memory when it arrives.
+class ReadyList {
+ public:
+  // Runs `wait`, which makes the reactor call Arrive or fails.
+  //   throws  std::bad_alloc, and what `wait` throws
+  template <typename Wait>
+  void Expect(Wait wait) {
+    {
+      std::lock_guard lock(mutex_);
+      Reserve();
+      ++expected_;
+    }
+    try {
+      wait();
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      --expected_;
+      throw;
+    }
   }
+  void Arrive(const Readiness& item) noexcept {
+    std::lock_guard lock(mutex_);
+    --expected_;
+    items_.push_back(item);
+  }
+  //   throws  std::bad_alloc
+  void Add(const Readiness& item) {
+    std::lock_guard lock(mutex_);
+    Reserve();
+    items_.push_back(item);
+  }
+  std::optional<Readiness> Take() {
+    std::lock_guard lock(mutex_);
+    if (next_ == items_.size()) return std::nullopt;
+    const Readiness item = items_[next_++];
+    if (next_ == items_.size()) {
+      items_.clear();
+      next_ = 0;
+    }
+    return item;
+  }
+  // Notes a call of Wake.  Returns true if it is the first one since TakeWake.
+  bool NoteWake() {
+    std::lock_guard lock(mutex_);
+    return !std::exchange(woken_, true);
+  }
+  // Forgets the calls of Wake, and returns the number of events.
+  size_t TakeWake() {
+    std::lock_guard lock(mutex_);
+    woken_ = false;
+    return items_.size() - next_;
+  }
+  bool IsIdle() {
+    std::lock_guard lock(mutex_);
+    return next_ == items_.size() && !woken_;
+  }
+
+ private:
+  // Makes room for one event more than those that are expected.
+  void Reserve() {
+    const size_t needed = expected_ + 1;
+    if (items_.capacity() - items_.size() >= needed) return;
+    items_.erase(items_.begin(), items_.begin() + static_cast<ptrdiff_t>(next_));
+    next_ = 0;
+    if (items_.capacity() - items_.size() >= needed) return;
+    items_.reserve(std::max(2 * items_.capacity(), items_.size() + needed));
+  }
+
+  std::mutex mutex_;
+  std::vector<Readiness> items_;
+  size_t next_ = 0;  // the first event that has not been taken
+  size_t expected_ = 0;
+  bool woken_ = false;
 };
 
 // Returns true if the system has nothing left to make a connection with. Another try at once would
@@ -107,7 +178,7 @@ class Sockets final : public Endpoint {
   explicit Sockets(SocketOptions options)
       : options_(std::move(options)),
         work_(asio::make_work_guard(context_)),
-        resolver_(options_.look_up, [this] { asio::post(context_, [] {}); }),
+        resolver_(options_.look_up, [this] { context_.stop(); }),
         host_(HostId()),
         scratch_(kScratchBytes) {
     for (const std::string& where : options_.listen) Listen(where);
@@ -152,11 +223,16 @@ class Sockets final : public Endpoint {
     const bool was_open = connection->stage == Stage::kOpen;
     KeepProcess(*connection);
     connection->link = 0;
-    if (!was_open || !connection->DropBodies()) return Drop(*connection);
-    connection->stage = Stage::kLingering;
-    connection->deadline = Now() + options_.budgets.linger_nanoseconds;
-    has_deadlines_ = true;
-    Linger(*connection);
+    const bool may_linger = connection->DropBodies() && was_open;
+    try {
+      if (!may_linger) return Drop(*connection);
+      connection->stage = Stage::kLingering;
+      connection->deadline = Now() + options_.budgets.linger_nanoseconds;
+      has_deadlines_ = true;
+      Linger(*connection);
+    } catch (const std::bad_alloc&) {
+      Starve(*connection);
+    }
   }
 
   void ReleaseSource(const void* data, size_t bytes) override {
@@ -166,31 +242,27 @@ class Sockets final : public Endpoint {
     for (auto& [number, connection] : connections_) connection->ReleaseTarget(data, bytes);
   }
 
+  // A lack of memory costs the connection whose event needed it, and nothing else.
   size_t Poll(LinkHandler* handler, size_t events_max) override {
+    if (context_.stopped()) context_.restart();
     context_.poll();
-    std::deque<Readiness> ready;
-    {
-      std::lock_guard lock(ready_->mutex);
-      ready.swap(ready_->items);
-      ready_->woken = false;
-    }
+    const size_t arrived = ready_->TakeWake();
     size_t count = 0;
-    while (!ready.empty() && count < events_max && (count == 0 || handler->MayGoOn())) {
-      const Readiness item = ready.front();
-      ready.pop_front();
-      Handle(item, handler);
+    while (count < std::min(arrived, events_max) && (count == 0 || handler->MayGoOn())) {
+      const std::optional<Readiness> item = ready_->Take();
+      if (!item) break;
+      Handle(*item, handler);
       ++count;
-    }
-    if (!ready.empty()) {
-      std::lock_guard lock(ready_->mutex);
-      ready_->items.insert(ready_->items.begin(), std::make_move_iterator(ready.begin()),
-                           std::make_move_iterator(ready.end()));
     }
     for (const Resolver::Answer& answer : resolver_.TakeAnswers()) {
       Resolved(answer);
       ++count;
     }
-    CheckDeadlines(handler);
+    try {
+      CheckDeadlines(handler);
+    } catch (const std::bad_alloc&) {
+      has_deadlines_ = true;  // the next check goes on
+    }
     while (!failed_.empty()) {
       const auto [link, error] = std::move(failed_.front());
       failed_.pop_front();
@@ -202,21 +274,15 @@ class Sockets final : public Endpoint {
   }
 
   bool Wait(int64_t nanoseconds) override {
-    {
-      std::lock_guard lock(ready_->mutex);
-      if (!ready_->items.empty() || ready_->woken) return true;
-    }
+    if (!ready_->IsIdle()) return true;
     if (has_deadlines_) nanoseconds = std::min(nanoseconds, kCheckNanoseconds);
-    return context_.run_one_for(std::chrono::nanoseconds(nanoseconds)) > 0;
+    const bool has_run = context_.run_one_for(std::chrono::nanoseconds(nanoseconds)) > 0;
+    return has_run || context_.stopped();
   }
 
+  // Stops the reactor until the next Poll, which takes no memory.
   void Wake() override {
-    {
-      std::lock_guard lock(ready_->mutex);
-      if (ready_->woken) return;
-      ready_->woken = true;
-    }
-    asio::post(context_, [] {});
+    if (ready_->NoteWake()) context_.stop();
   }
 
   TrafficStats Traffic(uint64_t link) const override {
@@ -231,6 +297,11 @@ class Sockets final : public Endpoint {
     asio::basic_socket_acceptor<stream_protocol> socket;
     bool is_unix;
     int64_t paused_until = 0;
+  };
+  // The reports of one kind of failure.
+  struct Lack {
+    int64_t quiet = 0;        // the pause after the last report
+    int64_t quiet_until = 0;  // when the next failure may be reported
   };
 
   // ---- listening
@@ -301,15 +372,30 @@ class Sockets final : public Endpoint {
   }
 
   void AwaitAccept(size_t index) {
-    acceptors_[index].socket.async_wait(asio::socket_base::wait_read,
-                                        [ready = ready_, index](const auto& error) {
-                                          ready->Add({Readiness::Kind::kAccept, index, error});
-                                        });
+    ready_->Expect([&] {
+      acceptors_[index].socket.async_wait(asio::socket_base::wait_read,
+                                          [ready = ready_, index](const auto& error) {
+                                            ready->Arrive({Readiness::Kind::kAccept, index, error});
+                                          });
+    });
   }
 
   void Accept(size_t index) {
+    try {
+      AcceptAll(index);
+    } catch (const std::bad_alloc&) {
+      PauseAccepting(&acceptors_[index], asio::error::no_memory);
+    }
+  }
+
+  void AcceptAll(size_t index) {
     Acceptor& acceptor = acceptors_[index];
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
+      if (!HasRoom()) {
+        if (Refuse(&acceptor))
+          TellLack(&accept_lack_, "accepts no connection", asio::error::no_memory);
+        break;
+      }
       auto connection = std::make_shared<Connection>(&context_);
       connection->next_stand = options_.budgets.stand_nanoseconds;
       boost::system::error_code error;
@@ -318,33 +404,65 @@ class Sockets final : public Endpoint {
       // An error of one connection ends with that connection.  After a persistent error accepting
       // pauses for a while.
       if (IsOutOfMeans(error) || (error && i + 1 == kAcceptsPerTurn)) {
-        acceptor.paused_until = Now() + kAcceptPauseNanoseconds;
-        has_deadlines_ = true;
-        TellAcceptFailure(error);
-        return;
+        return PauseAccepting(&acceptor, error);
       }
       if (error) continue;
       connection->peer = acceptor.is_unix ? "this host" : PeerOf(*connection);
       if (acceptor.is_unix && !IsOfThisUser(*connection)) continue;
-      Admit(*connection, acceptor.is_unix ? Standing::kUnixStranger : Standing::kTcpStranger);
       connection->number = ++last_number_;
       connections_[connection->number] = connection;
-      Shake(*connection, acceptor.is_unix);
-      AwaitRead(*connection);
+      try {
+        Admit(*connection, acceptor.is_unix ? Standing::kUnixStranger : Standing::kTcpStranger);
+        Shake(*connection, acceptor.is_unix);
+        AwaitRead(*connection);
+      } catch (const std::bad_alloc&) {
+        Starve(*connection);
+        throw;
+      }
     }
     AwaitAccept(index);
   }
 
-  // Logs the first failure.  Later ones are logged at growing intervals, at last once a minute.
-  void TellAcceptFailure(const boost::system::error_code& error) {
+  static bool HasRoom() {
+    void* const volatile room = std::malloc(kRoomBytes);  // volatile: not optimized away
+    std::free(room);
+    return room != nullptr;
+  }
+
+  // Closes the connections that wait to be accepted.  Takes no memory.  Returns true if there were
+  // some.
+  static bool Refuse(Acceptor* acceptor) {
+    bool has_refused = false;
+    for (int i = 0; i < kAcceptsPerTurn; ++i) {
+      const int file = accept4(acceptor->socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
+      if (file < 0) break;
+      close(file);
+      has_refused = true;
+    }
+    return has_refused;
+  }
+
+  void PauseAccepting(Acceptor* acceptor, const boost::system::error_code& error) {
+    acceptor->paused_until = Now() + kAcceptPauseNanoseconds;
+    has_deadlines_ = true;
+    TellLack(&accept_lack_, "accepts no connection", error);
+  }
+
+  // Logs the first failure of a kind.  Later ones are logged at growing intervals, at last once a
+  // minute.
+  void TellLack(Lack* lack, const char* what, const boost::system::error_code& error) const {
     constexpr int64_t kLeast = 1'000'000'000, kMost = 60'000'000'000;
     const int64_t now = Now();
-    if (now < accept_quiet_until_ || !options_.stands) return;
-    const bool is_new = now > accept_quiet_until_ + accept_quiet_;
-    accept_quiet_ = is_new ? kLeast : std::min(2 * accept_quiet_, kMost);
-    accept_quiet_until_ = now + accept_quiet_;
-    options_.stands(Format("accepts no connection: {}: {}", error.message(),
-                           Fields().Add("connections", connections_.size()).text()));
+    if (now < lack->quiet_until || !options_.stands) return;
+    try {
+      options_.stands(Format("{}: {}: {}", what, error.message(),
+                             Fields().Add("connections", connections_.size()).text()));
+    } catch (const std::bad_alloc&) {
+      return;  // the next failure may be logged
+    }
+    const bool is_new = now > lack->quiet_until + lack->quiet;
+    lack->quiet = is_new ? kLeast : std::min(2 * lack->quiet, kMost);
+    lack->quiet_until = now + lack->quiet;
   }
 
   // ---- admission: see budgets.h
@@ -438,7 +556,11 @@ class Sockets final : public Endpoint {
   void KeepProcess(const Connection& connection) {
     const bool was_open = connection.stage == Stage::kOpen || connection.stage == Stage::kEnding;
     if (!connection.is_dialer || !was_open || connection.process < 0) return;
-    answered_[connection.dialed] = ProcessFile(fcntl(connection.process, F_DUPFD_CLOEXEC, 0));
+    try {
+      answered_[connection.dialed] = ProcessFile(fcntl(connection.process, F_DUPFD_CLOEXEC, 0));
+    } catch (const std::bad_alloc&) {
+      return;  // a later dial then says less
+    }
   }
 
   // Returns true, once, if the process that last answered at an address has ended.
@@ -452,6 +574,10 @@ class Sockets final : public Endpoint {
   // Ends a connection that the peer has closed.  If the peer is a process of this host, waits a
   // moment to learn whether the process has ended as well.
   void End(Connection& connection) {
+    if (connection.is_starved) {
+      return Lose(connection, Fail(Code::kResourceExhausted,
+                                   "{}: this process has no memory for it", connection.peer));
+    }
     connection.has_ended = true;
     if (HasExited(connection.process)) return Lose(connection, Ended(connection));
     if (connection.process < 0 || connection.stage == Stage::kEnding) {
@@ -463,6 +589,17 @@ class Sockets final : public Endpoint {
     has_deadlines_ = true;
   }
 
+  // Ends a connection for which memory was lacking.  The peer sees the end at once.  The rest takes
+  // memory, and CheckDeadlines tries it until there is some.
+  void Starve(Connection& connection) {
+    shutdown(connection.socket.native_handle(), SHUT_RDWR);
+    connection.is_starved = true;
+    connection.stage = Stage::kEnding;
+    connection.deadline = Now();
+    has_deadlines_ = true;
+    TellLack(&connection_lack_, "ends a connection", asio::error::no_memory);
+  }
+
   // ---- dialing
 
   std::shared_ptr<Connection> Add(uint64_t link) {
@@ -470,8 +607,8 @@ class Sockets final : public Endpoint {
     connection->next_stand = options_.budgets.stand_nanoseconds;
     connection->number = ++last_number_;
     connection->link = link;
+    links_[link] = connection;  // first, so that Close finds it if there is no memory for the next
     connections_[connection->number] = connection;
-    links_[link] = connection;
     return connection;
   }
 
@@ -530,9 +667,11 @@ class Sockets final : public Endpoint {
   }
 
   void ConnectByTcp(Connection& connection, const asio::ip::tcp::endpoint& endpoint) {
-    connection.socket.async_connect(endpoint, [ready = ready_, number = connection.number,
-                                               attempt = connection.attempt](const auto& error) {
-      ready->Add({Readiness::Kind::kDialed, number, error, attempt});
+    ready_->Expect([&] {
+      connection.socket.async_connect(endpoint, [ready = ready_, number = connection.number,
+                                                 attempt = connection.attempt](const auto& error) {
+        ready->Arrive({Readiness::Kind::kDialed, number, error, attempt});
+      });
     });
   }
 
@@ -543,10 +682,15 @@ class Sockets final : public Endpoint {
     const std::shared_ptr<Connection> connection = entry->second;
     std::deque<PeerAddress>& next = connection->alternatives;
     const auto& found = answer.found.addresses;
-    for (auto at = found.rbegin(); at != found.rend(); ++at) {
-      next.push_front({PeerAddress::Kind::kTcp, *at, "", connection->port});
+    try {
+      for (auto at = found.rbegin(); at != found.rend(); ++at) {
+        next.push_front({PeerAddress::Kind::kTcp, *at, "", connection->port});
+      }
+      DialNext(*connection,
+               Fail(Code::kUnavailable, "{}: {}", connection->peer, answer.found.error));
+    } catch (const std::bad_alloc&) {
+      Starve(*connection);
     }
-    DialNext(*connection, Fail(Code::kUnavailable, "{}: {}", connection->peer, answer.found.error));
   }
 
   void Dialed(Connection& connection, const boost::system::error_code& error, bool is_unix) {
@@ -668,20 +812,24 @@ class Sockets final : public Endpoint {
 
   void AwaitRead(Connection& connection) {
     if (connection.is_reading) return;
+    ready_->Expect([&] {
+      connection.socket.async_wait(asio::socket_base::wait_read,
+                                   [ready = ready_, number = connection.number](const auto& e) {
+                                     ready->Arrive({Readiness::Kind::kRead, number, e});
+                                   });
+    });
     connection.is_reading = true;
-    connection.socket.async_wait(asio::socket_base::wait_read,
-                                 [ready = ready_, number = connection.number](const auto& e) {
-                                   ready->Add({Readiness::Kind::kRead, number, e});
-                                 });
   }
 
   void AwaitWrite(Connection& connection) {
     if (connection.is_writing) return;
+    ready_->Expect([&] {
+      connection.socket.async_wait(asio::socket_base::wait_write,
+                                   [ready = ready_, number = connection.number](const auto& e) {
+                                     ready->Arrive({Readiness::Kind::kWrite, number, e});
+                                   });
+    });
     connection.is_writing = true;
-    connection.socket.async_wait(asio::socket_base::wait_write,
-                                 [ready = ready_, number = connection.number](const auto& e) {
-                                   ready->Add({Readiness::Kind::kWrite, number, e});
-                                 });
   }
 
   // Writes the waiting output.  Any error ends the connection, even an error of this machine alone
@@ -879,22 +1027,31 @@ class Sockets final : public Endpoint {
     const auto found = connections_.find(item.number);
     if (found == connections_.end()) return;
     const std::shared_ptr<Connection> connection = found->second;  // lives as long as this call
+    try {
+      HandleOf(*connection, item, handler);
+    } catch (const std::bad_alloc&) {
+      if (connections_.contains(item.number)) Starve(*connection);
+    }
+  }
+
+  void HandleOf(Connection& connection, const Readiness& item, LinkHandler* handler) {
     switch (item.kind) {
       case Readiness::Kind::kDialed:
-        if (item.attempt != connection->attempt || connection->stage != Stage::kDialing) return;
-        return Dialed(*connection, item.error, false);
+        if (item.attempt != connection.attempt || connection.stage != Stage::kDialing) return;
+        return Dialed(connection, item.error, false);
       case Readiness::Kind::kWrite:
-        connection->is_writing = false;
-        if (connection->stage == Stage::kLingering) return Linger(*connection);
-        if (connection->stage == Stage::kSecuring) return Secure(*connection, handler);
-        return WriteOn(*connection);
+        connection.is_writing = false;
+        if (connection.stage == Stage::kEnding) return;
+        if (connection.stage == Stage::kLingering) return Linger(connection);
+        if (connection.stage == Stage::kSecuring) return Secure(connection, handler);
+        return WriteOn(connection);
       case Readiness::Kind::kRead:
-        connection->is_reading = false;
-        if (connection->stage == Stage::kLingering) return Linger(*connection);
-        if (connection->stage == Stage::kHandshake) return OnHandshake(*connection, handler);
-        if (connection->stage == Stage::kSecuring) return Secure(*connection, handler);
-        if (connection->stage == Stage::kEnding) return;
-        return ReadOn(*connection, handler);
+        connection.is_reading = false;
+        if (connection.stage == Stage::kLingering) return Linger(connection);
+        if (connection.stage == Stage::kHandshake) return OnHandshake(connection, handler);
+        if (connection.stage == Stage::kSecuring) return Secure(connection, handler);
+        if (connection.stage == Stage::kEnding) return;
+        return ReadOn(connection, handler);
       case Readiness::Kind::kAccept:
         return;
     }
@@ -908,8 +1065,7 @@ class Sockets final : public Endpoint {
   const std::string host_;
   std::string address_;
   std::deque<Acceptor> acceptors_;
-  int64_t accept_quiet_ = 0;        // the pause after the last report of a failed accept
-  int64_t accept_quiet_until_ = 0;  // when the next failure may be reported
+  Lack accept_lack_, connection_lack_;
   uint64_t last_number_ = 0;
   std::map<uint64_t, std::shared_ptr<Connection>> connections_;  // by number
   std::map<uint64_t, std::shared_ptr<Connection>> links_;        // by the user's name

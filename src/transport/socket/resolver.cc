@@ -3,12 +3,22 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <chrono>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 
 namespace tkv {
+namespace {
+
+// The pause before a thread without memory for an answer tries again.
+constexpr std::chrono::milliseconds kRest{100};
+
+}  // namespace
 
 LookedUp LookUpBySystem(const std::string& host) {
   LookedUp result;
@@ -37,11 +47,39 @@ struct Resolver::State {
   std::map<std::string, std::vector<uint64_t>> askers;
   std::vector<Answer> answers;
 
+  //   throws  std::bad_alloc; nothing has changed
   void Found(const std::string& host, const LookedUp& found) {
     std::lock_guard lock(mutex);
-    for (const uint64_t asker : askers[host]) answers.push_back({asker, found});
-    askers.erase(host);
+    const auto asking = askers.find(host);
+    if (asking == askers.end()) return;
+    std::vector<Answer> more;
+    for (const uint64_t asker : asking->second) more.push_back({asker, found});
+    answers.reserve(answers.size() + more.size());
+    std::ranges::move(more, std::back_inserter(answers));
+    askers.erase(asking);
     if (wake) wake();
+  }
+  // Looks a name up on a thread of its own.  Without memory for the answer, the askers wait for it.
+  void LookUpAndTell(const LookUp& look_up, const std::string& host) noexcept {
+    for (;; std::this_thread::sleep_for(kRest)) {
+      try {
+        return Found(host, Tried(look_up, host));
+      } catch (const std::bad_alloc&) {
+        const std::lock_guard lock(mutex);
+        if (!wake) return;
+      }
+    }
+  }
+
+ private:
+  static LookedUp Tried(const LookUp& look_up, const std::string& host) {
+    try {
+      return look_up(host);
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (const std::exception& error) {
+      return {{}, error.what()};
+    }
   }
 };
 
@@ -64,16 +102,14 @@ void Resolver::Ask(uint64_t asker, const std::string& host) {
   }
   try {
     std::thread([state = state_, look_up = look_up_, host] {
-      LookedUp found;
-      try {
-        found = look_up(host);
-      } catch (const std::exception& error) {
-        found.error = error.what();
-      }
-      state->Found(host, found);
+      state->LookUpAndTell(look_up, host);
     }).detach();
   } catch (const std::system_error& error) {
     state_->Found(host, {{}, error.what()});
+  } catch (const std::bad_alloc&) {
+    std::lock_guard lock(state_->mutex);
+    state_->askers.erase(host);  // so that a later question starts a thread
+    throw;
   }
 }
 

@@ -29,6 +29,7 @@
 
 #include "base/format.h"
 #include "tests/frames.h"
+#include "tests/scarce_memory.h"
 #include "transport/address.h"
 #include "transport/socket/endpoint.h"
 #include "transport/socket/tls.h"
@@ -107,6 +108,65 @@ TEST(Sockets, ATokenLetsInThoseWhoHaveIt) {
   client.endpoint->Dial(2, both.substr(both.find(',') + 1));
   EXPECT_TRUE(Until(&server, &client, [&] { return client.handler.opened.size() == 2; }));
   EXPECT_EQ(server.handler.accepted.size(), 2U);
+}
+
+// Opens a connection to a server that has memory for so many allocations and lacks it once.
+// Returns true if memory was lacking.
+bool LacksMemoryWhileItOpens(Side* server, Side* client, const std::string& address,
+                             int allocations) {
+  int left = allocations;
+  const auto has_ended = [&] {
+    return !client->handler.opened.empty() || !client->handler.closed.empty();
+  };
+  client->endpoint->Dial(1, address);
+  for (int i = 0; i < 3000 && !has_ended(); ++i) {
+    const size_t count = client->endpoint->Poll(&client->handler, 16);
+    test::allocations_left = left;
+    const size_t served = server->endpoint->Poll(&server->handler, 16);
+    left = std::exchange(test::allocations_left, -1);
+    if (count + served == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(has_ended()) << allocations;
+  return left < 0;
+}
+
+TEST(Sockets, ALackOfMemoryCostsOneConnectionAtMost) {
+  for (const bool is_tcp : {false, true}) {
+    std::vector<std::string> told;
+    SocketOptions options = Options("head", "secret", {is_tcp ? "tcp:127.0.0.1:0" : "unix"});
+    options.stands = [&told](const std::string& text) { told.push_back(text); };
+    Side server(options);
+    server.handler.closed.reserve(1000);
+    const std::string& address = server.endpoint->address();
+    Side first(Options("worker 0", "secret"));
+    first.endpoint->Dial(1, address);
+    ASSERT_TRUE(Until(&server, &first, [&] { return first.handler.opened.size() == 1; }));
+    const auto ping = [&] {
+      const size_t received = server.handler.received;
+      FrameBuilder builder;
+      builder.Add(MessageOf(Type::kPing));
+      first.endpoint->Send(1, builder.Finish(0, 0));
+      EXPECT_TRUE(Until(&server, &first, [&] { return server.handler.received > received; }));
+    };
+    ping();
+    int allocations = 0;
+    size_t lost = 0;
+    for (bool has_lacked = true; has_lacked; ++allocations) {
+      ASSERT_LT(allocations, 1000);
+      Side client(Options("worker 1", "secret"));
+      has_lacked = LacksMemoryWhileItOpens(&server, &client, address, allocations);
+      lost += client.handler.closed.size();
+      EXPECT_TRUE(first.handler.closed.empty()) << allocations;
+    }
+    EXPECT_GT(allocations, 10);
+    EXPECT_GT(lost, 5U);
+    EXPECT_FALSE(told.empty());
+    for (const std::string& text : told) {
+      EXPECT_NE(text.find("connection: Cannot allocate memory: connections="), std::string::npos)
+          << text;
+    }
+    ping();
+  }
 }
 
 TEST(Sockets, AnotherTokenIsRefusedForGoodOnBothSides) {
