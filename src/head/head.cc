@@ -1,6 +1,7 @@
 #include "head/head.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/format.h"
 #include "wire/hello.h"
@@ -132,14 +133,18 @@ void Head::Admit(LinkId link, const Hello& hello, Time now, Effects* effects) {
     return Welcome(link, life, true, effects);
   }
   life.incarnation = ++last_incarnation_;
-  presence = {now, hello.known, seat.incarnation != 0};
-  seat = {life.incarnation, Epoch::State::kAlive, hello.address};
-  next_verdict_ = std::min(next_verdict_, now + options_.dead_after);
+  std::string address = hello.address;
   links_[link] = life;
-  effects->Log(Level::kInfo, Format("{} {} joined (incarnation {}){}", Name(life.role), life.index,
-                                    life.incarnation, presence.rejoined ? ", again" : ""));
-  Welcome(link, life, false, effects);
-  Announce(effects);
+  // From here on the change needs no memory.
+  presence = {now, hello.known, seat.incarnation != 0};
+  seat = {life.incarnation, Epoch::State::kAlive, std::move(address)};
+  next_verdict_ = std::min(next_verdict_, now + options_.dead_after);
+  Announce(effects, [&] {
+    effects->Log(Level::kInfo,
+                 Format("{} {} joined (incarnation {}){}", Name(life.role), life.index,
+                        life.incarnation, presence.rejoined ? ", again" : ""));
+    Welcome(link, life, false, effects);
+  });
 }
 
 void Head::Welcome(LinkId link, const Life& life, bool resumed, Effects* effects) {
@@ -166,17 +171,30 @@ Message Head::MakeEpoch() const {
   return message;
 }
 
-// Gives a change its EPOCH number.  Sends the EPOCH at once, unless the rate limit delays it.
-void Head::Announce(Effects* effects) {
+// Gives a change its EPOCH number.
+void Head::NoteChange() {
   ++epoch_.number;
-  has_news_ = now_ < next_announcement_;
-  if (!has_news_) Tell(effects);
+  has_news_ = true;
+}
+
+// Runs the rest of the event of a change, and gives the change its EPOCH number.  Sends the EPOCH at
+// once, unless the rate limit delays it.
+template <typename Rest>
+void Head::Announce(Effects* effects, Rest rest) {
+  try {
+    rest();
+  } catch (const std::bad_alloc&) {
+    NoteChange();
+    throw;
+  }
+  NoteChange();
+  if (now_ >= next_announcement_) Tell(effects);
 }
 
 void Head::Tell(Effects* effects) {
-  has_news_ = false;
   const Message message = MakeEpoch();
   for (const auto& [link, life] : links_) effects->Send(link, message);
+  has_news_ = false;
   const size_t bytes = message.extra.size() * links_.size();
   if (bytes <= options_.epoch_bytes_at_once) return;
   const double seconds =
@@ -205,9 +223,10 @@ void Head::OnGoodbye(const Life& life, const Message& message, LinkId link, Effe
   if (life.role == Role::kObserver) return;
   const bool has_failed = message.number != 0;
   SeatOf(life.role, life.index).state = has_failed ? Dead(life.role) : Epoch::State::kLeft;
-  effects->Log(Level::kInfo, Format("{} {} {}", Name(life.role), life.index,
-                                    has_failed ? "is dead: its program has failed" : "left"));
-  Announce(effects);
+  Announce(effects, [&] {
+    effects->Log(Level::kInfo, Format("{} {} {}", Name(life.role), life.index,
+                                      has_failed ? "is dead: its program has failed" : "left"));
+  });
 }
 
 void Head::Closed(LinkId link, Time) { links_.erase(link); }
@@ -226,23 +245,28 @@ void Head::Exited(Role role, Rank index, uint64_t incarnation, Effects* effects)
   PresenceOf(role, index).is_silent = false;
   if (seat.state != Epoch::State::kAlive) return;
   seat.state = Dead(role);
-  effects->Log(Level::kWarning, Format("{} {} is dead: its process has ended", Name(role), index));
-  Announce(effects);
+  Announce(effects, [&] {
+    effects->Log(Level::kWarning,
+                 Format("{} {} is dead: its process has ended", Name(role), index));
+  });
 }
 
 void Head::Gone(Role role, Rank index, bool has_failed, Effects* effects) {
   Epoch::Seat& seat = SeatOf(role, index);
   const bool never_came = seat.state == Epoch::State::kAwaited;
-  if (never_came) {
-    seat.state = has_failed ? Dead(role) : Epoch::State::kLeft;
-    effects->Log(Level::kWarning, Format("{} {} ended before it joined", Name(role), index));
-  }
+  if (never_came) seat.state = has_failed ? Dead(role) : Epoch::State::kLeft;
   const bool is_awaited = role == Role::kWorker && seat.state == Epoch::State::kDead;
-  if (is_awaited) {  // rounds that need it fail, because no process can complete them any more
-    seat.state = Epoch::State::kLost;
-    effects->Log(Level::kWarning, Format("worker {} is not started again", index));
-  }
-  if (never_came || is_awaited) Announce(effects);
+  // Rounds that need it fail, because no process can complete them any more.
+  if (is_awaited) seat.state = Epoch::State::kLost;
+  if (!never_came && !is_awaited) return;
+  Announce(effects, [&] {
+    if (never_came) {
+      effects->Log(Level::kWarning, Format("{} {} ended before it joined", Name(role), index));
+    }
+    if (is_awaited) {
+      effects->Log(Level::kWarning, Format("worker {} is not started again", index));
+    }
+  });
 }
 
 void Head::WasAway(Time away, Time now) {
@@ -256,7 +280,16 @@ void Head::WasAway(Time away, Time now) {
 
 void Head::Tick(Time now, Effects* effects) {
   now_ = now;
-  if (now_ >= next_verdict_ && Judge(effects)) return Announce(effects);
+  if (now_ >= next_verdict_) {
+    bool has_changed = false;
+    try {
+      has_changed = Judge(effects);
+    } catch (const std::bad_alloc&) {
+      NoteChange();  // perhaps there is none; the next Tick judges the others
+      throw;
+    }
+    if (has_changed) return Announce(effects, [] {});
+  }
   if (has_news_ && now_ >= next_announcement_) Tell(effects);
 }
 

@@ -1,6 +1,9 @@
 // The coordinator (the "head"): decides which processes are members of the job, in which
 // incarnation ("life"), and which are dead.  Only the head decides.  All other processes follow its
 // EPOCHs, the messages with the membership.  A pure state machine: no threads, sockets or clocks.
+//
+// Without memory a function throws std::bad_alloc.  A change of the membership is then made or not
+// made, never in part.  The next Tick announces a change that was made.
 
 #pragma once
 
@@ -84,7 +87,9 @@ class Head {
   Message MakeEpoch() const;
   bool Judge(Effects* effects);
   void FindNextVerdict();
-  void Announce(Effects* effects);
+  void NoteChange();
+  template <typename Rest>
+  void Announce(Effects* effects, Rest rest);
   void Tell(Effects* effects);
   bool IsCurrent(const Life& life) const;
   Epoch::State Dead(Role role) const;

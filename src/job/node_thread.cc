@@ -19,6 +19,8 @@ constexpr Time kPollRest = 2 * kMillisecond;
 constexpr Time kSpin = 50'000;
 // A pause in reading counts from this length on.
 constexpr Time kAwayLeast = 50 * kMillisecond;
+// The pause of a node whose work lacked memory.
+constexpr Time kLackRest = 50 * kMillisecond;
 
 }  // namespace
 
@@ -82,7 +84,23 @@ TrafficStats NodeThread::TrafficOf(const Peer& peer) const {
   return traffic;
 }
 
+// Returns true if the node goes on without the event for which memory was lacking.
+bool NodeThread::ForgetOrBreak(uint64_t link) noexcept {
+  if (node_->Forget(link)) return true;
+  BreakForLack();
+  return false;
+}
+
 void NodeThread::Closed(uint64_t link, const Error& reason) {
+  if (is_broken_) return;
+  try {
+    NoteClosed(link, reason);
+  } catch (const std::bad_alloc&) {
+    ForgetOrBreak(link);
+  }
+}
+
+void NodeThread::NoteClosed(uint64_t link, const Error& reason) {
   CountLink(link);
   if (const Peer* const dialed = node_->DialedPeer(link); dialed != nullptr && options_.failed) {
     options_.failed(*dialed, reason);
@@ -122,14 +140,19 @@ void NodeThread::Dispatch() noexcept {
   if (is_broken_) return;
   try {
     // A frame that cannot be sent closes its link, which produces output again.
+    if (node_->is_unsound()) return BreakForLack();
     for (NodeOutput output = node_->TakeOutput(); !output.empty(); output = node_->TakeOutput()) {
       Deliver(std::move(output));
+      if (is_broken_) return;
     }
     if (on_change_) on_change_(*node_);
   } catch (const Error& error) {
     Break(error);
+  } catch (const std::bad_alloc&) {
+    ForgetOrBreak(kNoLink);
   } catch (const std::exception& error) {
-    Break(Fail(Code::kResourceExhausted, "no memory to go on with: {}", error.what()));
+    static_cast<void>(error);
+    BreakForLack();
   }
 }
 
@@ -138,8 +161,9 @@ void NodeThread::HasRead(uint64_t ticket) noexcept {
   try {
     Run([ticket](Node& node, Time now) { node.HasRead(ticket, now); });
   } catch (const std::exception& error) {
+    static_cast<void>(error);
     const std::lock_guard lock(mutex_);
-    Break(Fail(Code::kResourceExhausted, "no memory to go on with: {}", error.what()));
+    BreakForLack();
   }
 }
 
@@ -169,7 +193,10 @@ void NodeThread::Deliver(NodeOutput output) {
     } catch (const Error& error) {
       endpoint_->Close(link);
       Closed(link, Fail(Code::kUnavailable, "the connection is given up: {}", error.what()));
-    } catch (const std::exception& error) {  // no memory, no file
+    } catch (const std::bad_alloc&) {
+      endpoint_->Close(link);
+      if (!node_->Forget(link)) Closed(link, no_memory_);
+    } catch (const std::exception& error) {  // no file
       endpoint_->Close(link);
       Closed(link, Fail(Code::kResourceExhausted, "no connection: {}", error.what()));
     }
@@ -201,6 +228,7 @@ void NodeThread::Read() {
   turn_ends_at_ = begin + kLongestTurn;
   size_t count = endpoint_->Poll(this, kEventsPerTurn);
   turn_ends_at_ = kNever;
+  if (is_broken_) return;
   if (node_->verdict_at() <= begin) count += endpoint_->Poll(this, SIZE_MAX);
   if (count == 0) ++empty_polls_;
   if (node_->deadline() <= begin) node_->Tick(begin);
@@ -217,8 +245,11 @@ Time NodeThread::PollOnce() noexcept {
     Read();
   } catch (const Error& error) {
     Break(error);
+  } catch (const std::bad_alloc&) {
+    if (ForgetOrBreak(kNoLink)) sleeps_until_ = Now() + kLackRest;
   } catch (const std::exception& error) {
-    Break(Fail(Code::kResourceExhausted, "no memory to go on with: {}", error.what()));
+    static_cast<void>(error);
+    BreakForLack();
   }
   return is_broken_ ? kLongestSleep : std::max<Time>(0, sleeps_until_ - Now());
 }

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -102,16 +103,36 @@ class NodeThread final : private LinkHandler {
   TrafficStats TrafficOf(const Peer& peer) const;
 
  private:
-  uint64_t Accepted() override { return node_->Accept(); }
-  void Opened(uint64_t link) override { node_->Opened(link, Now()); }
+  // Handles an event of a link.  Without memory the node forgets the link or breaks.
+  //   throws  std::bad_alloc; the endpoint then closes the link
+  template <typename F>
+  auto OfLink(uint64_t link, F f) {
+    try {
+      return f();
+    } catch (const std::bad_alloc&) {
+      ForgetOrBreak(link);
+      throw;
+    }
+  }
+  uint64_t Accepted() override {
+    return OfLink(kNoLink, [&] { return node_->Accept(); });
+  }
+  void Opened(uint64_t link) override {
+    OfLink(link, [&] { node_->Opened(link, Now()); });
+  }
   bool IsWelcome(uint64_t link) override { return node_->IsWelcome(link); }
   void Closed(uint64_t link, const Error& reason) override;
+  void NoteClosed(uint64_t link, const Error& reason);
   std::vector<Block> Land(uint64_t link, std::span<const std::byte> head,
                           const std::byte* lent) override {
-    return node_->Land(link, head, lent);
+    return OfLink(link, [&] { return node_->Land(link, head, lent); });
   }
-  void Received(uint64_t link) override { node_->Received(link, Now()); }
-  bool MayGoOn() override { return Now() < turn_ends_at_; }
+  void Received(uint64_t link) override {
+    OfLink(link, [&] { node_->Received(link, Now()); });
+  }
+  bool MayGoOn() override { return !is_broken_ && Now() < turn_ends_at_; }
+  bool ForgetOrBreak(uint64_t link) noexcept;
+  void BreakForLack() noexcept { Break(no_memory_); }
   void Dispatch() noexcept;
   void Deliver(NodeOutput output);
   void HasRead(uint64_t ticket) noexcept;
@@ -148,6 +169,8 @@ class NodeThread final : private LinkHandler {
   // dead.
   Time turn_ends_at_ = 0;
   bool is_broken_ = false;
+  // Made in time, because an error needs memory.
+  const Error no_memory_{Code::kResourceExhausted, "there is no memory to go on with"};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
   // Made for the first reading.

@@ -169,7 +169,7 @@ class JobService final : public Service {
     };
     thread.broken = [this](const Error& error) {
       std::lock_guard lock(mutex_);
-      refused_ = error;
+      broken_ = error;
       changed_.notify_all();
     };
     thread_ = std::make_unique<NodeThread>(MakeNode(job), std::move(endpoint), std::move(thread));
@@ -179,16 +179,22 @@ class JobService final : public Service {
   ~JobService() override {
     // After this, no other thread uses the members below.
     thread_->Stop();
-    Tell(EventFields("ended").Add("because", refused_ ? refused_->what()
-                                             : over_  ? "all workers have left or are dead"
-                                                      : "its process ends it"));
+    try {
+      Tell(EventFields("ended").Add("because", broken_    ? broken_->what()
+                                               : refused_ ? refused_->what()
+                                               : over_    ? "all workers have left or are dead"
+                                                          : "its process ends it"));
+    } catch (const std::bad_alloc&) {
+      return;
+    }
   }
 
   const std::string& address() const override { return address_; }
 
   bool Wait(std::chrono::milliseconds longest) override {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, longest, [&] { return over_ || refused_; });
+    changed_.wait_for(lock, longest, [&] { return over_ || refused_ || broken_; });
+    if (broken_) throw Fail(broken_->code(), "{}: {}", who_, broken_->what());
     if (refused_) throw Error(*refused_);
     if (over_) return true;
     if (idle_since_ == kNever) return false;
@@ -423,6 +429,7 @@ class JobService final : public Service {
   bool head_has_ended_ = false;
   Time idle_since_ = kNever;
   std::optional<Error> refused_;
+  std::optional<Error> broken_;  // the reason why the node can do nothing more
   std::unique_ptr<NodeThread> thread_;
 };
 

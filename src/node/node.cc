@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <optional>
 
 #include "base/check.h"
@@ -160,6 +161,25 @@ void Node::Emit(LinkId link, FrameBuilder* builder) {
 }
 
 void Node::Flush() {
+  try {
+    MakeOutput();
+  } catch (const std::bad_alloc&) {
+    is_unsound_ = !Forget(kNoLink);
+    throw;
+  }
+}
+
+void Node::DropEffects(LinkId link) noexcept {
+  links_.erase(link);
+  builders_.erase(link);
+  received_.clear();
+  // A builder may have a part of a message.  Builders of other links are empty between events.
+  for (auto& [id, builder] : builders_) builder = FrameBuilder();
+  built_.clear();
+  effects_.Clear();
+}
+
+void Node::MakeOutput() {
   for (const Peer& peer : effects_.dials) {
     Link& link = links_[++last_link_];
     link.dialed = true;
@@ -207,14 +227,29 @@ void HeadNode::OnMessage(LinkId link, const Peer*, Message&& message, Time now) 
   for (const Effects::Closing& closing : effects_.closes) head_.Closed(closing.link, now);
 }
 
+bool HeadNode::Forget(LinkId link) noexcept {
+  head_.Closed(link, 0);
+  DropEffects(link);
+  return true;
+}
+
+// Makes a change of the membership.  A head without memory makes it too, and sends its EPOCH later.
+template <typename Change>
+void HeadNode::Make(Change change) {
+  try {
+    change();
+    return Flush();
+  } catch (const std::bad_alloc&) {
+    Forget(kNoLink);
+  }
+}
+
 void HeadNode::Exited(Role role, Rank index, uint64_t incarnation) {
-  head_.Exited(role, index, incarnation, &effects_);
-  Flush();
+  Make([&] { head_.Exited(role, index, incarnation, &effects_); });
 }
 
 void HeadNode::Gone(Role role, Rank index, bool has_failed) {
-  head_.Gone(role, index, has_failed, &effects_);
-  Flush();
+  Make([&] { head_.Gone(role, index, has_failed, &effects_); });
 }
 
 // ---- server -------------------------------------------------------------------------------------

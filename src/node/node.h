@@ -97,6 +97,12 @@ class Node {
   virtual Time verdict_at() const = 0;
   // Discounts a time in which this process did not read: it does not count as a peer's silence.
   virtual void WasAway(Time away, Time now) = 0;
+  // Undoes the rest of an event for which memory was lacking, and forgets its link.  Needs no memory.
+  // Returns false if the node cannot go on.
+  //   link  kNoLink: the event was not one of a link
+  virtual bool Forget(LinkId /*link*/) noexcept { return false; }
+  // Returns true if effects of an event are lost for lack of memory, so that the node cannot go on.
+  bool is_unsound() const { return is_unsound_; }
   // Returns true if the link's peer is known to be part of the job: it was welcomed, or was dialed.
   bool IsWelcome(LinkId link) const;
   NodeOutput TakeOutput() { return std::exchange(output_, {}); }
@@ -124,7 +130,11 @@ class Node {
   // Passes a message to the machine.  If the payload is malformed, closes the link.
   //   returns  true if the payload was valid
   bool Handle(LinkId link, const Peer* dialed, Message&& message, Time now);
-  void Flush();  // turns `effects_` into output
+  // Turns `effects_` into output.
+  //   throws  std::bad_alloc; the node has forgotten the effects, or it is unsound
+  void Flush();
+  // Drops the link and all effects that are not yet output.
+  void DropEffects(LinkId link) noexcept;
   void Ask(uint64_t ticket, std::vector<DiskPages::Where> where) {
     output_.readings.push_back({ticket, std::move(where)});
   }
@@ -144,6 +154,7 @@ class Node {
   };
 
   void Emit(LinkId link, FrameBuilder* builder);
+  void MakeOutput();
 
   BufferPool* pool_;
   size_t own_block_from_;
@@ -154,6 +165,7 @@ class Node {
   std::map<LinkId, FrameBuilder> builders_;
   std::vector<LinkId> built_;  // links with messages in their builders, during a Flush
   NodeOutput output_;
+  bool is_unsound_ = false;
 };
 
 class HeadNode final : public Node {
@@ -167,9 +179,13 @@ class HeadNode final : public Node {
   const Head& head() const { return head_; }
   void Exited(Role role, Rank index, uint64_t incarnation);
   void Gone(Role role, Rank index, bool has_failed);
+  // The head goes on.  Members that miss an EPOCH learn of it by their next PING.
+  bool Forget(LinkId link) noexcept override;
 
  private:
   friend class StateWriter;  // for checks: compares the states of machines
+  template <typename Change>
+  void Make(Change change);
   void OnOpened(LinkId, const Peer*, Time) override {}
   void OnClosed(LinkId link, const Peer*, Time now) override { head_.Closed(link, now); }
   void OnPeerEnded(LinkId link, Time) override { head_.Ended(link, &effects_); }
