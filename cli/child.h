@@ -54,7 +54,11 @@ class Child {
   // Appends to the log.  Returns false if the log cannot be written any more.
   bool Log(const std::string& text);
 
-  std::string before;  // output of the host before the greeting
+  // Forgets the unfinished line and frees its memory.
+  void DropLine() noexcept { std::string().swap(line_); }
+
+  bool has_lost_output = false;  // the launcher had no memory for some lines
+  std::string before;            // output of the host before the greeting
   // Its bytes in the launcher's output.
   const Output::Waiting waiting = std::make_shared<std::atomic<size_t>>(0);
 

@@ -17,6 +17,8 @@
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <new>
+#include <string_view>
 #include <utility>
 
 #include "agent.h"
@@ -64,7 +66,19 @@ class Launcher {
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
+  // A launcher without memory ends the job, because it might miss the end of a process.
   int Run() {
+    try {
+      return RunJob();
+    } catch (const std::bad_alloc&) {
+      reserve_.reset();
+      throw Error(Code::kResourceExhausted,
+                  std::string("launch: no memory to ") + doing_ + "; the job is ended");
+    }
+  }
+
+ private:
+  int RunJob() {
     OpenLog();
     if (!options_.hosts.empty()) hosts_ = ReadHosts(options_.hosts);
     if (!options_.address.empty() && !IsOnSeveralHosts()) {
@@ -76,6 +90,7 @@ class Launcher {
     while (plan_.IsAnyRunning()) {
       Turn();
       if (plan_.MustBegin()) StartJob();
+      LookAtHead();
       Do([&](LaunchPlan::Actions* out) { plan_.Tick(Clock::now(), out); });
     }
     for (size_t i = 0; i < children_.size(); ++i) DrainAll(i);
@@ -87,7 +102,6 @@ class Launcher {
     return status_ == 0 && is_output_lost_ ? kNotDone : status_;
   }
 
- private:
   LaunchRules Rules() {
     LaunchRules rules;
     rules.workers = workers_;
@@ -179,8 +193,20 @@ class Launcher {
     return {};
   }
 
+  // Ends the job if its head can do nothing more.
+  void LookAtHead() {
+    if (has_head_failed_) return;
+    try {
+      head_->Wait(std::chrono::milliseconds(0));
+    } catch (const Error& error) {
+      has_head_failed_ = true;
+      Do([&](LaunchPlan::Actions* out) { plan_.HeadFailed(error.what(), Clock::now(), out); });
+    }
+  }
+
   // Starts the job: the first time, or again after all its processes have ended.
   void StartJob() {
+    doing_ = "start the job";
     for (size_t i = 0; i < children_.size(); ++i) DrainAll(i);
     have_restored_.clear();
     children_.clear();
@@ -361,13 +387,16 @@ class Launcher {
     // Output and ends of children wake the poll; only deadlines need a short timeout.
     const int milliseconds = plan_.is_timed() ? 50 : 1000;
     if (poll(files.data(), files.size(), milliseconds) < 0 && errno != EINTR) Die("launch: poll");
+    doing_ = "look after the processes";
     LookAfterAgents();
     LookForTheSilent();
+    doing_ = "pass on the output of the processes";
     if (files[1].revents != 0) output_.Written();
     for (size_t i = 2; i < files.size(); ++i) {
       if (files[i].revents != 0) Drain(of[i]);
     }
     NoteLostOutput();
+    doing_ = "note the end of a process";
     while (const int signal = signals_.Take()) {
       if (signal == SIGCHLD) continue;
       Do([&](LaunchPlan::Actions* out) { plan_.Asked(signal, Clock::now(), out); });
@@ -387,9 +416,33 @@ class Launcher {
     for (const auto& [index, status] : ended) Ended(index, status);
   }
 
-  // Reads once from a child and passes its lines on.  A chatty process thus cannot starve the
-  // others.  Returns true if there may be more.
+  // Reads once from a child and passes its lines on.  Without memory for them, they are lost.
+  // Returns true if there may be more.
   bool Drain(size_t index) {
+    Child* const child = children_[index].get();
+    try {
+      return PassOn(index);
+    } catch (const std::bad_alloc&) {
+      // The job depends on each line of an agent that has not greeted, and of a restorer.
+      if (!child->seat().is_greeted || child->seat().is_restorer) throw;
+      child->DropLine();
+      if (!std::exchange(child->has_lost_output, true)) NoteLostLines(child->seat());
+      return true;
+    }
+  }
+
+  void NoteLostLines(const Seat& seat) {
+    try {
+      Note("the launcher has no memory for output of " + seat.name() + "; some of it is lost");
+    } catch (const std::bad_alloc&) {
+      static constexpr std::string_view kLost =
+          "tkv launch: no memory for output of a process; some of it is lost\n";
+      [[maybe_unused]] const ssize_t told = write(STDERR_FILENO, kLost.data(), kLost.size());
+    }
+  }
+
+  // Reads only once, so that a chatty process cannot starve the others.
+  bool PassOn(size_t index) {
     Child* const child = children_[index].get();
     const Seat& seat = child->seat();
     bool is_more = false;
@@ -530,6 +583,10 @@ class Launcher {
   std::vector<size_t> have_restored_;  // restorers that reported in this turn
   LaunchPlan plan_;
   int status_ = 0;
+  const char* doing_ = "start";  // the present task, for an error
+  // Memory for the launcher's last words.
+  std::unique_ptr<char[]> reserve_ = std::make_unique<char[]>(size_t{16} << 10);
+  bool has_head_failed_ = false;
   bool is_unheard_ = false;  // some output could not be printed
   bool is_output_lost_ = false;
 };

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <utility>
 
+#include "exit_status.h"
 #include "restore.h"
 
 namespace tkv::cli {
@@ -231,6 +232,13 @@ void LaunchPlan::Asked(int signal, LaunchTime now, Actions* out) {
   if (!again) Note("ending the job; once more kills it", out);
   SignalAll(again ? SIGKILL : signal, again, out);
   end_at_ = now + rules_.grace;
+}
+
+void LaunchPlan::HeadFailed(const std::string& why, LaunchTime now, Actions* out) {
+  phase_ = Phase::kEnding;
+  KeepStatus(kNotDone);
+  Note("the job ends: " + why, out);
+  end_at_ = now;
 }
 
 void LaunchPlan::Tick(LaunchTime now, Actions* out) {

@@ -102,6 +102,8 @@ class LaunchPlan {
   void Looked(size_t seat, bool is_silent, bool job_is_over, LaunchTime now, Actions* out);
   // The user has sent a signal that asks to end the job.
   void Asked(int signal, LaunchTime now, Actions* out);
+  // The head can do nothing more, so the job cannot go on.
+  void HeadFailed(const std::string& why, LaunchTime now, Actions* out);
   // Time has passed: starts what has waited for it, and ends what has had its time.
   void Tick(LaunchTime now, Actions* out);
 

@@ -346,5 +346,15 @@ TEST_F(LaunchPlanTest, AHostThatIsLostForAWhileIsTriedAgainLaterAndLater) {
   EXPECT_EQ(Ended(0, 255), "lost worker 0, [worker 0: was killed by signal 127]");
 }
 
+TEST_F(LaunchPlanTest, AHeadThatCanDoNothingMoreEndsTheJob) {
+  Begin(Rules());
+  EXPECT_EQ(Do([&](auto* out) { plan_->HeadFailed("head: there is no memory", now_, out); }),
+            "[the job ends: head: there is no memory]");
+  EXPECT_EQ(After(milliseconds(0)), "end server 0, end worker 0, end worker 1");
+  EXPECT_EQ(Ended(1, 143), "lost worker 0");
+  EXPECT_EQ(After(seconds(4)), "kill server 0, kill worker 1");
+  EXPECT_EQ(plan_->Status(), 2);
+}
+
 }  // namespace
 }  // namespace tkv::cli

@@ -91,9 +91,10 @@ Output::~Output() {
 
 void Output::Put(int file, std::string text, const Waiting& waiting) {
   if (text.empty()) return;
-  if (waiting != nullptr) *waiting += text.size();
+  const size_t bytes = text.size();
   std::lock_guard lock(state_->mutex);
   state_->texts.push_back({file, std::move(text), waiting});
+  if (waiting != nullptr) *waiting += bytes;  // only what is queued, and before it is written
   state_->is_idle = false;
   state_->changed.notify_all();
 }

@@ -13,7 +13,7 @@ import sys
 import time
 
 import pytest
-from jobs import finish, pids_of, read_until, restorer_of, wait_until
+from jobs import finish, pids_of, read_until, restorer_of, start_by_hand, wait_until
 
 SLACK = 4 << 20  # bytes of memory for small allocations
 PATIENCE = 6  # seconds; the longest wait for a server that cannot accept
@@ -138,12 +138,12 @@ SAID = {
 }
 
 
-def limit(pid, name):
+def limit(pid, name, slack=SLACK):
     """Limit a process, and return a function that lifts the limit again."""
     which, size, _ = LIMITS[name]
     if size is None:
         with open(f"/proc/{pid}/statm") as file:
-            size = int(file.read().split()[0]) * resource.getpagesize() + SLACK
+            size = int(file.read().split()[0]) * resource.getpagesize() + slack
     if which == resource.RLIMIT_NOFILE:  # poll(2) refuses more descriptors than the limit
         size = 1 + max(int(one) for one in os.listdir(f"/proc/{pid}/fd"))
     before = resource.prlimit(pid, which)
@@ -337,6 +337,103 @@ def test_an_agent_on_another_host_names_what_it_lacks(processes, tmp_path, name)
     status, said = finish(processes.launch(text, "--hosts", str(hosts), servers=1, TKV_SSH=ssh, PATH=path))
     assert 0 < status < 128 and re.search(words, said), (status, said)
     assert not re.search("terminate called|core dumped", said) and time.monotonic() - begin < 20, said
+
+
+MANY_OBSERVERS = """
+kv = mx.kv.create("dist_async", server_patience=6, patience=20)
+kv.init("w", np.zeros(3, np.float32))
+print("under way", flush=True)
+until_marked("limited")
+eyes, said, begin = [], "", time.monotonic()
+try:
+    for _ in range(200 if kv.rank == 0 else 0):
+        eyes.append(mx.kv.connect(kv.url, patience=2, server_patience=2))
+        eyes[-1].pull("w")
+except mx.errors.KVError as error:
+    said = f"{type(error).__name__}: {error}"
+time.sleep(1.5)  # members and observers send their PINGs
+for _ in range(20):
+    kv.push("w", np.ones(3, np.float32))
+    kv.pull("w")
+print(f"rank {kv.rank}: {len(eyes)} observers after {time.monotonic() - begin:.1f} s: {said}", flush=True)
+until_marked("lifted")
+for eye in eyes:
+    eye.close()
+with mx.kv.connect(kv.url, server_patience=6) as eye:
+    eye.pull("w")
+kv.close()
+print("left", flush=True)
+"""
+
+
+def check_crowd(said, logged):
+    assert not re.search(r"terminate called|Traceback|out of reach;|is dead", said + logged), said + logged
+    count, seconds = re.search(r"rank 0: (\d+) observers after ([\d.]+) s: \w+Error: ", said).groups()
+    assert 0 < int(count) < 200 and float(seconds) < 2 * PATIENCE, said
+    assert 1 <= logged.count("accepts no connection: Cannot allocate memory: connections=") <= 4, logged
+
+
+@pytest.mark.parametrize("options", [(), ("--tcp",)], ids=["unix", "tcp"])
+def test_a_launcher_without_memory_refuses_new_peers_and_its_job_goes_on(processes, folders, options):
+    job = processes.launch(MANY_OBSERVERS, *options, workers=2, servers=1, **variables(folders))
+    said = read_until(job, "under way", count=2)
+    lift = limit(job.pid, "memory", slack=0)
+    (folders / "mark-limited").touch()
+    said += read_until(job, "observers after", count=2)
+    lift()
+    (folders / "mark-lifted").touch()
+    status, rest = finish(job)
+    assert status == 0 and rest.count("left") == 2, said + rest
+    check_crowd(said + rest, said + rest)
+
+
+@pytest.mark.parametrize("role", ["head", "server"])
+def test_a_head_or_server_without_memory_refuses_new_peers_and_goes_on(processes, folders, role):
+    started = start_by_hand(processes, MANY_OBSERVERS, workers=1, TKV_LOG="warning", MALLOC_ARENA_MAX=1)
+    worker = started["worker 0"]
+    said = read_until(worker, "under way")
+    lift = limit(started[role].pid, "memory", slack=0)
+    (folders / "mark-limited").touch()
+    said += read_until(worker, "observers after")
+    lift()
+    (folders / "mark-lifted").touch()
+    status, rest = finish(worker)
+    assert status == 0 and "left" in rest, said + rest
+    logged = {name: finish(started[name]) for name in ("head", "server")}
+    assert [status for status, _ in logged.values()] == [0, 0], logged
+    check_crowd(said + rest, logged[role][1])
+
+
+LONG_LINES = """
+kv = mx.kv.create("dist_async", server_patience=6, patience=20)
+kv.init("w", np.zeros(3, np.float32))
+print("under way", flush=True)
+until_marked("limited")
+if kv.rank == 0:
+    print("x" * 3_000_000, flush=True)
+kv.push("w", np.ones(3, np.float32))
+print("tried", flush=True)
+until_marked("lifted")
+if kv.rank == 0:
+    print("z" * 3_000_000, flush=True)
+kv.close()
+"""
+
+
+def test_a_launcher_without_memory_for_output_says_so_and_its_job_goes_on(processes, folders):
+    job = processes.launch(LONG_LINES, "--log", str(folders / "logs"), workers=2, servers=1, **variables(folders))
+    read_until(job, "under way", count=2)
+    lift = limit(job.pid, "memory", slack=0)
+    (folders / "mark-limited").touch()
+    said = read_until(job, "tried", count=2)
+    lift()
+    (folders / "mark-lifted").touch()
+    status, rest = finish(job)
+    said = re.sub("x{100,}", "x", said)
+    assert status == 0 and rest.count("z") == 3_000_000, (status, said)
+    note = "tkv launch: the launcher has no memory for output of worker 0; some of it is lost"
+    assert said.count(note) == 1, said
+    assert note.removeprefix("tkv launch: ") in (folders / "logs" / "launcher.log").read_text()
 
 
 UNWRITTEN = """
