@@ -25,6 +25,12 @@ auto NamedWhereMemoryEnds(std::string_view what, F f) {
   }
 }
 
+// Returns an error that is made at the first call, for handlers that have no memory to make one.
+inline const Error& NoMemoryLeft() {
+  static const Error error(Code::kResourceExhausted, "there is no memory left");
+  return error;
+}
+
 // Returns the exception that is being handled as an Error.  If memory was lacking, the message says
 // for what.
 inline Error ErrorNow(std::string_view what) {
@@ -39,6 +45,15 @@ inline Error ErrorNow(std::string_view what) {
     return Fail(Code::kInternal, "{}: {}", what, error.what());
   } catch (...) {  // an interrupt that a binding throws may be of any type
     return Fail(Code::kCancelled, "{}: interrupted", what);
+  }
+}
+
+// Like ErrorNow, and without memory for the message returns NoMemoryLeft.
+inline Error ErrorNowAtLeast(std::string_view what) noexcept {
+  try {
+    return ErrorNow(what);
+  } catch (const std::bad_alloc&) {
+    return NoMemoryLeft();
   }
 }
 

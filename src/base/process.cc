@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <sstream>
 
 #include "base/format.h"
@@ -101,10 +102,24 @@ int UsableCores() {
   return std::clamp(static_cast<int>(std::ceil(quota)), 1, affinity);
 }
 
+namespace {
+
+// Returns UsableCores at the first call for which there is memory; before that, 0.
+int KnownCores() noexcept {
+  try {
+    static const int cores = UsableCores();
+    return cores;
+  } catch (const std::exception&) {
+    return 0;
+  }
+}
+
+}  // namespace
+
 bool HasIdleCore() noexcept {
   using Clock = std::chrono::steady_clock;
   constexpr int64_t kFreshNanoseconds = 5'000'000;
-  static const int cores = UsableCores();
+  const int cores = KnownCores();
   static const int file = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
   static std::atomic<int64_t> looked_at{0};
   static std::atomic<bool> answer{false};

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/scarce_memory.h"
+
 namespace tkv {
 namespace {
 
@@ -69,6 +71,18 @@ TEST(Process, AChildOfForkHasAnotherGeneration) {
 TEST(Process, ThereIsAtLeastOneCoreAndSomeCache) {
   EXPECT_GE(UsableCores(), 1);
   EXPECT_GT(LastLevelCacheBytes(), size_t{1} << 18);
+}
+
+// The first call of a process reads files, in a function that must not throw.
+TEST(Process, WithoutMemoryNoCoreIsIdle) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a new process for the first call
+  EXPECT_EXIT(
+      {
+        bool is_idle = true;
+        test::WithMemoryFor(0, [&] { is_idle = HasIdleCore(); });
+        _exit(is_idle ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

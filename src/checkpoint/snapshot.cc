@@ -628,7 +628,7 @@ Writer::~Writer() {
   file_.reset();
   try {
     RemoveAll(target_);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     // The next save removes remains in a folder of snapshots.  Remains of a single file stay.
     static_cast<void>(error);
   }

@@ -40,7 +40,7 @@ DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_
 DistStore::~DistStore() {
   if (!worker_->is_of_this_process() || calls_.is_closed()) return;
   std::optional<Error> failure;
-  if (std::uncaught_exceptions() > exceptions_) failure = ProgramFailed();
+  if (std::uncaught_exceptions() > exceptions_) failure = program_failed_;
   LeaveUnclosed(failure);
 }
 
@@ -51,7 +51,9 @@ DistStore::~DistStore() {
 void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
   const auto deadline = DeadlineAfter(std::chrono::seconds(2));
   const auto left = [deadline] { return deadline - std::chrono::steady_clock::now(); };
-  saver_.EndSavingUnclosed(left());
+  if (const auto error = saver_.EndSavingUnclosed(left())) {
+    WarnOfDrop("while it saved, and there is no snapshot", error->what());
+  }
   const bool is_last = worker_->CloseStore(number_);
   try {
     const auto calls = worker_->CallsOf(number_);
@@ -71,16 +73,22 @@ void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
     for (const CallPtr& call : calls) call->WaitAccepted(left());
     if (!is_last && !failure) run(Operation::Kind::kClose);
   } catch (const std::exception& failed) {
-    if (options_.log) {
-      options_.log(2, Format("a store was dropped without close(), and not all of its pushes may "
-                             "have been accepted: {}",
-                             failed.what()));
-    }
+    WarnOfDrop("and not all of its pushes may have been accepted", failed.what());
   }
   worker_->CancelCalls(number_, "the store is gone");
   if (!is_last) return;
   worker_->KeepHost();
   worker_->Stop();
+}
+
+// Logs a warning about a store that is dropped without close(), if there is memory for it.
+void DistStore::WarnOfDrop(const char* what, const char* why) const noexcept {
+  if (!options_.log) return;
+  try {
+    options_.log(2, Format("a store was dropped without close(), {}: {}", what, why));
+  } catch (const std::exception& failed) {
+    static_cast<void>(failed);
+  }
 }
 
 // ---- updater ------------------------------------------------------------------------------------

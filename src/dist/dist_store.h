@@ -134,7 +134,7 @@ class DistStore : public KVStore {
   void PauseTrace() override;
   TraceInfo WriteTrace(const std::string& file) override;
   void Close() override { CloseAs({}); }
-  void CloseAfterFailure() override { CloseAs(ProgramFailed()); }
+  void CloseAfterFailure() override { CloseAs(program_failed_); }
 
  protected:
   // Makes the store of an observer, which reads the store with that number.
@@ -238,7 +238,7 @@ class DistStore : public KVStore {
   void CloseAs(const std::optional<Error>& failure);
   void Leave(const std::optional<Error>& failure);
   void LeaveUnclosed(const std::optional<Error>& failure) noexcept;
-  static Error ProgramFailed() { return {Code::kAborted, "the worker's program has failed"}; }
+  void WarnOfDrop(const char* what, const char* why) const noexcept;
   void FreeKeys();
   SnapshotInfo LoadAs(const std::string& verb, const std::string& path, Parts parts);
   // A task of one worker that all workers wait for, between two barriers.
@@ -272,6 +272,8 @@ class DistStore : public KVStore {
   const std::shared_ptr<Worker> worker_;
   const uint32_t number_;
   const Time begin_ = NodeThread::Now();
+  // Made in time, because the destructor may have no memory for it.
+  const Error program_failed_{Code::kAborted, "the worker's program has failed"};
   mutable StoreCalls calls_{worker_, number_, options_};
   RowEncoder row_encoder_;
   PushCompression compression_{options_.threads, options_.log};

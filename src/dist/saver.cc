@@ -442,10 +442,10 @@ void Saver::EndSaving(std::chrono::nanoseconds patience) {
   if (error && !is_told) throw Error(*error);
 }
 
-void Saver::EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept {
+std::optional<Error> Saver::EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept {
   bool is_told = false;
   const std::shared_ptr<Saving> saving = TakeLastSaving(&is_told);
-  if (saving == nullptr) return;
+  if (saving == nullptr) return std::nullopt;
   try {
     saving->WaitUntilDone(patience);
   } catch (const std::exception& late) {
@@ -453,11 +453,7 @@ void Saver::EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept {
     static_cast<void>(late);
   }
   saving->Stop();
-  const auto error = saving->Unseen();
-  if (!error || is_told || !options_.log) return;
-  options_.log(2, Format("a store was dropped without close() while it saved, and there is no "
-                         "snapshot: {}",
-                         error->what()));
+  return is_told ? std::nullopt : saving->Unseen();
 }
 
 }  // namespace tkv

@@ -86,9 +86,9 @@ class Saver {
   std::exception_ptr SaveAtEnd();
   // Waits for a save under way, at most so long, and stops it if it takes longer.
   void EndSaving(std::chrono::nanoseconds patience);
-  // Ends a save as EndSaving does, for a store that is dropped.  An error that nobody has received
-  // becomes a line of the log.
-  void EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept;
+  // Ends a save as EndSaving does, for a store that is dropped.
+  //   returns  the error of the save that nobody has received
+  std::optional<Error> EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept;
 
  private:
   struct Saves {

@@ -180,9 +180,13 @@ std::string Saving::Write(const std::function<void()>& interrupt) {
     Release();
     End(error);
     throw;
-  } catch (...) {  // interrupted, or no memory
+  } catch (const std::bad_alloc&) {
     Release();
-    End(Error(Code::kCancelled, verb_ + ": given up"));
+    End(no_memory_);
+    throw;
+  } catch (...) {  // interrupted
+    Release();
+    End(cancelled_);
     throw;
   }
   Release();
@@ -210,7 +214,7 @@ void Saving::Start(const std::shared_ptr<Saving>& saving) {
     throw;
   } catch (const std::exception&) {  // no memory for the thread's work
     saving->Release();
-    saving->End(Error(Code::kResourceExhausted, saving->verb_ + ": no memory for a thread"));
+    saving->End(saving->no_memory_);
     throw;
   }
 }
@@ -244,8 +248,7 @@ void Saving::End(std::optional<Error> error, std::string saved_path) {
   saved_path_ = std::move(saved_path);
   // The caller who cancelled this save already knows that, so kCancelled replaces any error that
   // followed from it.
-  if (give_up_.is_asked())
-    error_ = Error(Code::kCancelled, Format("{} {}: given up", verb_, path_));
+  if (give_up_.is_asked()) error_ = cancelled_;
   done_ = true;
   changed_.notify_all();
   const auto on_end = std::exchange(on_end_, {});

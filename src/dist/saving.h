@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/format.h"
 #include "job/call.h"
 #include "job/worker.h"
 #include "store/snapshots.h"
@@ -86,6 +87,10 @@ class Saving final : public PendingCall {
   const uint32_t store_;
   std::set<uint32_t> stores_;  // the stores of which servers keep keys
   const StoreOptions options_;
+  // Made in time, because an error needs memory.
+  const Error cancelled_ = Fail(Code::kCancelled, "{} {}: given up", verb_, path_);
+  const Error no_memory_ =
+      Fail(Code::kResourceExhausted, "{} {}: no memory to write it", verb_, path_);
   std::vector<SavedKey> keys_;
   std::vector<Source> sources_;
   GiveUp give_up_;

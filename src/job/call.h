@@ -124,7 +124,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
       try {
         finishing();
       } catch (...) {
-        const Error failed = ErrorNow(verb_);
+        const Error failed = ErrorNowAtLeast(verb_);
         lock.lock();
         error_ = failed;
         lock.unlock();

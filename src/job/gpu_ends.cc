@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/duration.h"
+#include "base/memory_error.h"
 #include "base/start_thread.h"
 #include "device/event.h"
 #include "job/call.h"
@@ -29,6 +32,17 @@ struct Ending {
   bool is_late() const { return std::chrono::steady_clock::now() > deadline; }
   void Complete() const {
     std::optional<Error> failed;
+    try {
+      failed = Failure();
+    } catch (const std::bad_alloc&) {
+      failed = NoMemoryLeft();
+    }
+    call->Complete(failed);
+  }
+
+ private:
+  std::optional<Error> Failure() const {
+    std::optional<Error> failed;
     if (!has_ended()) {
       failed = Fail(Code::kDeadlineExceeded, "{} {}: a GPU has not written its outputs within {} s",
                     call->verb(), call->awaited[0].of,
@@ -41,7 +55,7 @@ struct Ending {
         failed = Fail(error.code(), "{} {}: {}", call->verb(), work.of, error.what());
       }
     }
-    call->Complete(failed);
+    return failed;
   }
 };
 
@@ -64,7 +78,10 @@ class Endings {
         const auto is_there = [this] { return !added_.empty(); };
         all.empty() ? changed_.wait(lock, is_there)
                     : void(changed_.wait_for(lock, kRest, is_there));
-        std::ranges::move(std::exchange(added_, {}), std::back_inserter(all));
+        if (!TakeAdded(&all)) {
+          lock.unlock();
+          std::this_thread::sleep_for(kRest);
+        }
       }
       std::erase_if(all, [](const Ending& one) {
         if (!one.has_ended() && !one.is_late()) return false;
@@ -72,6 +89,17 @@ class Endings {
         return true;
       });
     }
+  }
+  // Returns false if there is no memory for the new ones, which then wait.
+  bool TakeAdded(std::vector<Ending>* all) noexcept {
+    try {
+      all->reserve(all->size() + added_.size());
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    std::ranges::move(added_, std::back_inserter(*all));
+    added_.clear();
+    return true;
   }
 
   std::mutex mutex_;
@@ -85,6 +113,7 @@ class Endings {
 void CompleteAfterGpus(const std::shared_ptr<Call>& call) {
   // Never destroyed, because its thread lives as long as the process.
   static auto* const endings = new Endings;
+  NoMemoryLeft();  // makes the error while there is memory
   try {
     endings->Add(call);
   } catch (const std::exception&) {

@@ -97,6 +97,8 @@ class NodeThread final : private LinkHandler {
   // Closes all links and stops the node for good.  Call it from within Run if work that has begun
   // can be neither finished nor undone.
   void Break(const Error& error) noexcept;
+  // Breaks for lack of memory.  Takes no memory.
+  void BreakForLack() noexcept { Break(no_memory_); }
   static Time Now();
   // Returns the traffic of all links, present and former, to a peer that this process has dialed.
   // Call it from within Run.
@@ -132,7 +134,6 @@ class NodeThread final : private LinkHandler {
   }
   bool MayGoOn() override { return !is_broken_ && Now() < turn_ends_at_; }
   bool ForgetOrBreak(uint64_t link) noexcept;
-  void BreakForLack() noexcept { Break(no_memory_); }
   void Dispatch() noexcept;
   void Deliver(NodeOutput output);
   void HasRead(uint64_t ticket) noexcept;

@@ -8,6 +8,7 @@
 
 #include "base/duration.h"
 #include "base/format.h"
+#include "base/memory_error.h"
 #include "base/process.h"
 #include "base/wait.h"
 #include "job/start_notice.h"
@@ -75,6 +76,7 @@ Worker::Worker(const std::string& doing, const StoreOptions& store, WorkerOption
     refused_ = error;
     joined_changed_.notify_all();
   };
+  NoMemoryLeft();  // makes the error while there is memory
   thread.broken = [this](const Error& error) { Broken(error); };
   thread_ = std::make_unique<NodeThread>(std::make_unique<ClientNode>(member, client, pool_.get()),
                                          std::move(options.endpoint), std::move(thread));
@@ -138,10 +140,15 @@ Worker::~Worker() {
 
 void Worker::KeepHost() const {
   // Kept until the process ends.
-  static auto* const hosts = new std::vector<std::shared_ptr<void>>;
-  static std::mutex mutex;
-  std::lock_guard lock(mutex);
-  if (host_ != nullptr && after_leave_) hosts->push_back(host_);
+  if (host_ == nullptr || !after_leave_) return;
+  try {
+    static auto* const hosts = new std::vector<std::shared_ptr<void>>;
+    static std::mutex mutex;
+    std::lock_guard lock(mutex);
+    hosts->push_back(host_);
+  } catch (const std::bad_alloc&) {
+    return;  // the services then end with this worker
+  }
 }
 
 uint32_t Worker::OpenStore() {
@@ -254,8 +261,7 @@ void Worker::GiveUp(const CallPtr& call) {
       ReleaseMemory(*call);
     } catch (const std::bad_alloc&) {
       // The memory must return to its user in any case.
-      thread_->Break(Error(Code::kResourceExhausted,
-                           "no memory to copy what a call that was given up has pushed"));
+      thread_->BreakForLack();
     }
   });
   call->LookedAt();
@@ -270,12 +276,17 @@ void Worker::Detach(const CallPtr& call) {
 
 void Worker::CancelCalls(uint32_t store, const char* why) {
   Run([&](ClientNode& client, Time now) {
-    std::vector<OpId> ids;
-    for (const auto& [id, running] : calls_) {
-      if (running.call->store == store) ids.push_back(id);
+    try {
+      std::vector<OpId> ids;
+      for (const auto& [id, running] : calls_) {
+        if (running.call->store == store) ids.push_back(id);
+      }
+      std::ranges::sort(ids);
+      client.Cancel(ids, Error(Code::kCancelled, why), now);
+    } catch (const std::bad_alloc&) {
+      // The calls must end in any case.
+      thread_->BreakForLack();
     }
-    std::ranges::sort(ids);
-    client.Cancel(ids, Error(Code::kCancelled, why), now);
   });
 }
 
@@ -319,6 +330,13 @@ WorkerTrace::Noted Worker::TakeNoted() {
 void Worker::KeepOwners(Call* call) {
   std::lock_guard lock(mutex_);
   call->finish = nullptr;
+  try {
+    const size_t needed = ended_owners_.size() + call->sources.size() + call->targets.size();
+    const size_t there = ended_owners_.capacity();
+    if (needed > there) ended_owners_.reserve(std::max(needed, 2 * there));
+  } catch (const std::bad_alloc&) {
+    return;  // the call keeps them
+  }
   for (auto* const memory : {&call->sources, &call->targets}) {
     for (Bytes& bytes : *memory) ended_owners_.push_back(std::move(bytes.owner));
     memory->clear();

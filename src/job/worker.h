@@ -117,6 +117,7 @@ class Worker final {
   void Detach(const CallPtr& call);
   // Cancels every call of a store that is under way, so that nobody waits for a call that cannot
   // end.
+  // Without memory for that, all calls of this worker end with an error.
   void CancelCalls(uint32_t store, const char* why);
   std::vector<CallPtr> CallsOf(uint32_t store);
   // Adds the counters of the worker and of its peers to `stats`.  Returns the rounds of the keys

@@ -12,6 +12,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -92,6 +93,7 @@ class RowFile::File {
                   std::strerror(error));
   }
   int WriteAt(uint64_t at, const Block& block) const noexcept;
+  void NoteFailure(int error) noexcept;
   void GiveBack(std::unique_lock<std::mutex>* lock);
 
   const std::string directory_;
@@ -221,6 +223,16 @@ int RowFile::File::WriteAt(uint64_t at, const Block& block) const noexcept {
   return 0;
 }
 
+// Notes the result of a write.  Without memory for its message, an older message stays.
+void RowFile::File::NoteFailure(int error) noexcept {
+  if (error == 0) return failure_.clear();
+  try {
+    failure_ = WhatOf("written", error);
+  } catch (const std::bad_alloc&) {
+    if (failure_.empty()) failure_ = "no memory";  // in the string itself
+  }
+}
+
 void RowFile::File::Run() {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -241,7 +253,7 @@ void RowFile::File::Run() {
     const size_t bytes = next.block.size;
     next = {};
     lock.lock();
-    failure_ = error == 0 ? std::string() : WhatOf("written", error);
+    NoteFailure(error);
     pending_.pop_front();
     pending_bytes_ -= bytes;
     changed_.notify_all();

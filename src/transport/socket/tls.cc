@@ -130,7 +130,12 @@ void NoteSecret(const SSL* ssl, const char* line) {
 }  // namespace
 
 struct Tls::Making {
-  Making(std::string key, bool dials) : secrets{std::move(key), "", ""}, is_dialer(dials) {}
+  Making(std::string key, bool dials) : secrets{std::move(key), "", ""}, is_dialer(dials) {
+    // A callback of OpenSSL fills them and must not throw.
+    for (std::string* const secret : {&secrets.dialers, &secrets.acceptors}) {
+      secret->reserve(EVP_MAX_MD_SIZE);
+    }
+  }
   ~Making() { SSL_free(ssl); }
   Making(const Making&) = delete;
   Making& operator=(const Making&) = delete;
