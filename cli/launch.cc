@@ -541,7 +541,7 @@ class Launcher {
     watchdog_.Remove(child.pid());
     SeatEnd end;
     end.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    const bool has_worker_after = seat.is_restorer && seat.is_greeted;
+    const bool has_worker_after = seat.is_restorer && seat.is_greeted && seat.has_restored;
     if (!has_worker_after) head_->Exited(seat.role, seat.rank);
     end.has_left = head_->HasLeft(seat.role, seat.rank);
     end.job_is_over = head_->IsOver();

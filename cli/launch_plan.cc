@@ -193,6 +193,8 @@ void LaunchPlan::RestorerEnded(size_t index, const SeatEnd& end, LaunchTime now,
   // A restorer that reported another error would fail again.
   const bool is_lost = end.code > 128 || end.code == kRestorerIsLost;
   if (is_lost && job_restarts_ < rules_.restarts) return EndToStartAgain(how, out);
+  // The others wait for it in vain.
+  out->push_back({.kind = Kind::kGone, .seat = index, .has_failed = true});
   Note(how, out);
   KeepStatus(end.code != 0 ? end.code : 1);
   EndSoon(now);

@@ -220,7 +220,7 @@ TEST_F(LaunchPlanTest, ARestorerThatFailsByItselfEndsTheJob) {
   rules.restarts = 1;
   rules.has_snapshots = true;
   Begin(rules, "runs");
-  EXPECT_EQ(Ended(1, 1), "[worker 0 has not restored runs: status 1]");
+  EXPECT_EQ(Ended(1, 1), "lost worker 0, [worker 0 has not restored runs: status 1]");
   EXPECT_EQ(After(seconds(10)), "end server 0");
   EXPECT_EQ(plan_->Status(), 1);
 }
