@@ -52,10 +52,10 @@ Figure::Run OnThreads(int threads, size_t bytes, Part part) {
         std::atomic_signal_fence(std::memory_order_seq_cst);
       }
     };
-    std::vector<std::thread> others;
+    std::vector<std::jthread> others;
     for (int i = 1; i < threads; ++i) others.emplace_back(work, i);
     work(0);
-    for (std::thread& thread : others) thread.join();
+    for (std::jthread& thread : others) thread.join();
   };
 }
 

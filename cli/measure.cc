@@ -66,7 +66,7 @@ void MoveTo(int processor) {
 double ShareOfOthers() {
   const std::vector<int> processors = OwnProcessors();
   std::vector<double> missed(static_cast<size_t>(std::max(1, Cores())));
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   threads.reserve(missed.size());
   for (size_t i = 0; i < missed.size(); ++i) {
     threads.emplace_back([&, i] {
@@ -74,7 +74,7 @@ double ShareOfOthers() {
       missed[i] = Missed();
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
   double sum = 0;
   for (const double one : missed) sum += one;
   return std::max(0.0, sum / static_cast<double>(missed.size()));
