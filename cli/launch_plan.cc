@@ -163,7 +163,7 @@ void LaunchPlan::Failed(size_t index, const SeatEnd& end, bool is_awaited, Launc
   std::string text = seat.name() + " " + end.how;
   if ((end.has_left || end.job_is_over) && CanStartAgain(seat)) {
     text += "; it is not started again, because ";
-    text += end.job_is_over ? "the job has ended" : "it had left the job";
+    text += end.has_left ? "it had left the job" : "the job has ended";
   }
   if (is_awaited) {
     text += "; rounds wait for its next life, at most their patience: start it with";

@@ -217,9 +217,12 @@ class Client final : private ChunkPlaces {
   // Returns the value that RoundOf will have when all queued pushes of the key have left.
   uint64_t PushedOf(const std::string& key) const;
   uint64_t BaseOf(const std::string& key) const;  // RoundOf minus the servers' number of the round
-  // Returns true if only some chunks have got a push of this worker, which failed or died with an
-  // earlier life, so that the user has to push the key again.  Counts the pushes that are queued.
+  // Returns true if chunks may have a push of this worker that failed or died with an earlier life,
+  // so that the user has to push the key again.  Counts the pushes that are queued.
   bool MustRepeat(const std::string& key) const;
+  // Returns true if a push of this key has failed, and no search has told since which chunks have
+  // it.  An open of the key searches.
+  bool HasLostPush(const std::string& key) const;
   // Returns the error of a call that needs all parts of such a key at one round.
   //   round  as RoundOf, of the user's last push
   static Error Uneven(uint64_t round);
@@ -318,6 +321,7 @@ class Client final : private ChunkPlaces {
     // to this one are repetitions.
     uint64_t repeats_to = 0;
     uint64_t joined_at = 0;  // the round that the last search has found; 0: none
+    uint64_t lost_from = 0;  // the first round whose push has failed since that search; 0: none
     bool is_uneven() const { return round < repeats_to; }
     bool has_pushed = false;    // a push of this life has got a round
     PushStep former_step = {};  // of the last push of an earlier life
@@ -508,7 +512,7 @@ class Client final : private ChunkPlaces {
     uint64_t round = 0;
     Error error;
   };
-  // The first push of each synchronous key that has failed in this event, where pulls are under way.
+  // The first push of each synchronous key with unanswered pulls that has failed in this event.
   std::map<KeyId, LostPush> lost_pushes_;
   Time next_timer_ = kNever;
   WaitCounts waits_;

@@ -161,6 +161,7 @@ bool Client::AskWho(Op* op) {
 }
 
 // Cancels the matching pulls, in one pass over all messages under way.
+//   asks  the operations wait for the answers, which name the missing workers
 void Client::CancelWhere(const std::function<bool(const Outgoing&)>& is_meant, bool asks) {
   for (ServerLink& link : links_) {
     const auto parks = [&](const Outgoing& sent) {

@@ -25,9 +25,9 @@ void Client::StartJoin(const KeyId& id, KeyState* key) {
   NextJoinPhase(id, key);
 }
 
-// Returns true if this worker repeats what only some chunks of the key have got: a push of an
-// earlier life, or a push of this life that has failed.  Under `continue` rounds complete without a
-// dead worker, so nothing of an earlier life is repeated.
+// Returns true if this worker repeats a push that only some chunks have: one of an earlier life, or
+// one of this life that has failed.  Under `continue` rounds complete without a dead worker, so no
+// push of an earlier life is repeated.
 bool Client::RepeatsPushes(const KeyState& key) const {
   return key.has_pushed || epoch_.policy != Epoch::Policy::kContinue;
 }
@@ -52,17 +52,21 @@ void Client::NoteChunk(const ChunkStatus& chunk, KeyState* key) const {
 void Client::GoOn(KeyState* key) const {
   const Joining& found = key->joining;
   // A barrier that no server knows yet has no chunk.
-  const bool repeats = RepeatsPushes(*key) && found.oldest < found.newest;
-  key->round = repeats ? found.oldest : found.newest;
+  uint64_t oldest = found.oldest;
+  // A push that has failed counts for nobody, even if all chunks have it.
+  if (key->lost_from != 0) oldest = std::min(oldest, key->lost_from - 1);
+  const bool repeats = RepeatsPushes(*key) && oldest < found.newest;
+  key->round = repeats ? oldest : found.newest;
   key->repeats_to = repeats ? found.newest : 0;
   key->joined_at = key->round;
+  key->lost_from = 0;
   key->former_step = found.step;
 }
 
 Error Client::Uneven(uint64_t round) {
   return tkv::Fail(Code::kFailedPrecondition,
-                   "the push of round {} by this worker, or by its earlier process, has reached "
-                   "only a part of this key; push the key again first",
+                   "the push of round {} by this worker has failed, or was ended with its process, "
+                   "and parts of this key have it; push the key again first",
                    round + 1);
 }
 

@@ -129,6 +129,50 @@ TEST_F(JoiningTest, APushThatOneChunkHasRefusedIsRepeated) {
   EXPECT_TRUE(client_.MustRepeat(meta_.name));
 }
 
+TEST_F(JoiningTest, APushThatIsGivenUpIsRepeatedAlsoWhereAllChunksHaveIt) {
+  JoinUneven();
+  AnswerAll(Pushed(), Type::kAccepted, 5);
+  client_.TakeOutcomes();
+  const auto given_up = Pushed();  // the server takes it, and its answers are lost
+  ASSERT_EQ(given_up.size(), 2U);
+  EXPECT_EQ(given_up[0].number, 6U);
+  client_.Closed(link_, now_);
+  for (int i = 0; i < 80 && client_.RoundOf(meta_.name) == 6; ++i) {
+    After(kSecond);
+    effects_.dials.clear();
+    client_.Failed(0, now_);
+  }
+  EXPECT_EQ(client_.RoundOf(meta_.name), 5U);
+  client_.TakeOutcomes();
+  Sent();
+  Begin(Kind::kPush, "push");
+  for (int i = 0; i < 5; ++i) After(kSecond);
+  const auto questions = Of(Type::kStatus, Sent());
+  ASSERT_EQ(questions.size(), 2U);
+  for (const Message& question : questions) Tell(question, 6);
+  AnswerAll(Of(Type::kAbstain, Sent()), Type::kOk);
+  const auto again = Of(Type::kPush, Sent());
+  ASSERT_EQ(again.size(), 2U);
+  EXPECT_EQ(again[0].number, 6U);
+}
+
+TEST_F(JoiningTest, APushThatAllChunksHaveRefusedIsNotInTheWayOfARestore) {
+  JoinUneven();
+  AnswerAll(Pushed(), Type::kAccepted, 5);
+  for (const Message& push : Pushed()) {
+    Receive(ErrorReply(push.seq, Code::kResourceExhausted, "memory ends"));
+  }
+  client_.TakeOutcomes();
+  EXPECT_TRUE(client_.HasLostPush(meta_.name));
+  const OpId restore = Begin(Kind::kRestore, "assign");
+  const auto questions = Of(Type::kStatus, Sent());
+  ASSERT_EQ(questions.size(), 2U) << "the restore finds out whether parts have the push";
+  for (const Message& question : questions) Tell(question, 5);
+  EXPECT_FALSE(FailureOf(restore));
+  EXPECT_FALSE(client_.MustRepeat(meta_.name));
+  EXPECT_FALSE(client_.HasLostPush(meta_.name));
+}
+
 TEST_F(JoiningTest, WhatWaitsForARefusedPushEndsWithIt) {
   JoinUneven();
   AnswerAll(Pushed(), Type::kAccepted, 5);
@@ -184,8 +228,8 @@ TEST_F(JoiningTest, AKeyOfTwoRoundsIsNotSavedNorReplacedBeforeThePushIsRepeated)
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Code::kFailedPrecondition);
     EXPECT_STREQ(error->what(),
-                 "call 'w': the push of round 5 by this worker, or by its earlier process, has "
-                 "reached only a part of this key; push the key again first");
+                 "call 'w': the push of round 5 by this worker has failed, or was ended with its "
+                 "process, and parts of this key have it; push the key again first");
     EXPECT_TRUE(Sent().empty());
   }
   AnswerAll(Pushed(), Type::kAccepted, 5);

@@ -260,6 +260,11 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
   }
   if (kind == Kind::kRestore) {
     if (!CanJoin(*key)) return false;
+    MakePlaces(id, key);
+    if (key->must_join) {
+      StartJoin(id, key);
+      return false;
+    }
     StartRestore(id, key, op);
     return true;
   }

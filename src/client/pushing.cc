@@ -228,8 +228,9 @@ void Client::OnPushAnswer(const Outgoing& sent, const Message& reply) {
 // current round has to be found again.
 void Client::LosePush(const KeyId& id, KeyState* key, uint64_t round, const Error& error) {
   key->must_join = true;
+  if (key->lost_from == 0 || round < key->lost_from) key->lost_from = round;
   if (key->round >= round) {
-    if (key->chunks.size() > 1) key->repeats_to = std::max(key->repeats_to, key->round);
+    key->repeats_to = std::max(key->repeats_to, key->round);
     key->round = round - 1;
   }
   if (key->is_stale || key->pulls == 0) return;
@@ -237,8 +238,8 @@ void Client::LosePush(const KeyId& id, KeyState* key, uint64_t round, const Erro
   if (!is_first && round < lost->second.round) lost->second = {round, error};
 }
 
-// Fails what waits for rounds that lack a push of this worker.  They cannot complete before the user
-// pushes again.
+// Fails the operations that wait for rounds that lack a push of this worker.  These rounds cannot
+// complete before the user pushes again.
 void Client::GiveUpRounds() {
   if (lost_pushes_.empty()) return;
   const auto lost_pushes = std::exchange(lost_pushes_, {});
@@ -320,7 +321,7 @@ bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
   return again;
 }
 
-// Notes that a chunk's request for a version is over.
+// Notes that this client's request for a version of a chunk is over.
 void Client::EndAsk(const Message& ask, uint32_t server) {
   links_[server].Asked(ask.key, ask.chunk);
   if (ChunkPlace* const place = PlaceOf(ask.key, ask.chunk).place) place->asked = false;

@@ -35,6 +35,11 @@ bool Client::MustRepeat(const std::string& name) const {
   return key->second.round + QueuedPushes(key->second, next_op()) < key->second.repeats_to;
 }
 
+bool Client::HasLostPush(const std::string& name) const {
+  const auto key = keys_.find(IdOf(name));
+  return key != keys_.end() && key->second.lost_from != 0;
+}
+
 std::optional<KeyMeta> Client::MetaOf(const std::string& name) const {
   const auto key = keys_.find(IdOf(name));
   if (key == keys_.end() || !key->second.is_ready) return std::nullopt;

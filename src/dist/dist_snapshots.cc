@@ -99,6 +99,7 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
     loading->records = keys_.Records();
     optimizer = optimizer_;
   }
+  CheckEven(verb, loading->records);
   loading->meeting.worker =
       worker_->Run([](ClientNode& node, Time) { return node.client().Sender(); });
   if (loading->meeting.worker.first != rank()) return;
@@ -272,15 +273,14 @@ void DistStore::CheckHasPushed(const std::string& verb) {
       verb);
 }
 
-// Throws if only a part of the key has got a push of this worker, which has not repeated it yet.
-// Otherwise only a part of the key would be updated after the assignment.
-void DistStore::CheckEven(const std::string& verb, const KeyRecord& record) {
-  const auto why = worker_->Run([&](ClientNode& node, Time) -> std::optional<Error> {
-    const Client& client = node.client();
-    if (!client.MustRepeat(record.name)) return std::nullopt;
-    return Client::Uneven(client.PushedOf(record.name));
-  });
-  if (why) NamingKey(verb, record.key.view(), [&] { throw Error(*why); });
+// Throws if parts of a key have a push of this worker that it has to repeat.  The other parts would
+// be updated after the values are replaced, and these not.
+void DistStore::CheckEven(const std::string& verb, std::span<const RecordPtr> records) {
+  const RecordPtr uneven = calls_.FirstToRepeat(verb, records);
+  if (uneven == nullptr) return;
+  const uint64_t round =
+      worker_->Run([&](ClientNode& node, Time) { return node.client().PushedOf(uneven->name); });
+  NamingKey(verb, uneven->key.view(), [&] { throw Client::Uneven(round); });
 }
 
 // Assigns between two barriers, as a load.  No worker has begun a round on the old values, and none
@@ -301,7 +301,7 @@ void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> item
         records.push_back(record);
       }
     }
-    for (const RecordPtr& record : records) CheckEven(verb, *record);
+    CheckEven(verb, records);
     meeting.worker = worker_->Run([](ClientNode& node, Time) { return node.client().Sender(); });
   });
   Meet(verb, meeting, "some keys may have been assigned and others not", [&] {

@@ -256,7 +256,7 @@ class DistStore : public KVStore {
   void AwaitEndOf(const Meeting& meeting);
   void AssignAs(const std::string& verb, std::span<const InitItem> items);
   void CheckHasPushed(const std::string& verb);
-  void CheckEven(const std::string& verb, const KeyRecord& record);
+  void CheckEven(const std::string& verb, std::span<const RecordPtr> records);
   // Sends the values of an assign to the servers, and waits for them.
   void SendValues(const std::string& verb, std::span<const InitItem> items,
                   const std::vector<RecordPtr>& records);

@@ -216,7 +216,7 @@ void Saver::SaveIfDue(std::span<const KeyView> keys) {
     };
     if (std::any_of(stores.begin(), stores.end(), is_busy)) return;
   }
-  if (const auto uneven = FirstUneven(stores)) return TellUneven(*uneven);
+  if (IsUneven(stores)) return;
   {
     std::lock_guard lock(saving_stores_->mutex);
     const Time now = NodeThread::Now();
@@ -226,28 +226,27 @@ void Saver::SaveIfDue(std::span<const KeyView> keys) {
   SaveBeside(stores, options_.patience, SaveWhen::kAlways);
 }
 
-// Returns the first key that cannot be saved, because only a part of it has got a push of this
-// worker, which has not repeated it yet.
-std::optional<Key> Saver::FirstUneven(std::span<const SavedStore> stores) const {
-  return worker_->Run([&](ClientNode& node, Time) -> std::optional<Key> {
+// Returns true if a key has to be pushed again before a save, and logs that once.
+bool Saver::IsUneven(std::span<const SavedStore> stores) {
+  RecordPtr uneven;
+  try {
     for (const SavedStore& store : stores) {
-      for (const RecordPtr& record : store.records) {
-        if (node.client().MustRepeat(record->name)) return record->key;
-      }
+      if (uneven == nullptr) uneven = calls_.FirstToRepeat("save", store.records);
     }
-    return std::nullopt;
-  });
-}
-
-void Saver::TellUneven(const Key& key) {
+  } catch (const Error& error) {
+    if (error.code() == Code::kCancelled) throw;  // a signal interrupted it
+    return true;  // a server is out of reach, so that the save is due again at the next push
+  }
+  if (uneven == nullptr) return false;
   {
     std::lock_guard lock(saving_stores_->mutex);
-    if (std::exchange(saving_stores_->has_told_uneven, true)) return;
+    if (std::exchange(saving_stores_->has_told_uneven, true)) return true;
   }
-  if (!options_.log) return;
+  if (!options_.log) return true;
   options_.log(2, Format("no snapshot is saved by itself until key {} is pushed again: a push of "
-                         "this worker, or of its earlier process, has reached only a part of it",
-                         key.view().ToString()));
+                         "this worker, or of its earlier process, has not ended, and parts have it",
+                         uneven->key.view().ToString()));
+  return true;
 }
 
 // Counts the rounds of the remaining keys, after a key that may have had the most was removed.

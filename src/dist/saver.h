@@ -127,8 +127,7 @@ class Saver {
   void NoteWriter();
   bool IsSender() const;
   bool FollowsTheDead() const;
-  std::optional<Key> FirstUneven(std::span<const SavedStore> stores) const;
-  void TellUneven(const Key& key);
+  bool IsUneven(std::span<const SavedStore> stores);
   void AwaitAutoSave();
   std::shared_ptr<Saving> TakeLastSaving(bool* is_told);
 

@@ -96,6 +96,22 @@ CallPtr StoreCalls::Start(const std::string& verb, Operation operation) {
   return call;
 }
 
+RecordPtr StoreCalls::FirstToRepeat(const std::string& verb, std::span<const RecordPtr> records) {
+  for (;;) {
+    bool is_lost = false;
+    const RecordPtr first = worker_->Run([&](ClientNode& node, Time) -> RecordPtr {
+      for (const RecordPtr& record : records) {
+        if (!node.client().MustRepeat(record->name)) continue;
+        is_lost = node.client().HasLostPush(record->name);
+        return record;
+      }
+      return nullptr;
+    });
+    if (first == nullptr || !is_lost) return first;
+    AwaitOutcome(verb, Make(Operation::Kind::kOpen, verb, first.get()));
+  }
+}
+
 Outcome StoreCalls::AwaitOutcome(const std::string& verb, Operation operation) {
   const CallPtr call = New(verb);
   const auto reported = std::make_shared<Outcome>();

@@ -77,6 +77,10 @@ class StoreCalls {
   // Starts one operation and waits for it.
   //   blocks, throws  as Await, with the store's patience
   Outcome AwaitOutcome(const std::string& verb, Operation operation);
+  // Returns the first record whose key has a push of this worker in some parts, which the worker has
+  // to repeat; null: there is none.  Asks the servers about pushes that have failed.
+  //   blocks, throws  as Await, with the store's patience
+  RecordPtr FirstToRepeat(const std::string& verb, std::span<const RecordPtr> records);
   // An operation of a call, and the values that it pushes; null: none.
   struct Part {
     Operation operation;

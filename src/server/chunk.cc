@@ -437,11 +437,13 @@ void ChunkWorker::ContributeLastRows(Chunk* chunk, Round* round, Rank rank, cons
   SparseSum rows = SparseSum::Merge(round->rows, last);
   MakeRoom(round, rank, scalars, std::nullopt);
   auto hyperparameters = round->hyperparameters;
+  auto failure = chunk->failure;
   std::swap(round->rows, rows);
   Note(round, rank, std::move(scalars));
   if (const auto error = Finish(chunk, round, {}, WithoutMemory::kStays)) {
     round->rows = std::move(rows);
     round->hyperparameters = std::move(hyperparameters);
+    chunk->failure = std::move(failure);
     round->Unset(rank);
     throw Error(*error);
   }
@@ -450,6 +452,7 @@ void ChunkWorker::ContributeLastRows(Chunk* chunk, Round* round, Rank rank, cons
 // Takes the large blocks that the update of a dense chunk needs.
 void ChunkWorker::MakeUpdateRoom(Chunk* chunk) {
   if (chunk->value.by_rows() || chunk->rule == nullptr || chunk->elements == 0) return;
+  chunk->rule->CompiledFor(chunk->dtype);
   PrepareState(chunk);
   if (!chunk->value.dense_.unique()) chunk->value.dense_ = CopyOf(chunk->value.dense_);
 }

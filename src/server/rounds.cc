@@ -122,10 +122,11 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
   }
   const bool lacks_former = round > chunk->version + 1 && !chunk->HasArrived(round - 1, rank) &&
                             key->AbstainOf(rank) < round - 1;
-  // A worker that repeats a push goes on from there, so that no push may come before it.
+  // Without this check, the repeated push would be followed by a duplicate whose values are lost.
   if (lacks_former) {
     return AnswerError(session, message, Code::kUnavailable,
-                       Format("this worker's push of round {} has failed, and round {} follows it",
+                       Format("this worker's push of round {} has failed, and round {} follows it; "
+                              "push it again first",
                               round - 1, round),
                        effects);
   }
@@ -430,7 +431,7 @@ std::string Shard::WhyNever(const Key& key, const Chunk& chunk, const ParkedPull
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
     const bool has_closed = HasClosed(rank, key.store);
     if (!IsAwaited(key, rank) || (WaitsForLife(pull.session, rank) && !has_closed)) continue;
-    const uint64_t covered = std::max(key.AbstainOf(rank), chunk.LastArrived(rank));
+    const uint64_t covered = LastCovered(key, chunk, rank);
     if (covered >= pull.min_version) continue;
     if (epoch_.workers[static_cast<size_t>(rank)].state == Epoch::State::kLeft) {
       return Format("worker {} left after round {}; round {} needs it", rank, covered, covered + 1);
@@ -462,11 +463,18 @@ void Shard::AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* eff
   });
 }
 
+// Returns the last round without a gap that has a push of the rank, or from which it abstains.
+uint64_t Shard::LastCovered(const Key& key, const Chunk& chunk, Rank rank) {
+  uint64_t last = std::max(key.AbstainOf(rank), chunk.LastArrived(rank));
+  while (chunk.HasArrived(last + 1, rank)) ++last;
+  return last;
+}
+
 ChunkStatus Shard::StatusOf(const Key& key, const Chunk& chunk, Rank rank) const {
   ChunkStatus status;
   status.version = chunk.version;
   status.base = chunk.base;
-  status.last_arrived = rank == kNoRank ? chunk.version : chunk.LastArrived(rank);
+  status.last_arrived = rank == kNoRank ? chunk.version : LastCovered(key, chunk, rank);
   if (chunk.value.by_rows()) status.table = chunk.value.rows().Stats();
   if (key.meta.mode == KeyMeta::Mode::kAsync) return status;
   for (Rank r = 0; static_cast<size_t>(r) < epoch_.workers.size(); ++r) {

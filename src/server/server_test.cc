@@ -682,12 +682,23 @@ TEST_F(MakingTest, APushThatFollowsARefusedOneIsRefusedToo) {
   ASSERT_EQ(Send(kLink0, Init(2, Ask(kLink0, 1), 0)).type, Type::kOk);
   ExpectError(kLink0, Push(3, 2, 1), Code::kUnavailable);
   EXPECT_EQ(LastFor(kLink0).extra,
-            "this worker's push of round 1 has failed, and round 2 follows it");
+            "this worker's push of round 1 has failed, and round 2 follows it; push it again "
+            "first");
   EXPECT_EQ(Send(kLink0, Push(4, 1, 1)).type, Type::kAccepted);
   EXPECT_EQ(Send(kLink0, Push(5, 2, 1)).type, Type::kAccepted);
   Send(kLink1, Make(Type::kAbstain, 1, 1));
   EXPECT_EQ(Send(kLink1, Push(2, 2, 2)).type, Type::kAccepted) << "it takes no part in round 1";
   EXPECT_EQ(chunk().version, 2U);
+}
+
+TEST_F(MakingTest, AStatusCountsRoundsWithoutTheWorkerBeforeItsPushes) {
+  meta_.staleness = 2;
+  ASSERT_EQ(Send(kLink0, Init(2, Ask(kLink0, 1), 0)).type, Type::kOk);
+  Send(kLink1, Make(Type::kAbstain, 1, 1));
+  EXPECT_EQ(Send(kLink1, Push(2, 2, 2)).type, Type::kAccepted);
+  const Message reply = Send(kLink1, Make(Type::kStatus, 3));
+  ASSERT_EQ(reply.type, Type::kStatusReply);
+  EXPECT_EQ(DecodeChunkStatus(reply.extra).last_arrived, 2U);
 }
 
 TEST_F(MakingTest, UnderContinueTheLowestRankThatLivesCreates) {

@@ -197,6 +197,7 @@ class Shard {
                  Effects* effects);
   bool WaitsForLife(const SessionId& waiting, Rank dead) const;
   std::string WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const;
+  static uint64_t LastCovered(const Key& key, const Chunk& chunk, Rank rank);
   ChunkStatus StatusOf(const Key& key, const Chunk& chunk, Rank rank) const;
   void DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation);
   static UpdateSpec RunningRule(const Chunk& chunk);

@@ -14,7 +14,7 @@ bool IsRefusal(const Error& error) {
   const std::string_view text = error.what();
   return error.code() == Code::kResourceExhausted ||
          text.find("has failed") != std::string_view::npos ||
-         text.find("has reached only a part") != std::string_view::npos;
+         text.find("parts of this key have it") != std::string_view::npos;
 }
 
 }  // namespace

@@ -608,7 +608,7 @@ def test_a_key_of_two_rounds_is_saved_after_its_push_is_repeated(processes, tmp_
     """
     options = ("--restart", "1", "--failpoints", "worker 0:sent:PUSH:7:kill")
     status, said = finish(processes.launch(text, *options, workers=1))
-    why = "the push of round 3 by this worker, or by its earlier process, has reached only a part of this key"
+    why = "the push of round 3 by this worker has failed, or was ended with its process, and parts of this key have it"
     assert status == 0 and f"refused: save 'w': {why}; push the key again first" in said, said
     assert "saved" in said.rpartition("refused")[2], said
 
@@ -657,7 +657,7 @@ def test_nothing_is_assigned_while_another_worker_has_to_repeat_a_push(processes
     """
     options = ("--restart", "1", "--failpoints", "worker 1:sent:PUSH:5:kill")
     status, said = finish(processes.launch(text, *options))
-    why = "the push of round 2 by this worker, or by its earlier process, has reached only a part of this key"
+    why = "the push of round 2 by this worker has failed, or was ended with its process, and parts of this key have it"
     assert (
         status == 0
         and f"1 refused: assign 'w': {why}" in said

@@ -50,6 +50,22 @@ def written(who: str, names: list[str]) -> FailedPreconditionError:
     )
 
 
+def sum_lacking(kv: KVStore, keys: list[Any], values: list[Any], lacking: list[int]) -> None:
+    """Replace values by their sums over the workers; push only the values that this step has not pushed before it failed.
+
+    Args:
+        values: one for each key; they receive the sums.
+        lacking: the positions of the keys that are to be pushed.
+    """
+    if len(lacking) == len(keys):
+        if keys:
+            kv.pushpull(keys, values, values)
+        return
+    if lacking:
+        kv.push([keys[place] for place in lacking], [values[place] for place in lacking])
+    kv.pull(keys, out=values)
+
+
 @contextlib.contextmanager
 def equally_often(remedy: str) -> Iterator[None]:
     """Add a remedy to the error of a step that another worker does not make.

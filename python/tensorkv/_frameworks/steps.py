@@ -8,17 +8,18 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from ..errors import FailedPreconditionError
+from ..errors import FailedPreconditionError, KVError
 
 if TYPE_CHECKING:
     from .._store.kvstore import KVStore
 
 
 class Steps:
-    """The number of the step under way, and the keys that an earlier process of this worker has pushed in it.
+    """The number of the step under way, and the keys that this worker has pushed in it before.
 
-    A worker may die between two pushes of a step. Its next process makes that step again and pushes only the other keys, so
-    that each key is pushed once in each step. Servers keep the number of each key's last step for this.
+    A worker may die between two pushes of a step, or a server may refuse one of them. The worker makes that step again and
+    pushes only the other keys, so that each key is pushed once in each step. Servers keep the number of each key's last step
+    for a worker that is started again.
     """
 
     def __init__(self, kv: KVStore) -> None:
@@ -29,6 +30,9 @@ class Steps:
         self._is_again = False  # the next step has this number, too
         self._size = 0  # keys that the step under way pushes; 0: none is under way
         self._pushed: frozenset[Any] = frozenset()
+        self._keys: frozenset[Any] = frozenset()  # of the step under way
+        self._before: dict[Any, int] = {}  # the rounds of these keys when it began
+        self._kept: frozenset[Any] = frozenset()  # keys that a failed step has pushed, which is made again
 
     @property
     def is_under_way(self) -> bool:
@@ -63,15 +67,33 @@ class Steps:
         with self._lock:
             if self._size > 0:
                 self._size = max(self._size, len(keys))
+                self._note(keys)
                 return
             number = self._find([*keys, *resting])
             if self._is_again:
                 former = {key: self._kv._former_step(key)[0] for key in keys if key in self._kv}
-                self._pushed = frozenset(key for key, step in former.items() if step == number)
+                self._pushed = self._kept.union(key for key, step in former.items() if step == number)
             else:
                 self._number = number + 1
             self._is_again = False
+            self._kept = frozenset()
             self._size = len(keys)
+            self._keys, self._before = frozenset(), {}
+            self._note(keys)
+
+    def _note(self, keys: Iterable[Any]) -> None:
+        """Note the keys of the step, and their rounds: a step that fails then knows which keys it has pushed.
+
+        In one process a call pushes all of its keys or none, so that one of them stands for all.
+        """
+        self._keys = self._keys.union(keys)
+        noted = self._keys if self._kv.type.startswith("dist") else list(keys)[: not self._before]
+        self._before.update((key, self.pushes_of(key)) for key in noted if key not in self._before)
+
+    def _risen(self) -> frozenset[Any]:
+        """Return the keys that were pushed since the step began."""
+        risen = frozenset(key for key, before in self._before.items() if self.pushes_of(key) > before)
+        return risen if len(self._before) == len(self._keys) or not risen else self._keys
 
     def _find(self, keys: Iterable[Any]) -> int:
         """Return the number of the last step, which may have to be made again.
@@ -96,7 +118,7 @@ class Steps:
             self._number = max((self._kv.round(key) for key in keys if key in self._kv), default=0)
             self._is_again = False
             self._size = 0
-            self._pushed = frozenset()
+            self._pushed = self._kept = frozenset()
 
     def lacks(self, key: Any) -> bool:
         """Return whether this process has to push a key in the step under way."""
@@ -121,31 +143,51 @@ class Steps:
     def undo(self) -> None:
         """Cancel the step under way. Call it only if this process has pushed nothing in it."""
         with self._lock:
-            self._is_again = self._is_again or self._size > 0
+            if self._size > 0:
+                self._is_again, self._kept = True, self._pushed
             self._size = 0
             self._pushed = frozenset()
 
+    def fail(self) -> frozenset[Any]:
+        """End the step under way, because one of its calls has failed. Its pushes must have ended.
+
+        If it has not pushed all of its keys, the next step has the same number and pushes the others.
+
+        Returns:
+            the keys that it has pushed.
+        """
+        with self._lock:
+            if self._size == 0:
+                return frozenset()
+            risen = self._keys
+            with contextlib.suppress(KVError):  # a store that is closed makes no other step
+                risen = self._risen()
+            done = self._pushed | risen
+            if not done.issuperset(self._keys):
+                self._is_again = True
+                self._kept = done
+            self._size = 0
+            self._pushed = frozenset()
+            return risen
+
     @contextlib.contextmanager
     def one(self, keys: Collection[Any], resting: Iterable[Any] = ()) -> Iterator[list[int]]:
-        """Make a step in a block that pushes in one call. If the block fails before them, the step does not count.
+        """Make a step in a block that pushes in one call. If the block fails, the next step pushes the keys that it has not pushed.
 
         Yields:
             the positions of the keys that are to be pushed; there may be none.
         """
         self.begin(keys, resting)
         lacking = [number for number, key in enumerate(keys) if self.lacks(key)]
-        first = list(keys)[lacking[0]] if lacking else None  # a call pushes all of its keys or none
-        before = self.pushes_of(first)
         try:
             with self.noted():
                 yield lacking
         except BaseException:
-            if self.pushes_of(first) == before:
-                self.undo()
+            self.fail()
             raise
         finally:
             self.end()
 
     def pushes_of(self, key: Any) -> int:
         """Return how often a key was pushed; 0 for a key that the store does not have."""
-        return self._kv.round(key) if key is not None and key in self._kv else 0
+        return self._kv.round(key) if key in self._kv else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,6 +34,13 @@ from .torch_watch import Gradients, Watch
 if TYPE_CHECKING:
     from .._store.kvstore import KVStore
     from ..ticket import Ticket
+
+
+def _await(tickets: dict[Any, Ticket[None]]) -> None:
+    """Wait until calls have ended, well or not."""
+    for ticket in tickets.values():
+        with contextlib.suppress(Exception):
+            ticket.wait()
 
 
 class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  # PyTorch may be missing where types are checked
@@ -307,18 +314,6 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 )
             self._spent.discard(parameter)
 
-    @contextlib.contextmanager
-    def _spending(self, parameters: Sequence[Any]) -> Iterator[None]:
-        """Note that the gradients have been pushed if the block fails after its call, which pushes all of them or none."""
-        first = self._names[parameters[0]] if parameters else None
-        before = self._steps.pushes_of(first)
-        try:
-            yield
-        except BaseException:
-            if self._steps.pushes_of(first) != before:
-                self._spent.update(parameters)
-            raise
-
     def _take_gradient(self, parameter: Any) -> None:
         """Note a gradient that the backward pass has computed, and push it if that is wanted."""
         if self._overlap and self._is_synced:
@@ -338,16 +333,17 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             self._take_rates()
         self._check_unpushed(parameter)
         key, grad = self._names[parameter], self._gradient(parameter)
+        if not self._steps.is_under_way:
+            self._begin_step()
+        if not self._steps.lacks(key):
+            return
         if self._local is not None:
             self._pushed[parameter] = self._kv.pushpull(
                 [key], [grad], [grad], self._priorities[parameter], async_op=True
             )
             return
-        if not self._steps.is_under_way:
-            self._begin_step()
-        if self._steps.lacks(key):
-            with self._steps.noted():
-                self._pushed[parameter] = self._kv.push([key], [grad], self._priorities[parameter], async_op=True)
+        with self._steps.noted():
+            self._pushed[parameter] = self._kv.push([key], [grad], self._priorities[parameter], async_op=True)
 
     def _begin_step(self) -> None:
         """Begin a step in which the parameters that require a gradient now take part, or note which ones have come since."""
@@ -540,14 +536,15 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 with _stepping.unfreezing(unfrozen):
                     end(pushed)
         except BaseException:
-            self._spent.update(pushed)
+            _await(pushed)
+            if not is_repeatable:
+                risen = self._steps.fail()
+                self._spent.update(parameter for parameter, name in self._names.items() if name in risen)
             raise
         finally:
             if not is_repeatable:
                 self._steps.end()
-            for ticket in pushed.values():  # nobody reads a gradient's memory when the step has ended
-                with contextlib.suppress(Exception):
-                    ticket.wait()
+            _await(pushed)  # nobody reads a gradient's memory when the step has ended
 
     # torch.amp.GradScaler calls step() also where it has found an infinite gradient.
     _step_supports_amp_scaling = True
@@ -647,7 +644,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._begin_step()
         late = [p for p in grads if self._steps.lacks(self._names[p])]
         self._watch.drop(params)
-        with self._steps.noted(), self._spending(late):
+        with self._steps.noted():
             if len(late) == len(params):
                 self._kv.pushpull(keys, [grads[p] for p in late], outs)
             else:
@@ -663,13 +660,13 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """Have the store sum the gradients, and divide them if they are averaged."""
         params = self._taking_part()
         late = [parameter for parameter in params if parameter not in pushed]
+        keys = [self._names[parameter] for parameter in late]
         grads = [self._gradient(parameter) for parameter in late]  # may raise; then no step has begun
         self._begin_step()
-        with self._spending(late):
-            if late:
-                self._kv.pushpull([self._names[parameter] for parameter in late], grads, grads)
-            for ticket in pushed.values():
-                ticket.wait()
+        lacking = [place for place, key in enumerate(keys) if self._steps.lacks(key)]
+        _stepping.sum_lacking(self._kv, keys, grads, lacking)
+        for ticket in pushed.values():
+            ticket.wait()
         for parameter, grad in zip(late, grads, strict=True):
             if parameter.grad is None:
                 parameter.grad = grad

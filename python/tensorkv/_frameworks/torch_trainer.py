@@ -179,8 +179,8 @@ class Trainer:
         else:
             if self._kv is not None:
                 assert self._steps is not None
-                with _equally_often(), _stepping.unfreezing(unfrozen), self._steps.one(keys):
-                    self._kv.pushpull(keys, grads, grads)
+                with _equally_often(), _stepping.unfreezing(unfrozen), self._steps.one(keys) as lacking:
+                    _stepping.sum_lacking(self._kv, keys, grads, lacking)
             self._update(grads)
         self._end(weights)
 
@@ -197,8 +197,8 @@ class Trainer:
         grads = self._gradients("allreduce_grads", ignore_stale_grad=True)
         params = self._taking_part()
         assert self._steps is not None
-        with _equally_often(), _stepping.unfreezing(unfrozen), self._steps.one(list(params)):
-            self._kv.pushpull(list(params), grads, grads)
+        with _equally_often(), _stepping.unfreezing(unfrozen), self._steps.one(list(params)) as lacking:
+            _stepping.sum_lacking(self._kv, list(params), grads, lacking)
         for parameter, grad in zip(params.values(), grads, strict=True):
             if parameter.grad is None:
                 parameter.grad = grad
