@@ -261,7 +261,7 @@ def test_a_job_whose_workers_are_all_dead_ends_where_no_restart_is_left(processe
 def test_a_life_is_not_started_into_a_job_that_has_ended(processes):
     text = ALL_DIE.replace('kv.round("w") == 3', "False") + "\nraise ValueError('after the leave')\n"
     status, said = finish(processes.launch(text, "--restart", "3", workers=1))
-    assert status == 1 and "it is not started again, because the job has ended" in said, said
+    assert status == 1 and "it is not started again, because it had left the job" in said, said
     assert "it is started again" not in said, said
 
 
