@@ -385,10 +385,11 @@ class JobService final : public Service {
       }
       is_over = is_over && (server->has_left() || head_is_lost);
       // With the head gone, dead workers cannot return.  For a separate server that is an error,
-      // unless all workers have left.
+      // unless all workers have left or the head has answered its leave.
       const bool have_all_left = std::ranges::all_of(
           epoch.workers, [](const Epoch::Seat& seat) { return seat.state == Epoch::State::kLeft; });
-      is_over = is_over && (!head_has_ended || is_in_worker_ || have_all_left);
+      is_over =
+          is_over && (!head_has_ended || is_in_worker_ || have_all_left || server->has_left());
     }
     const bool may_return =
         std::ranges::count(epoch.workers, Epoch::State::kDead, &Epoch::Seat::state) > 0;
