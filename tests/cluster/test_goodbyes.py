@@ -1,11 +1,12 @@
 """Workers that end before they take part, stores that are never closed, and stores made after the job's end."""
 
+import os
 import re
 import signal
 import sys
 
 import pytest
-from jobs import finish, read_until
+from jobs import finish, read_until, start_by_hand
 
 WORK = """
 begin, others = time.time(), []
@@ -210,6 +211,22 @@ def test_what_is_missing_at_create_is_named(processes):
     unreachable = {"TKV_HEAD": "tcp:127.0.0.1:1", "TKV_INSECURE_NETWORK": "1"}
     status, said = finish(processes.start([sys.executable, script], **unreachable))
     assert status == 1 and "waited 1000 ms for the head: tcp:127.0.0.1:1: Connection refused" in said, said
+
+
+@pytest.mark.parametrize("trial", range(6))
+def test_a_server_ends_well_where_the_answer_to_its_leave_and_the_end_of_the_head_come_together(processes, trial):
+    """A server that took the head for lost would wait for another one, because the worker is dead."""
+    text = """
+    with mx.kv.create("dist_sync"):
+        raise ValueError("mine")
+    """
+    variables = {"TKV_FAILPOINTS": "server 0:sent:GOODBYE:1:stop", "TKV_LOG": "info"}
+    started = start_by_hand(processes, text, workers=1, **variables)
+    status, said = finish(started["head"])
+    assert status == 0 and "server 0 left" in said, said  # its answer and its end wait for the server
+    os.killpg(started["server"].pid, signal.SIGCONT)
+    status, said = finish(started["server"], timeout=10)
+    assert status == 0 and 'event=ended because="all workers have left or are dead"' in said, said
 
 
 FAILS = """
