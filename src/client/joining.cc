@@ -51,10 +51,10 @@ void Client::NoteChunk(const ChunkStatus& chunk, KeyState* key) const {
 // Sets the key's current round by what its chunks have.
 void Client::GoOn(KeyState* key) const {
   const Joining& found = key->joining;
-  // A barrier that no server knows yet has no chunk.
   uint64_t oldest = found.oldest;
   // A push that has failed counts for nobody, even if all chunks have it.
   if (key->lost_from != 0) oldest = std::min(oldest, key->lost_from - 1);
+  // A barrier that no server knows yet has no chunk.
   const bool repeats = RepeatsPushes(*key) && oldest < found.newest;
   key->round = repeats ? oldest : found.newest;
   key->repeats_to = repeats ? found.newest : 0;

@@ -36,13 +36,6 @@ if TYPE_CHECKING:
     from ..ticket import Ticket
 
 
-def _await(tickets: dict[Any, Ticket[None]]) -> None:
-    """Wait until calls have ended, well or not."""
-    for ticket in tickets.values():
-        with contextlib.suppress(Exception):
-            ticket.wait()
-
-
 class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  # PyTorch may be missing where types are checked
     """A torch.optim.Optimizer whose step goes through a store: ``loss.backward(); opt.step()``.
 
@@ -536,7 +529,10 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 with _stepping.unfreezing(unfrozen):
                     end(pushed)
         except BaseException:
-            _await(pushed)
+            self._spent.update(pushed)
+            for ticket in pushed.values():  # nobody reads a gradient's memory when the step has ended
+                with contextlib.suppress(Exception):
+                    ticket.wait()
             if not is_repeatable:
                 risen = self._steps.fail()
                 self._spent.update(parameter for parameter, name in self._names.items() if name in risen)
@@ -544,7 +540,6 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         finally:
             if not is_repeatable:
                 self._steps.end()
-            _await(pushed)  # nobody reads a gradient's memory when the step has ended
 
     # torch.amp.GradScaler calls step() also where it has found an infinite gradient.
     _step_supports_amp_scaling = True
