@@ -25,7 +25,8 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
   Driver::Running& running = found->second;
   // A push has failed since, so that parts of the key may differ.
   const bool is_save = running.step.kind == Step::Kind::kSave;
-  if (!is_save && driver->refusals[running.key] != running.refusals) running.is_uneven = true;
+  const bool has_failed_since = driver->failed_pushes[running.key] != running.failed_pushes;
+  if (!is_save && has_failed_since) running.is_uneven = true;
   if (options_.trace) {
     trace_.push_back(Format("{:10.6f} {:<12} op {} {} {} {}", static_cast<double>(now_) / kSecond,
                             driver->process->address, outcome.op, static_cast<int>(outcome.event),
@@ -71,6 +72,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
       // A failed call also releases the source, although its push may still be in progress.
       driver->process->endpoint->ReleaseSource(running.value.data, running.value.size);
       std::memset(const_cast<std::byte*>(running.value.data), 0xAB, running.value.size);
+      ++driver->failed_pushes[running.key];
       if (IsRefusal(*outcome.error)) model_.Refused(running.key, running.push);
       model_.Failed(running.key, running.push);
       Record(*driver, running, HistoryEvent::Kind::kPush, 0, 0);
@@ -149,10 +151,10 @@ void Simulation::CheckSave(const Driver& driver, const Driver::Running& running,
     }
     // A failed push may have taken no round, and a later incarnation first has to find its
     // position.
-    const auto refusals = driver.refusals.find(running.key);
-    const bool was_refused = refusals != driver.refusals.end() && refusals->second > 0;
+    const auto failed = driver.failed_pushes.find(running.key);
+    const bool has_failed = failed != driver.failed_pushes.end() && failed->second > 0;
     const bool knows_round =
-        driver.failures == 0 && !was_refused && !driver.process->client()->client().rejoined();
+        driver.failures == 0 && !has_failed && !driver.process->client()->client().rejoined();
     if (key.meta.mode == KeyMeta::Mode::kSync && knows_round && outcome.round != running.round) {
       Violate(Format("worker {} has kept version {} of {} after its push {}", driver.rank,
                      outcome.round, ShownKey(key.name), running.round));

@@ -258,7 +258,6 @@ RowSet Simulation::AskedRows(const Driver& driver, const Step& step) const {
 
 // Notes a push that a server has refused, so that the program makes it again.
 void Simulation::NoteRefused(Driver* driver, const Driver::Running& running) {
-  ++driver->refusals[running.key];
   Driver::Running again;
   again.step = running.step;
   again.key = running.key;
@@ -304,7 +303,7 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   running.step = step;
   running.key = step.key;
   running.is_uneven = reads && client.MustRepeat(key.name);
-  running.refusals = driver->refusals[step.key];
+  running.failed_pushes = driver->failed_pushes[step.key];
   operation.key = key.name;
   if (scenario_.has_priorities) {
     operation.priority = static_cast<int>((7 * step.ordinal + 3 * step.key) % 5) - 2;

@@ -76,13 +76,13 @@ struct Driver {
     Time begin = 0;
     bool accepted = false;
     bool has_push = false;
-    uint64_t logged_at = 0;   // position of its beginning in the history
-    uint64_t generation = 0;  // how often the key had been recreated
-    uint64_t last_push = 0;   // ordinal of the incarnation's last push before a kControl
-    int phase = 0;            // phase of a kRecreate or kSave
-    bool is_mistake = false;  // deletes a key that has just been deleted
-    bool is_uneven = false;   // a read of a key that this life has to push again first
-    uint64_t refusals = 0;    // refused pushes of the key when a read began
+    uint64_t logged_at = 0;      // position of its beginning in the history
+    uint64_t generation = 0;     // how often the key had been recreated
+    uint64_t last_push = 0;      // ordinal of the incarnation's last push before a kControl
+    int phase = 0;               // phase of a kRecreate or kSave
+    bool is_mistake = false;     // deletes a key that has just been deleted
+    bool is_uneven = false;      // a read of a key that this life has to push again first
+    uint64_t failed_pushes = 0;  // of the key when a read began
     // For a kSave that reads: the saved states, and for a sparse key the parts read so far.
     std::shared_ptr<const std::vector<ChunkState>> states;
     std::map<uint64_t, Block> parts;
@@ -113,7 +113,7 @@ struct Driver {
   std::map<size_t, uint64_t> last_round;     // round of that push
   std::set<size_t> missing;                  // keys whose init failed
   std::deque<Running> refused;               // pushes that the program makes again
-  std::map<size_t, uint64_t> refusals;       // refused pushes of each key
+  std::map<size_t, uint64_t> failed_pushes;  // of each key
   std::map<OpId, Running> running;
 };
 
