@@ -357,7 +357,7 @@ class Launcher {
       const Seat& seat = plan_.seats()[i];
       const bool is_silent = head_->IsSilent(seat.role, seat.rank);
       const bool is_over = head_->IsOver();
-      Do([&](LaunchPlan::Actions* out) { plan_.Looked(i, is_silent, is_over, now, out); });
+      Do([&](LaunchPlan::Actions* out) { plan_.Judged(i, is_silent, is_over, now, out); });
     }
   }
 

@@ -207,7 +207,7 @@ bool LaunchPlan::IsWatched(size_t index) const {
 
 // A process that the head counts as dead can do nothing for the job.  The grace period comes first,
 // then SIGTERM, then SIGKILL.
-void LaunchPlan::Looked(size_t index, bool is_silent, bool job_is_over, LaunchTime now,
+void LaunchPlan::Judged(size_t index, bool is_silent, bool job_is_over, LaunchTime now,
                         Actions* out) {
   if (!IsWatched(index)) return;
   Seat& seat = seats_[index];

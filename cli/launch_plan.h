@@ -99,7 +99,7 @@ class LaunchPlan {
   void Restored(size_t seat, LaunchTime now, Actions* out);
   void Ended(size_t seat, const SeatEnd& end, LaunchTime now, Actions* out);
   // The head counts a seat that `IsWatched` as dead, or not any more.
-  void Looked(size_t seat, bool is_silent, bool job_is_over, LaunchTime now, Actions* out);
+  void Judged(size_t seat, bool is_silent, bool job_is_over, LaunchTime now, Actions* out);
   // The user has sent a signal that asks to end the job.
   void Asked(int signal, LaunchTime now, Actions* out);
   // The head can do nothing more, so the job cannot go on.

@@ -47,8 +47,8 @@ class LaunchPlanTest : public ::testing::Test {
   std::string Restored(size_t seat) {
     return Do([&](auto* out) { plan_->Restored(seat, now_, out); });
   }
-  std::string Looked(size_t seat, bool is_silent) {
-    return Do([&](auto* out) { plan_->Looked(seat, is_silent, false, now_, out); });
+  std::string Judged(size_t seat, bool is_silent) {
+    return Do([&](auto* out) { plan_->Judged(seat, is_silent, false, now_, out); });
   }
   std::string After(milliseconds time) {
     now_ += time;
@@ -271,17 +271,17 @@ TEST_F(LaunchPlanTest, ASignalEndsAJobThatWasToBeStartedAgain) {
 
 TEST_F(LaunchPlanTest, ASilentProcessHasTheGracePeriodAndMayComeBack) {
   Begin(Rules());
-  EXPECT_EQ(Looked(2, true),
+  EXPECT_EQ(Judged(2, true),
             "[worker 1 is silent and counts as dead; its process is ended in 10 s]");
-  EXPECT_EQ(Looked(2, false), "") << "it has joined again";
+  EXPECT_EQ(Judged(2, false), "") << "it has joined again";
   now_ += seconds(20);
-  EXPECT_EQ(Looked(2, true),
+  EXPECT_EQ(Judged(2, true),
             "[worker 1 is silent and counts as dead; its process is ended in 10 s]");
   now_ += seconds(10);
-  EXPECT_EQ(Looked(2, true), "end worker 1");
-  EXPECT_EQ(Looked(2, true), "");
+  EXPECT_EQ(Judged(2, true), "end worker 1");
+  EXPECT_EQ(Judged(2, true), "");
   now_ += seconds(3);
-  EXPECT_EQ(Looked(2, true), "kill worker 1");
+  EXPECT_EQ(Judged(2, true), "kill worker 1");
 }
 
 TEST_F(LaunchPlanTest, AnObserverThatFailsEndsNobodyAndCountsIfTheJobWentOn) {

@@ -348,7 +348,7 @@ class Client final : private ChunkPlaces {
   void Erase(Op* op);
   void FinishIfDone(Op* op);
   void OwnBodies(std::span<const OpId> ids);
-  void LetGo(std::span<const OpId> ids);
+  void PrepareToFail(std::span<const OpId> ids);
   void Fail(Op* op, const Error& error);
   void FailFront(KeyState* key, const Error& error);
   void FailAll(const Error& error);
@@ -479,7 +479,7 @@ class Client final : private ChunkPlaces {
   void NoteWait(const KeyState& key, Op* op);
   void JoinStand(Op* op);
   void LeaveStand(Op* op);
-  void TellStand(const Op& op, uint64_t round, Effects* effects) const;
+  void LogWait(const Op& op, uint64_t round, Effects* effects) const;
 
   ClientOptions options_;
   LinkLimits limits_;

@@ -325,7 +325,7 @@ void Client::FailStore(uint32_t store, OpId close) {
     if (id != close && (of_key || is_control)) ids.push_back(id);
   });
   std::sort(ids.begin(), ids.end());
-  LetGo(ids);
+  PrepareToFail(ids);
   for (const OpId id : ids) {
     if (Op* const op = Find(id)) Fail(op, StoreIsClosed());
   }

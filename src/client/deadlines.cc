@@ -121,7 +121,7 @@ void Client::TickOp(Op* op, Time now, Effects* effects) {
   op->notice_step = std::min(op->next_notice - op->begin, options_.notice_step_max);
   op->next_notice += op->notice_step;
   if (stands_[op->stand.verb].oldest != op->id) return;  // the oldest has the notice for all
-  if (!AskWho(op)) TellStand(*op, 0, effects);
+  if (!AskWho(op)) LogWait(*op, 0, effects);
 }
 
 // Asks a server that owes the operation an answer which workers are missing.  Returns false if
@@ -239,7 +239,7 @@ void Client::OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* ef
   if (op == nullptr) return;
   if (reply.type == Type::kStatusReply) op->missing = DecodeChunkStatus(reply.extra).missing;
   if (op->expired) return Fail(op, TimeoutOf(*op));
-  TellStand(*op, reply.number + 1, effects);
+  LogWait(*op, reply.number + 1, effects);
 }
 
 void Client::Expire(Op* op, Time now) {

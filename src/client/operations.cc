@@ -93,7 +93,7 @@ OpId Client::Start(Operation operation, Time now) {
 
 void Client::Cancel(std::span<const OpId> ids, const Error& error, Time now, Effects* effects) {
   now_ = now;
-  LetGo(ids);
+  PrepareToFail(ids);
   for (const OpId id : ids) {
     if (Op* const op = Find(id)) Fail(op, error);
   }
@@ -131,7 +131,7 @@ void Client::OwnBodies(std::span<const OpId> ids) {
 }
 
 // Prepares operations to fail: cancels their pulls, and stops reading the user's memory.
-void Client::LetGo(std::span<const OpId> ids) {
+void Client::PrepareToFail(std::span<const OpId> ids) {
   OwnBodies(ids);
   CancelPulls(ids, false);
   for (const OpId id : ids) {
@@ -335,7 +335,7 @@ void Client::Erase(Op* op) {
 void Client::Fail(Op* op, const Error& error) {
   const OpId id = op->id;
   op->wait.ForNothing(now_, &waits_);
-  LetGo({&id, 1});
+  PrepareToFail({&id, 1});
   const Error told = Prefixed(*op, error);
   if (!op->is_repeat) {
     outcomes_.push_back({id, Outcome::Event::kFailed, told, op->round, nullptr});

@@ -114,7 +114,7 @@ void Client::LeaveStand(Op* op) {
 
 // Logs a notice that names the waiting operation and the worker or server that it waits for.
 //   round  0: none
-void Client::TellStand(const Op& op, uint64_t round, Effects* effects) const {
+void Client::LogWait(const Op& op, uint64_t round, Effects* effects) const {
   const double waited = static_cast<double>(now_ - op.begin) / kSecond;
   const std::string who = Awaited(op);
   Fields fields;

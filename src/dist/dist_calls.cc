@@ -59,7 +59,7 @@ void DistStore::CheckUpdate(std::string_view verb, const KeyRecord& record) {
 // ---- gathering ----------------------------------------------------------------------------------
 
 // Adds hyperparameters to a push if the servers may not know them.  Call with the store's lock.
-void DistStore::TellParams(const KeyView& key, PushSource* source) const {
+void DistStore::AddParams(const KeyView& key, PushSource* source) const {
   const KeyRecord& record = *source->record;
   if (record.own) {
     std::vector<double> params = record.own->ParamsFor(key);
@@ -96,7 +96,7 @@ std::vector<PushSource> DistStore::GatherSources(std::string_view verb,
         sources.push_back({.record = record, .priority = item.priority, .step = item.step});
         values.emplace_back();
         compression_.Plan(verb, &sources.back());
-        TellParams(item.key, &sources.back());
+        AddParams(item.key, &sources.back());
       }
       sources[at].priority = std::max(sources[at].priority, item.priority);
       values[at].insert(values[at].end(), item.values.begin(), item.values.end());
@@ -443,7 +443,7 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::vector<PullTarget> t
   PrepareFinish(call, std::move(targets), options_.patience);
   worker_->Launch(call, std::move(operations));
   CountPulled(pulled);
-  if (is_async) calls_.LetGo(call, {}, outputs);
+  if (is_async) calls_.MarkArrays(call, {}, outputs);
   return call;
 }
 
@@ -483,7 +483,7 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   calls_.Launch(call, std::move(parts));
   NotePushed(sources);
   CountPulled(pulled);
-  if (is_async) calls_.LetGo(call, sources, outputs);
+  if (is_async) calls_.MarkArrays(call, sources, outputs);
   return call;
 }
 

@@ -115,7 +115,7 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
         worker_->GiveUp(calls[i]);
       }
       calls_.Await(calls[i]);
-      if (worker_->rejoined()) GoOnBehind(*records[i]);
+      if (worker_->rejoined()) ContinueRounds(*records[i]);
       const auto lock = Lock(verb);
       keys_.Add(records[i]);
     } catch (...) {
@@ -126,7 +126,7 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
 }
 
 // Continues the count of a key's rounds after those of earlier incarnations of this worker.
-void DistStore::GoOnBehind(const KeyRecord& record) {
+void DistStore::ContinueRounds(const KeyRecord& record) {
   worker_->Run([&](ClientNode& node, Time) {
     const Client& client = node.client();
     record.former_rounds = client.RoundOf(record.name) - client.BaseOf(record.name);

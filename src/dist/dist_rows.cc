@@ -141,7 +141,7 @@ std::vector<PushSource> DistStore::GatherRowSources(std::string_view verb,
         CheckUpdate(verb, *record);
         sources.push_back({.record = record, .priority = item.priority});
         values.emplace_back();
-        TellParams(item.key, &sources.back());
+        AddParams(item.key, &sources.back());
       }
       PushSource& source = sources[place->second];
       source.priority = std::max(source.priority, item.priority);

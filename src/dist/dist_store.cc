@@ -219,7 +219,7 @@ StoreStats DistStore::Stats() const {
   calls_.AddCountsTo(&stats);
   const std::vector<uint64_t> rounds = worker_->AddStats(names, &stats);
   for (size_t i = 0; i < keys.size(); ++i) keys[i].rounds = rounds[i];
-  TellKeys(std::move(keys), deleted, &stats);
+  AddKeys(std::move(keys), deleted, &stats);
   return stats;
 }
 

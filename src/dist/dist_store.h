@@ -173,7 +173,7 @@ class DistStore : public KVStore {
   void LaunchInits(const std::string& verb, std::vector<Operation> inits,
                    const std::vector<NewRecordPtr>& records);
 
-  void TellParams(const KeyView& key, PushSource* source) const;
+  void AddParams(const KeyView& key, PushSource* source) const;
   std::vector<PushSource> GatherSources(std::string_view verb, std::span<const PushItem> items);
   void GatherValues(std::string_view verb, std::span<const NDArray* const> values,
                     PushSource* source);
@@ -260,7 +260,7 @@ class DistStore : public KVStore {
   // Sends the values of an assign to the servers, and waits for them.
   void SendValues(const std::string& verb, std::span<const InitItem> items,
                   const std::vector<RecordPtr>& records);
-  void GoOnBehind(const KeyRecord& record);
+  void ContinueRounds(const KeyRecord& record);
   void SetFunction(const UpdateFunction& updater);
   void SetProgram(std::shared_ptr<const Optimizer> optimizer);
   // Sets the updater; returns false if that is left to another worker.

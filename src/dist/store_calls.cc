@@ -308,8 +308,8 @@ void StoreCalls::WaitFor(const NDArray& array, Access access) {
   });
 }
 
-void StoreCalls::LetGo(const CallPtr& call, const std::vector<PushSource>& sources,
-                       const std::vector<NDArray>& outputs) {
+void StoreCalls::MarkArrays(const CallPtr& call, const std::vector<PushSource>& sources,
+                            const std::vector<NDArray>& outputs) {
   try {
     const auto writer = std::make_shared<WrittenPart>(call);
     for (const NDArray& output : outputs) output.storage()->AddWriter(writer);

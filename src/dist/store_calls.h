@@ -112,8 +112,8 @@ class StoreCalls {
   void FreeSources(const CallPtr& call, const std::vector<PushSource>& sources);
   // Marks the arrays of an asynchronous call that was launched, so that their users wait for it.
   // If that fails, the caller gets no ticket, and the call is cancelled.
-  void LetGo(const CallPtr& call, const std::vector<PushSource>& sources,
-             const std::vector<NDArray>& outputs);
+  void MarkArrays(const CallPtr& call, const std::vector<PushSource>& sources,
+                  const std::vector<NDArray>& outputs);
 
  private:
   struct Counts {

@@ -67,7 +67,7 @@ TrafficStats& operator+=(TrafficStats& sum, const TrafficStats& more) noexcept {
   return sum;
 }
 
-void TellKeys(std::vector<KeyStats> keys, const KeyStats& deleted, StoreStats* stats) {
+void AddKeys(std::vector<KeyStats> keys, const KeyStats& deleted, StoreStats* stats) {
   stats->bytes += deleted.bytes;
   stats->rounds += deleted.rounds;
   for (const KeyStats& key : keys) {

@@ -103,6 +103,6 @@ TrafficStats& operator+=(TrafficStats& sum, const TrafficStats& more) noexcept;
 
 // Adds keys to a store's statistics.  All keys and `deleted` are in the sums; the largest keys are
 // listed by name.
-void TellKeys(std::vector<KeyStats> keys, const KeyStats& deleted, StoreStats* stats);
+void AddKeys(std::vector<KeyStats> keys, const KeyStats& deleted, StoreStats* stats);
 
 }  // namespace tkv

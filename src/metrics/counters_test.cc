@@ -55,7 +55,7 @@ TEST(Keys, TheHundredWithTheMostBytesAreToldAndAllAreSummed) {
   }
   StoreStats stats;
   const KeyStats deleted{Key(KeyView("gone")), 7, {0, 10'000, 0}};
-  TellKeys(std::move(keys), deleted, &stats);
+  AddKeys(std::move(keys), deleted, &stats);
   EXPECT_EQ(stats.key_count, 150u);
   EXPECT_EQ(stats.rounds, 157u);
   ASSERT_EQ(stats.keys.size(), StoreStats::kKeysMax);

@@ -279,7 +279,7 @@ void ServerNode::OnPeerEnded(LinkId link, Time) {
   if (DialedPeer(link) == nullptr || !member_.HeadEnded()) return;
   const size_t sent_before = effects_.sends.size();
   shard_.On(member_.epoch(), &effects_);
-  TellTrace(sent_before);
+  EndSpans(sent_before);
 }
 
 void ServerNode::OnClientMessage(LinkId link, Message&& message, Time now) {
@@ -296,7 +296,7 @@ void ServerNode::OnClientMessage(LinkId link, Message&& message, Time now) {
   if (trace_.is_on() && session) trace_.Received(link, *session, message, now);
   shard_.SetNow(now);
   shard_.Received(link, std::move(message), &effects_);
-  TellTrace(sent_before);
+  EndSpans(sent_before);
 }
 
 // Returns true and keeps the message if it has to wait for the disk or for a held message.
@@ -374,7 +374,7 @@ void ServerNode::OnTrace(LinkId link, const SessionId& session, const Message& m
 }
 
 // Ends the spans that the messages sent since `sent_before` answer.
-void ServerNode::TellTrace(size_t sent_before) {
+void ServerNode::EndSpans(size_t sent_before) {
   if (trace_.is_on()) trace_.Sent(std::span(effects_.sends).subspan(sent_before));
 }
 
@@ -392,7 +392,7 @@ void ServerNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, T
   if (!new_epoch) return;
   const size_t sent_before = effects_.sends.size();
   shard_.On(member_.epoch(), &effects_);
-  TellTrace(sent_before);
+  EndSpans(sent_before);
 }
 
 void ServerNode::Leave() {

@@ -248,7 +248,7 @@ class ServerNode final : public Node {
   void Go(LinkId link, bool waits, Time now);
   void OnClientMessage(LinkId link, Message&& message, Time now);
   void OnTrace(LinkId link, const SessionId& session, const Message& message, Time now);
-  void TellTrace(size_t sent_before);
+  void EndSpans(size_t sent_before);
 
   Member member_;
   Shard shard_;

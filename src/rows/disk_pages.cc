@@ -141,7 +141,7 @@ std::optional<DiskPages::Where> DiskPages::WhereIs(uint64_t place, size_t bytes)
   return Where{page.extent, size_t{RowOf(place)} * page.stride, bytes};
 }
 
-void DiskPages::LetGo() {
+void DiskPages::FreeWritten() {
   bool has_written = false, has_failed = false;
   std::erase_if(written_, [&](uint32_t number) {
     Page& page = pages_[number];

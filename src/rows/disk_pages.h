@@ -72,7 +72,7 @@ class DiskPages {
 
   // Frees the memory of pages that have been written, and retries failed writes.
   //   throws  std::bad_alloc
-  void LetGo();
+  void FreeWritten();
   // Returns a page to be compacted: the one with the smallest share of live rows among up to 256
   // pages of which at least half is dead.  Returns nothing if there is none, or if no more rows are
   // dead than alive in all pages.  The rows keep their places until the caller moves them with Put

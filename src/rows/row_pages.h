@@ -157,7 +157,7 @@ class RowPages {
   //   set      changes the place of a mix; may throw
   template <typename Find, typename Set>
   void Tidy(size_t count, Find find, Set set) {
-    disk_->LetGo();
+    disk_->FreeWritten();
     while (count > 0) {
       const auto whole = disk_->TakeWorst();
       if (!whole) return;

@@ -304,7 +304,7 @@ void Shard::EraseKey(const KeyId& id, const char* why, Effects* effects) {
     const auto chunk = chunks_.find({id, c});
     for (const ParkedPull& pull : chunk->second.parked) {
       Session& waiting = sessions_.At(pull.session);
-      LetGo(&waiting, pull);
+      Unpark(&waiting, pull);
       if (waiting.link == kNoLink) continue;
       effects->Send(waiting.link, ErrorReply(pull.seq, Code::kNotFound, why));
     }

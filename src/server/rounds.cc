@@ -159,7 +159,7 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
         worker_.ContributeLast(chunk, rank, std::move(part), std::move(scalars));
       });
       note_step();
-      TellListeners(id, *chunk);
+      NotifyListeners(id, *chunk);
       Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
       AnswerParked(id, key, chunk, effects);
     } else {
@@ -227,7 +227,7 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
     AnswerError(session, message, error.code(), error.what(), effects);
     return AnswerParked(id, key, chunk, effects);
   }
-  TellListeners(id, *chunk);
+  NotifyListeners(id, *chunk);
   Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
   AnswerParked(id, key, chunk, effects);
 }
@@ -258,7 +258,7 @@ bool Shard::IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const 
   return any;
 }
 
-void Shard::TellListeners(const ChunkId& id, const Chunk& chunk) const {
+void Shard::NotifyListeners(const ChunkId& id, const Chunk& chunk) const {
   for (ShardListener* const listener : listeners_) listener->Completed(*this, id, chunk);
 }
 
@@ -279,7 +279,7 @@ void Shard::CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* e
       }
     }
     worker_.Complete(chunk);
-    TellListeners(id, *chunk);
+    NotifyListeners(id, *chunk);
     AnswerParked(id, key, chunk, effects);
   }
 }
@@ -358,7 +358,7 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   if (pull.seq <= session->newest_parked) {
     std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // a repetition
       const bool same = old.session == pull.session && old.seq == pull.seq;
-      if (same) LetGo(session, old);
+      if (same) Unpark(session, old);
       return same;
     });
   }
@@ -385,7 +385,7 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
 }
 
 // Removes a pull from the counters of its session.
-void Shard::LetGo(Session* session, const ParkedPull& pull) {
+void Shard::Unpark(Session* session, const ParkedPull& pull) {
   Drop(&session->parked);
   Drop(&session->parked_bytes, pull.mixes.size() * sizeof(uint64_t));
 }
@@ -449,13 +449,13 @@ void Shard::AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* eff
   std::erase_if(chunk->parked, [&](const ParkedPull& pull) {
     Session& session = sessions_.At(pull.session);
     if (CanAnswer(*chunk, pull, session)) {
-      LetGo(&session, pull);
+      Unpark(&session, pull);
       SendValue(&session, id, *chunk, pull, effects);
       return true;
     }
     const std::string why = WhyNever(*key, *chunk, pull);
     if (why.empty()) return false;
-    LetGo(&session, pull);
+    Unpark(&session, pull);
     if (session.link != kNoLink) {
       effects->Send(session.link, ErrorReply(pull.seq, Code::kUnavailable, why));
     }
@@ -518,7 +518,7 @@ void Shard::OnCancel(Session* session, const Message& message, Effects* effects)
     reply.extra = Encode(StatusOf(key->second, chunk->second, session->id.rank));
     std::erase_if(chunk->second.parked, [&](const ParkedPull& pull) {
       const bool same = is_it(pull.session, pull.seq);
-      if (same) LetGo(session, pull);
+      if (same) Unpark(session, pull);
       return same;
     });
   }

@@ -159,7 +159,7 @@ class Shard {
   void OnPushAsync(Session* session, Message& message, Key* key, Chunk* chunk,
                    const Scalars& scalars, Effects* effects);
   void OnPull(Session* session, const Message& message, Effects* effects);
-  static void LetGo(Session* session, const ParkedPull& pull);
+  static void Unpark(Session* session, const ParkedPull& pull);
   static std::optional<Error> TakeIds(const Message& message, const Chunk& chunk, ParkedPull* pull);
   void OnCancel(Session* session, const Message& message, Effects* effects);
   void OnRead(Session* session, const Message& message, Effects* effects);
@@ -184,7 +184,7 @@ class Shard {
   void EraseKey(const KeyId& id, const char* why, Effects* effects);
 
   bool IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const;
-  void TellListeners(const ChunkId& id, const Chunk& chunk) const;
+  void NotifyListeners(const ChunkId& id, const Chunk& chunk) const;
   void TakeMemory(const ChunkId& id) const;
   void CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
   bool IsCommitted(const Rule& rule) const;

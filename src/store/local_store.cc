@@ -1077,7 +1077,7 @@ StoreStats LocalStore::Stats() const {
   std::vector<KeyStats> keys;
   keys.reserve(shared_->keys.entries().size());
   for (const auto& entry : shared_->keys.entries()) keys.push_back(entry->Stats());
-  TellKeys(std::move(keys), shared_->deleted, &stats);
+  AddKeys(std::move(keys), shared_->deleted, &stats);
   return stats;
 }
 

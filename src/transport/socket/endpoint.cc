@@ -944,7 +944,7 @@ class Sockets final : public Endpoint {
   }
 
   // Reports a peer that does not read, because output waits for it.
-  void TellStand(Connection& connection, int64_t now) const {
+  void LogWait(Connection& connection, int64_t now) const {
     constexpr int64_t kStepMax = 60'000'000'000;
     if (connection.stage != Stage::kOpen || connection.blocked_since == 0) {
       connection.next_stand = options_.budgets.stand_nanoseconds;
@@ -988,7 +988,7 @@ class Sockets final : public Endpoint {
       if (IsToTryNext(*connection, now) || Lateness(*connection, now) != nullptr) {
         late.push_back(connection);
       }
-      TellStand(*connection, now);
+      LogWait(*connection, now);
     }
     for (const auto& connection : late) {
       if (connection->stage == Stage::kEnding) {
