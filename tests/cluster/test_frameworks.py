@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import signal
 
 import pytest
 from jobs import finish
@@ -88,7 +89,7 @@ with mx.kv.create("dist_sync") as kv:
     for number in range(kv.round("2.weight"), int(os.environ["STEPS"])):
         if number >= 3:
             model[0].requires_grad_(True)
-        if kv.rank == int(os.environ["DIES"]) and number == 7 and not kv.rejoined:
+        if kv.rank == int(os.environ["DIES"]) and number == int(os.environ.get("AT", 7)) and not kv.rejoined:
             os.kill(os.getpid(), signal.SIGKILL)
         model.zero_grad()
         x = torch.randn(6, 4, generator=torch.Generator().manual_seed(2 * number + kv.rank))
@@ -115,6 +116,22 @@ def test_a_layer_that_was_unfrozen_goes_on_from_the_stores_values(processes, tmp
     saves = ("--restore", str(tmp_path), "--snapshot-every", "4")
     weights_of(processes, helper, *saves, steps=6)
     assert weights_of(processes, helper, *saves) == wanted
+
+
+@pytest.mark.parametrize("helper", ["KVOptimizer", "Trainer"])
+def test_under_continue_a_layer_is_unfrozen_where_rank_0_is_dead(processes, helper):
+    """Worker 1 makes the keys of the layer in place of rank 0, and trains it."""
+    variables = {"HELPER": helper, "DIES": 0, "AT": 2}
+    ends = []
+    for steps in (3, 6):  # the layer is frozen for three steps
+        status, said = finish(
+            processes.launch(UNFREEZES, "--on-death", "continue", STEPS=steps, **variables), timeout=100
+        )
+        (end,) = re.findall(r"weights \[(.*)\]", said)
+        assert status == 128 + signal.SIGKILL, said
+        ends.append([float(number) for number in end.split(", ")])
+    frozen, trained = ends
+    assert all(before != after for before, after in zip(frozen, trained, strict=True)), ends
 
 
 # The gradients do not depend on the parameters: each push adds a power of two that tells its step and rank.

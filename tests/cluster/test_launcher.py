@@ -346,11 +346,16 @@ def secrets_in(folder):
 def test_no_secret_outlives_a_launcher_that_is_killed(processes, tmp_path):
     temp = tmp_path / "temp"
     temp.mkdir()
-    job = processes.launch(WAITS, "--tcp", workers=1, servers=1, TMPDIR=temp)
-    read_until(job, "under way")
-    assert [path.name for path in secrets_in(temp)] == ["token"]
-    os.kill(job.pid, signal.SIGKILL)
-    wait_until(lambda: not any(temp.iterdir()), seconds=10)
+    own = tmp_path / "own token"
+    own.touch(mode=0o600)
+    own.write_text("a secret of the user\n")
+    for variables in ({}, {"TKV_TOKEN_FILE": own}):
+        job = processes.launch(WAITS, "--tcp", workers=1, servers=1, TMPDIR=temp, **variables)
+        read_until(job, "under way")
+        assert [path.name for path in secrets_in(temp)] == ["token"]  # or a copy of the user's
+        os.kill(job.pid, signal.SIGKILL)
+        wait_until(lambda: not any(temp.iterdir()), seconds=10)
+    assert own.read_text() == "a secret of the user\n"
 
 
 def test_the_modes_of_a_secret_do_not_depend_on_the_umask(processes, tmp_path):

@@ -414,6 +414,24 @@ def test_a_head_or_server_without_memory_refuses_new_peers_and_goes_on(processes
     check_crowd(said + rest, logged[role][1])
 
 
+@pytest.mark.parametrize("name", ["files", "sizes"])
+def test_a_head_of_its_own_at_a_limit_is_named_by_the_call_that_meets_it(processes, folders, name):
+    started = start_by_hand(processes, WORK, workers=1, **variables(folders))
+    worker = started["worker 0"]
+    said = read_until(worker, "under way")
+    lift = limit(started["head"].pid, name)
+    (folders / "mark-limited").touch()
+    said += read_until(worker, "tried")
+    lift()
+    (folders / "mark-lifted").touch()
+    status, rest = finish(worker)
+    made = check(said + rest, name, "head", ())
+    assert status == 0 and [one[0] for one in made].count("go on again") == 1, said + rest
+    logged = {role: finish(started[role]) for role in ("head", "server")}
+    assert [status for status, _ in logged.values()] == [0, 0], logged
+    assert ("accepts no connection: Too many open files" in logged["head"][1]) == (name == "files"), logged
+
+
 LONG_LINES = """
 kv = mx.kv.create("dist_async", server_patience=6, patience=20)
 kv.init("w", np.zeros(3, np.float32))

@@ -214,6 +214,7 @@ TEST_P(StoreConformance, AnOutputWhoseElementsShareMemoryIsRefusedAndIsAValue) {
     EXPECT_FAILS(Code::kInvalidArgument, store_->Pull(1, expanded));
     EXPECT_FAILS(Code::kInvalidArgument, store_->PullAsync({&pull, 1}));
     EXPECT_FAILS(Code::kInvalidArgument, store_->PushPull(1, {&expanded, 1}, {&expanded, 1}));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->PushPullAsync({}, {&pull, 1}));
     EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast({&init, 1}, {&new_pull, 1}));
     EXPECT_FALSE(store_->Contains(7));
     EXPECT_EQ(memory, std::vector<float>(6, 1));
@@ -231,6 +232,22 @@ TEST_P(StoreConformance, AnOutputWhoseElementsShareMemoryIsRefusedAndIsAValue) {
   }
 }
 
+TEST_P(StoreConformance, RowsArePulledIntoNoArrayWhoseElementsShareMemory) {
+  const RowsInitItem table{.key = 1, .row_shape = Shape({3}), .row_count = 9};
+  store_->InitRows({&table, 1});
+  const int64_t numbers[] = {3, 4};
+  const NDArray ids = NDArray::FromBytes(numbers, {2}, DType::kI64);
+  for (const Strides& strides : {Strides{0, 1}, Strides{1, 0}, Strides{1, 1}, Strides{2, 1}}) {
+    std::vector<float> memory(6, 1);
+    const NDArray expanded =
+        NDArray::Wrap(memory.data(), {2, 3}, DType::kF32, {}, false, nullptr, strides);
+    const RowsPullItem pull{1, &ids, &expanded};
+    EXPECT_FAILS(Code::kInvalidArgument, store_->PullRows({&pull, 1}));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->PullRowsAsync({&pull, 1}));
+    EXPECT_EQ(memory, std::vector<float>(6, 1));
+  }
+}
+
 TEST_P(StoreConformance, WhatIsNoArrayIsRefusedInEveryVerb) {
   InitFloats(1, {5});
   NDArray source = Floats({1});
@@ -241,6 +258,7 @@ TEST_P(StoreConformance, WhatIsNoArrayIsRefusedInEveryVerb) {
     const NDArray* arrays[] = {&target, wrong};
     const InitItem inits[] = {{8, &target}, {9, wrong}};
     const RowsInitItem rows_init{.key = 9, .value = wrong};
+    const InitItem assigned{1, wrong};
     const PushItem push{1, arrays};
     const PullItem pull{1, arrays};
     const PullItem good_pull{8, {&arrays[0], 1}};
@@ -252,6 +270,7 @@ TEST_P(StoreConformance, WhatIsNoArrayIsRefusedInEveryVerb) {
     EXPECT_FAILS(Code::kInvalidArgument, store_->PullAsync({&pull, 1}));
     EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast(inits, {&good_pull, 1}));
     EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast({inits, 1}, {&pull, 1}));
+    EXPECT_FAILS(Code::kInvalidArgument, store_->Assign({&assigned, 1}));
   }
   EXPECT_EQ(store_->Keys().size(), 1U);
   EXPECT_EQ(Pulled(1)[0], 5);

@@ -311,6 +311,15 @@ def test_of_a_bootstrap_object(failing, error):
         kv.init("w", mx.nd.ones(S))
 
 
+def test_of_a_registered_store_and_of_the_function_of_a_metric(error, monkeypatch):
+    monkeypatch.setattr("tensorkv._store.base._registry", {"hooked": Raises(error)})
+    check_raises(error, mx.kv.create, "hooked")
+    metric = mx.metric.CustomMetric(lambda label, pred: 2.0 if label[0] else Raises(error)(), name="hooked")
+    metric.update([np.ones(1)], [np.ones(1)])
+    check_raises(error, metric.update, [np.ones(1), np.zeros(1)], [np.ones(1), np.ones(1)])
+    assert metric.get() == ("hooked", 2.0)
+
+
 def test_of_a_log_handler(error):
     told = []
 

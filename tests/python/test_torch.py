@@ -338,6 +338,24 @@ class TestSteps:
         losses = [opt.step(closure).item() for _ in range(20)]
         assert losses[-1] < losses[0]
 
+    @pytest.mark.parametrize("overlap", [True, False])
+    @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, MemoryError])
+    def test_an_interrupted_closure_leaves_the_step_to_be_repeated(self, kind, overlap):
+        w = torch.nn.Parameter(torch.ones(3))
+        kv, error = mx.kv.create(), kind()
+        opt = mx.torch.KVOptimizer([("w", w)], kv, mx.optimizer.SGD(learning_rate=1), overlap=overlap)
+
+        def closure(raises):
+            if raises:
+                raise error
+            w.sum().backward()
+            return "the loss"
+
+        with pytest.raises(kind) as caught:
+            opt.step(lambda: closure(True))
+        assert caught.value is error and kv.round("w") == 0 and w.tolist() == [1.0] * 3
+        assert opt.step(lambda: closure(False)) == "the loss" and w.tolist() == [0.0] * 3
+
     def test_autograd_sees_that_a_step_has_changed_the_parameters(self):
         w = torch.nn.Parameter(torch.ones(3))
         opt = mx.torch.KVOptimizer([("w", w)], mx.kv.create(), mx.optimizer.SGD())
@@ -478,6 +496,14 @@ class TestRates:
             (w + v).sum().backward()
             opt.step()
         assert w.tolist() == [-1, -1] and v.tolist() == [-2, -2]
+
+    @pytest.mark.parametrize("name", ["sgd", "adam"])
+    def test_the_first_rate_is_the_base_of_the_schedule(self, name):
+        schedule = lambda: mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=0.25)  # noqa: E731
+        w = torch.nn.Parameter(torch.ones(3))
+        opt = mx.torch.KVOptimizer([("w", w)], mx.kv.create(), mx.optimizer.create(name, lr_scheduler=schedule()))
+        trainer = mx.torch.Trainer([("w", w)], name, {"lr_scheduler": schedule()})
+        assert (opt.param_groups[0]["lr"], trainer.learning_rate) == (0.25, 0.25)
 
     def test_a_schedule_of_the_optimizer_decides(self):
         w = torch.nn.Parameter(torch.zeros(2))
