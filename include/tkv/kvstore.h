@@ -210,9 +210,10 @@ class TKV_API KVStore {
   virtual Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs);
 
   // Creates keys that are stored row by row, so that memory grows only with the rows that are
-  // pushed.  Checks all items before it creates any key.
+  // pushed.  Checks all items before it creates any key.  `verb` begins the message of an error.
   //   throws  as Init, and kInvalidArgument (an id that is not below row_count, or is there twice)
-  virtual void InitRows(std::span<const RowsInitItem> items);
+  virtual void InitRows(std::span<const RowsInitItem> items,
+                        std::string_view verb = "init_table") = 0;
   // For each key: sums the rows of each id and passes the sums to the updater, or stores them if
   // there is no updater.  Rows that do not exist start with the values of the key's initializer.  A
   // lazy optimizer changes only the pushed rows.  If the key was made by Init, its sum is zero in
@@ -220,10 +221,11 @@ class TKV_API KVStore {
   // keys for the same call.  `verb` begins the message of an error.
   //   throws  as Push, and kOutOfRange (an id that the key does not have); nothing has changed
   virtual void PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole = {},
-                        std::string_view verb = "push_rows");
+                        std::string_view verb = "push_rows") = 0;
   // Copies rows of keys made by InitRows into arrays.
   //   throws  as Pull, and kOutOfRange, kInvalidArgument (a key that is not stored by rows)
-  virtual void PullRows(std::span<const RowsPullItem> items, std::string_view verb = "pull_rows");
+  virtual void PullRows(std::span<const RowsPullItem> items,
+                        std::string_view verb = "pull_rows") = 0;
   virtual Ticket PushRowsAsync(std::span<const RowsPushItem> items,
                                std::span<const PushItem> whole = {},
                                std::string_view verb = "push_rows");
@@ -233,15 +235,15 @@ class TKV_API KVStore {
   // Returns the existing rows of a key made by InitRows, all at the version of this worker's last
   // push, while other workers continue.  Creates no rows.
   //   throws  as PullRows, kFailedPrecondition (a save or an export of the job is running)
-  virtual RowsExport ExportRows(const KeyView& key, const RowsFilter& filter = {});
+  virtual RowsExport ExportRows(const KeyView& key, const RowsFilter& filter = {}) = 0;
   // Replaces rows by new ones with these values.  Skips the updater, deletes the optimizer's state
   // of the old rows, and admits every row whatever the policy says.  In a distributed store only
   // the lowest live rank may call it, and in synchronous mode only between two barriers.
   //   throws  as PushRows, and kInvalidArgument (an id is there twice); kFailedPrecondition (a
   //           round has begun, another rank)
-  virtual void ImportRows(const KeyView& key, const Rows& rows);
+  virtual void ImportRows(const KeyView& key, const Rows& rows) = 0;
   // Returns the row counts and sizes of a key made by InitRows, over all servers.
-  virtual TableStats StatsOfTable(const KeyView& key);
+  virtual TableStats StatsOfTable(const KeyView& key) = 0;
 
   // Gives keys new values, for example when a script loads weights.  The optimizer's states, counts
   // and rounds stay.  In a distributed store every worker calls it with the same keys, between two

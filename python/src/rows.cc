@@ -89,18 +89,6 @@ RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view m
   return item;
 }
 
-// Puts the called verb in errors of the core, which only knows init.
-template <typename F>
-void WithVerb(const std::string& verb, F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    if (verb == "init" || !(text.starts_with("init ") || text.starts_with("init:"))) throw;
-    throw Error(error.code(), verb + text.substr(4));
-  }
-}
-
 // Creates keys.  A key without a spec is a plain key, and its value is in its list of `whole`.
 void InitRows(Store& self, const std::string& verb, nb::handle keys,
               const std::vector<std::optional<Spec>>& specs, nb::handle ids, nb::handle values,
@@ -123,10 +111,8 @@ void InitRows(Store& self, const std::string& verb, nb::handle keys,
     if (!batch.Values(i).empty()) items.back().rows = batch.Values(i)[0];
     if (optimizer != nullptr) items.back().optimizer = optimizer->core;
   }
-  WithVerb(verb, [&] {
-    const Unlocked unlocked;
-    self.core->InitRows(items);
-  });
+  const Unlocked unlocked;
+  self.core->InitRows(items, verb);
 }
 
 // The arguments of a call that pushes rows, and of pushes to plain keys beside them.

@@ -19,8 +19,8 @@ static_assert(TKV_SCORE_AGE == int(RowPolicy::Score::kAge) &&
 // Returns `number` if it is a value of an enum that ends with `last`.
 int NumberUpTo(int last, int number, const KeyView& key, const char* what) {
   if (number >= 0 && number <= last) return number;
-  throw Fail(Code::kInvalidArgument, "init {}: {} {}, 0 to {} are possible", key.ToString(), what,
-             number, last);
+  throw Fail(Code::kInvalidArgument, "init_table {}: {} {}, 0 to {} are possible", key.ToString(),
+             what, number, last);
 }
 
 RowInitializer InitializerOf(const tkv_table_options& options, const KeyView& key) {
@@ -42,11 +42,11 @@ RowPolicy PolicyOf(const tkv_table_options& options, const KeyView& key) {
 }
 
 void InitTable(KVStore* store, const tkv_key* key, const tkv_table_options* given) {
-  const char* const verb = "init";
+  const char* const verb = "init_table";
   const KeyView name = KeyOf(key, verb);
   const tkv_table_options options = Read(given, verb, "tkv_table_options");
   if ((options.ids == nullptr) != (options.values == nullptr)) {
-    throw Fail(Code::kInvalidArgument, "init {}: ids and values go together; the {} are null",
+    throw Fail(Code::kInvalidArgument, "{} {}: ids and values go together; the {} are null", verb,
                name.ToString(), options.ids == nullptr ? "ids" : "values");
   }
   RowsInitItem item{.key = name,
@@ -91,7 +91,7 @@ using tkv::KVStore;
 
 tkv_code tkv_store_init_table(tkv_store* store, const tkv_key* key,
                               const tkv_table_options* options, tkv_error** error) {
-  return Try(error, [&] { InitTable(&StoreOf(store, "init"), key, options); });
+  return Try(error, [&] { InitTable(&StoreOf(store, "init_table"), key, options); });
 }
 
 tkv_code tkv_store_push_rows(tkv_store* store, const tkv_rows_item* items, size_t count,

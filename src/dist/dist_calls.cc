@@ -409,7 +409,7 @@ CallPtr DistStore::StartPushes(const std::string& verb, const std::vector<PushSo
 }
 
 void DistStore::Push(std::span<const PushItem> items) {
-  calls_.Counted(Verb::kPush, [&] { calls_.Tracked(PushAs("push", items, false)); });
+  AsWorker(Verb::kPush, "push", [&] { calls_.Tracked(PushAs("push", items, false)); });
 }
 
 CallPtr DistStore::PullAs(const std::string& verb, std::span<const PullItem> items, bool is_async) {

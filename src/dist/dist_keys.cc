@@ -137,7 +137,7 @@ void DistStore::ContinueRounds(const KeyRecord& record) {
 }
 
 void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
-  calls_.Counted(Verb::kBroadcast, [&] {
+  AsWorker(Verb::kBroadcast, "broadcast", [&] {
     CheckBroadcast(items, outs);
     InitAs("broadcast", items);
     calls_.Await(PullAs("broadcast", outs, false));
@@ -145,7 +145,7 @@ void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullI
 }
 
 void DistStore::Delete(const KeyView& key) {
-  calls_.Counted(Verb::kDelete, [&] { Erase(key); });
+  AsWorker(Verb::kDelete, "delete", [&] { Erase(key); });
 }
 
 void DistStore::Erase(const KeyView& key) {

@@ -26,7 +26,7 @@ void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
 // Throws errors that servers would report for a new table, before anything is sent.
 //   returns  the policy in the form that servers have
 RowPolicy CheckTable(std::string_view verb, const RowsInitItem& item) {
-  CheckNewRows(item);
+  CheckNewRows(verb, item);
   const auto elements = static_cast<size_t>(item.row_shape.size());
   return NamingKey(verb, item.key, [&] {
     const InitialRow initial(item.dtype, elements, item.initializer);
@@ -45,8 +45,8 @@ uint32_t BucketsFor(int servers, size_t init_bytes) {
 
 // ---- init ---------------------------------------------------------------------------------------
 
-void DistStore::InitRows(std::span<const RowsInitItem> items) {
-  calls_.Counted(Verb::kInit, [&] { InitRowsAs("init", items); });
+void DistStore::InitRows(std::span<const RowsInitItem> items, std::string_view verb) {
+  AsWorker(Verb::kInit, verb, [&] { InitRowsAs(verb, items); });
 }
 
 // Makes the record of a new table.  Call with the store's lock.
@@ -212,13 +212,13 @@ CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushI
 
 void DistStore::PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
                          std::string_view verb) {
-  calls_.Counted(Verb::kPush,
-                 [&] { calls_.Tracked(PushRowsAs(std::string(verb), items, whole, false)); });
+  AsWorker(Verb::kPush, verb,
+           [&] { calls_.Tracked(PushRowsAs(std::string(verb), items, whole, false)); });
 }
 
 Ticket DistStore::PushRowsAsync(std::span<const RowsPushItem> items,
                                 std::span<const PushItem> whole, std::string_view verb) {
-  return calls_.Counted(Verb::kPush, [&] {
+  return AsWorker(Verb::kPush, verb, [&] {
     return calls_.Tracked(PushRowsAs(std::string(verb), items, whole, true));
   });
 }
@@ -275,11 +275,12 @@ CallPtr DistStore::PullRowsAs(const std::string& verb, std::span<const RowsPullI
 }
 
 void DistStore::PullRows(std::span<const RowsPullItem> items, std::string_view verb) {
-  calls_.Counted(Verb::kPull, [&] { calls_.Await(PullRowsAs(std::string(verb), items, false)); });
+  calls_.Counted(Verb::kPull, verb,
+                 [&] { calls_.Await(PullRowsAs(std::string(verb), items, false)); });
 }
 
 Ticket DistStore::PullRowsAsync(std::span<const RowsPullItem> items, std::string_view verb) {
-  return calls_.Counted(Verb::kPull,
+  return calls_.Counted(Verb::kPull, verb,
                         [&] { return calls_.Tracked(PullRowsAs(std::string(verb), items, true)); });
 }
 

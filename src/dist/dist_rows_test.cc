@@ -270,16 +270,17 @@ TEST(DistRows, TheSeedIsThatOfRankZero) {
     item.key = "f";
     item.initializer = {Kind::kNormal, 0, rank == 0 ? 0.5 : 0.25, rank};
     const std::string why = WhyNot([&] { store->InitRows({&item, 1}); });
-    EXPECT_EQ(why,
-              rank == 0
-                  ? ""
-                  : "init 'f': rows begin as normal(0, 0.25) here, as normal(0, 0.5) in the store");
+    EXPECT_EQ(
+        why,
+        rank == 0
+            ? ""
+            : "init_table 'f': rows begin as normal(0, 0.25) here, as normal(0, 0.5) in the store");
     item.key = "g";
     item.row_count = 10 + rank;
     item.initializer = {Kind::kConstant, 2};
     const std::string counted = WhyNot([&] { store->InitRows({&item, 1}); });
     EXPECT_EQ(counted,
-              rank == 0 ? "" : Format("init 'g': {} rows here, 10 in the store", 10 + rank));
+              rank == 0 ? "" : Format("init_table 'g': {} rows here, 10 in the store", 10 + rank));
     store->Barrier();
   });
   EXPECT_NE(seen[0][0], seen[0][1]);
@@ -570,13 +571,14 @@ TEST(DistRows, ATableMayHaveAnOptimizerOfItsOwn) {
     const std::string why = WhyNot([&] { store->InitRows({&item, 1}); });
     EXPECT_EQ(why, store->rank() == 0
                        ? ""
-                       : "init 'e': the key's own optimizer is another one in the store");
+                       : "init_table 'e': the key's own optimizer is another one in the store");
     item.key = "f";
     item.optimizer = store->rank() == 0 ? Optimizer::Create("sgd") : nullptr;
-    EXPECT_EQ(WhyNot([&] { store->InitRows({&item, 1}); }),
-              store->rank() == 0
-                  ? ""
-                  : "init 'f': no optimizer of its own here, an optimizer of its own in the store");
+    EXPECT_EQ(
+        WhyNot([&] { store->InitRows({&item, 1}); }),
+        store->rank() == 0
+            ? ""
+            : "init_table 'f': no optimizer of its own here, an optimizer of its own in the store");
     item.key = "g";
     item.optimizer = Optimizer::Create("lamb");
     EXPECT_NE(WhyNot([&] { store->InitRows({&item, 1}); }), "");

@@ -91,6 +91,15 @@ void DistStore::WarnOfDrop(const char* what, const char* why) const noexcept {
   }
 }
 
+void DistStore::CheckIsWorker(std::string_view called) const {
+  if (!worker_->is_observer()) return;
+  Lock(called);  // the error that the store is closed comes first
+  throw Fail(
+      Code::kFailedPrecondition,
+      "{}: this store is an observer's, which only reads; create() makes a worker of the job",
+      called);
+}
+
 // ---- updater ------------------------------------------------------------------------------------
 
 bool DistStore::Control(const std::string& verb, UpdateSpec spec) {
@@ -105,14 +114,15 @@ bool DistStore::Control(const std::string& verb, UpdateSpec spec) {
 }
 
 void DistStore::SetUpdater(UpdateFunction updater, UpdateEnd, SumType) {
-  calls_.Counted(Verb::kSetUpdater, [&] { SetFunction(updater); });
+  AsWorker(Verb::kSetUpdater, "set_updater", [&] { SetFunction(updater); });
 }
 
 void DistStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
-  calls_.Counted(Verb::kSetOptimizer, [&] { SetProgram(std::move(optimizer)); });
+  AsWorker(Verb::kSetOptimizer, "set_optimizer", [&] { SetProgram(std::move(optimizer)); });
 }
 
 void DistStore::SetGradientCompression(const Compression& compression, const std::string& keys) {
+  CheckIsWorker("set_gradient_compression");
   calls_.CheckOpen("set_gradient_compression");
   compression_.Set(compression, keys);
 }
@@ -164,11 +174,12 @@ CallPtr DistStore::StartBarrier(const std::string& verb, const std::optional<Err
 }
 
 void DistStore::Barrier() {
-  calls_.Counted(Verb::kBarrier, [&] { calls_.Await(StartBarrier("barrier")); });
+  AsWorker(Verb::kBarrier, "barrier", [&] { calls_.Await(StartBarrier("barrier")); });
 }
 
 Ticket DistStore::BarrierAsync() {
-  return calls_.Counted(Verb::kBarrier, [&] { return calls_.Tracked(StartBarrier("barrier")); });
+  return AsWorker(Verb::kBarrier, "barrier",
+                  [&] { return calls_.Tracked(StartBarrier("barrier")); });
 }
 
 // ---- status, statistics and traces --------------------------------------------------------------
@@ -239,17 +250,20 @@ JobTrace::Ask DistStore::Asking(const char* verb) {
 }
 
 void DistStore::StartTrace() {
+  CheckIsWorker("trace");
   worker_->trace().Start(static_cast<size_t>(worker_->servers()), Asking("trace"));
   worker_->Record(true);
 }
 
 void DistStore::PauseTrace() {
+  CheckIsWorker("trace");
   const JobTrace::Ask ask = Asking("trace");
   worker_->Record(false);
   worker_->trace().Pause(ask);
 }
 
 KVStore::TraceInfo DistStore::WriteTrace(const std::string& file) {
+  CheckIsWorker("trace");
   const JobTrace::Ask ask = Asking("trace");
   worker_->Record(false);
   return Named("trace", [&] {

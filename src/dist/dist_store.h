@@ -42,29 +42,30 @@ class DistStore : public KVStore {
   uint32_t number() const { return number_; }
 
   void Init(std::span<const InitItem> items) override {
-    calls_.Counted(Verb::kInit, [&] { InitAs("init", items); });
+    AsWorker(Verb::kInit, "init", [&] { InitAs("init", items); });
   }
   void Push(std::span<const PushItem> items) override;
   void Pull(std::span<const PullItem> items) override {
-    calls_.Counted(Verb::kPull, [&] { calls_.Await(PullAs("pull", items, false)); });
+    calls_.Counted(Verb::kPull, "pull", [&] { calls_.Await(PullAs("pull", items, false)); });
   }
   void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
-    calls_.Counted(Verb::kPushPull,
-                   [&] { calls_.Await(StartPushPull("pushpull", items, outs, false)); });
+    AsWorker(Verb::kPushPull, "pushpull",
+             [&] { calls_.Await(StartPushPull("pushpull", items, outs, false)); });
   }
   Ticket PushAsync(std::span<const PushItem> items) override {
-    return calls_.Counted(Verb::kPush, [&] { return calls_.Tracked(PushAs("push", items, true)); });
+    return AsWorker(Verb::kPush, "push",
+                    [&] { return calls_.Tracked(PushAs("push", items, true)); });
   }
   Ticket PullAsync(std::span<const PullItem> items) override {
-    return calls_.Counted(Verb::kPull, [&] { return calls_.Tracked(PullAs("pull", items, true)); });
+    return calls_.Counted(Verb::kPull, "pull",
+                          [&] { return calls_.Tracked(PullAs("pull", items, true)); });
   }
   Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs) override {
-    return calls_.Counted(Verb::kPushPull, [&] {
-      return calls_.Tracked(StartPushPull("pushpull", items, outs, true));
-    });
+    return AsWorker(Verb::kPushPull, "pushpull",
+                    [&] { return calls_.Tracked(StartPushPull("pushpull", items, outs, true)); });
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
-  void InitRows(std::span<const RowsInitItem> items) override;
+  void InitRows(std::span<const RowsInitItem> items, std::string_view verb) override;
   void PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
                 std::string_view verb) override;
   void PullRows(std::span<const RowsPullItem> items, std::string_view verb) override;
@@ -75,7 +76,7 @@ class DistStore : public KVStore {
   void ImportRows(const KeyView& key, const Rows& rows) override;
   TableStats StatsOfTable(const KeyView& key) override;
   void Assign(std::span<const InitItem> items) override {
-    calls_.Counted(Verb::kInit, [&] { AssignAs("assign", items); });
+    AsWorker(Verb::kInit, "assign", [&] { AssignAs("assign", items); });
   }
   void Delete(const KeyView& key) override;
   void SetUpdater(UpdateFunction updater, UpdateEnd end, SumType sums) override;
@@ -83,22 +84,23 @@ class DistStore : public KVStore {
   void SetGradientCompression(const Compression& compression, const std::string& keys) override;
 
   std::string Save(const std::string& path) override {
-    return calls_.Counted(Verb::kSave, [&] { return saver_.Save("save", path, Parts::kAll); });
+    return AsWorker(Verb::kSave, "save", [&] { return saver_.Save("save", path, Parts::kAll); });
   }
   Ticket SaveAsync(const std::string& path) override {
     const auto save = [&] { return saver_.SaveAsync(path); };
-    const Ticket begun = calls_.Counted(Verb::kSave, save);
+    const Ticket begun = AsWorker(Verb::kSave, "save", save);
     return begun != nullptr ? begun : DoneTicket();
   }
   SnapshotInfo Load(const std::string& path) override {
-    return calls_.Counted(Verb::kLoad, [&] { return LoadAs("load", path, Parts::kAll); });
+    return AsWorker(Verb::kLoad, "load", [&] { return LoadAs("load", path, Parts::kAll); });
   }
   void SaveStates(const std::string& file) override {
-    calls_.Counted(Verb::kSave,
-                   [&] { saver_.Save("save_optimizer_states", file, Parts::kStates); });
+    constexpr const char* kVerb = "save_optimizer_states";
+    AsWorker(Verb::kSave, kVerb, [&] { saver_.Save(kVerb, file, Parts::kStates); });
   }
   void LoadStates(const std::string& file) override {
-    calls_.Counted(Verb::kLoad, [&] { LoadAs("load_optimizer_states", file, Parts::kStates); });
+    constexpr const char* kVerb = "load_optimizer_states";
+    AsWorker(Verb::kLoad, kVerb, [&] { LoadAs(kVerb, file, Parts::kStates); });
   }
 
   std::string type() const override { return type_; }
@@ -147,17 +149,28 @@ class DistStore : public KVStore {
   StoreCalls& calls() const { return calls_; }
   StoreKeys& keys() { return keys_; }
   const StoreKeys& keys() const { return keys_; }
+  template <typename Item>
+  static std::vector<KeyView> KeysOf(std::span<const Item> items) {
+    std::vector<KeyView> keys;
+    for (const Item& item : items) keys.push_back(item.key);
+    return keys;
+  }
 
  private:
   DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker,
             std::shared_ptr<SavingStores> saving_stores, uint32_t number);
   DistStore(std::string type, const StoreOptions& options, const std::shared_ptr<Worker>& worker,
             std::shared_ptr<SavingStores> saving_stores);
-  template <typename Item>
-  static std::vector<KeyView> KeysOf(std::span<const Item> items) {
-    std::vector<KeyView> keys;
-    for (const Item& item : items) keys.push_back(item.key);
-    return keys;
+  // Throws for a verb that only workers have if this is the store of an observer.
+  void CheckIsWorker(std::string_view called) const;
+  // Calls f for a verb that only workers have, and counts it.
+  //   throws  as f, kFailedPrecondition (an observer's store)
+  template <typename F>
+  std::invoke_result_t<F&> AsWorker(Verb verb, std::string_view called, F f) {
+    return calls_.Counted(verb, called, [&] {
+      CheckIsWorker(called);
+      return f();
+    });
   }
   void CheckUpdate(std::string_view verb, const KeyRecord& record);
   void Erase(const KeyView& key);

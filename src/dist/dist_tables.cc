@@ -148,7 +148,8 @@ RowsExport DistStore::ExportRowsAs(const std::string& verb, const KeyView& key,
 }
 
 RowsExport DistStore::ExportRows(const KeyView& key, const RowsFilter& filter) {
-  return calls_.Counted(Verb::kPull, [&] { return ExportRowsAs("export_rows", key, filter); });
+  return AsWorker(Verb::kPull, "export_rows",
+                  [&] { return ExportRowsAs("export_rows", key, filter); });
 }
 
 // ---- import -------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const 
 }
 
 void DistStore::ImportRows(const KeyView& key, const Rows& rows) {
-  calls_.Counted(Verb::kPush, [&] { ImportRowsAs("import_rows", key, rows); });
+  AsWorker(Verb::kPush, "import_rows", [&] { ImportRowsAs("import_rows", key, rows); });
 }
 
 }  // namespace tkv

@@ -13,15 +13,6 @@ KVStore::KeyInfo InfoOf(const KeyMeta& meta) {
 
 }  // namespace
 
-void ObserverStore::Refuse(std::string_view verb) const {
-  // The error that the store is closed comes first.
-  Lock(verb);
-  throw Fail(
-      Code::kFailedPrecondition,
-      "{}: this store is an observer's, which only reads; create() makes a worker of the job",
-      verb);
-}
-
 std::string ObserverStore::NameOf(std::string_view verb, const KeyView& key) const {
   try {
     return CanonicalKey(number(), key);

@@ -31,12 +31,13 @@ class StoreCalls {
 
   // Calls f, and counts the call of the verb and its failure.  The failure of a ticket is counted
   // when a later verb or Stats looks at it.
+  //   called  the name by which errors know the verb
   //   throws  as f; memory that is lacking becomes an error that names the verb
   template <typename F>
-  std::invoke_result_t<F&> Counted(Verb verb, F f) {
+  std::invoke_result_t<F&> Counted(Verb verb, std::string_view called, F f) {
     counts_.verbs.Called(verb);
     try {
-      return NamedWhereMemoryEnds(Name(verb), f);
+      return NamedWhereMemoryEnds(called, f);
     } catch (...) {
       counts_.verbs.Failed(verb);
       throw;

@@ -337,23 +337,23 @@ void CheckUpdatesRows(std::string_view verb, const KeyView& key, const Optimizer
              key.ToString(), optimizer.program().name());
 }
 
-void CheckNewRows(const RowsInitItem& item) {
+void CheckNewRows(std::string_view verb, const RowsInitItem& item) {
   if (item.row_count == 0 || item.row_count > kRowsMax) {
-    throw Fail(Code::kInvalidArgument, "init {}: row_count is {}, from 1 to 2^63 is possible",
+    throw Fail(Code::kInvalidArgument, "{} {}: row_count is {}, from 1 to 2^63 is possible", verb,
                item.key.ToString(), item.row_count);
   }
   if (item.row_shape.rank() == Shape::kRankMax) {
     throw Fail(Code::kInvalidArgument,
-               "init {}: rows of {} axes, at most {} are possible: arrays of rows have one more",
-               item.key.ToString(), Shape::kRankMax, Shape::kRankMax - 1);
+               "{} {}: rows of {} axes, at most {} are possible: arrays of rows have one more",
+               verb, item.key.ToString(), Shape::kRankMax, Shape::kRankMax - 1);
   }
   const auto elements = static_cast<size_t>(item.row_shape.size());
   if (elements == 0 || elements > kRowBytesMax / ItemSize(item.dtype)) {
-    throw Fail(Code::kInvalidArgument, "init {}: rows of shape {} {}; a row has 1 to {} bytes",
+    throw Fail(Code::kInvalidArgument, "{} {}: rows of shape {} {}; a row has 1 to {} bytes", verb,
                item.key.ToString(), item.row_shape.ToString(), Name(item.dtype), kRowBytesMax);
   }
   if (item.rows == nullptr) return;
-  CheckRows("init", item.key, item.rows, {item.row_shape, item.dtype, item.row_count});
+  CheckRows(verb, item.key, item.rows, {item.row_shape, item.dtype, item.row_count});
 }
 
 }  // namespace tkv

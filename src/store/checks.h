@@ -111,6 +111,6 @@ Rows MakeRows(std::span<const int64_t> ids, const Shape& row_shape, DType dtype)
 void CheckUpdatesRows(std::string_view verb, const KeyView& key, const Optimizer& optimizer,
                       Code code);
 //   throws  kInvalidArgument  no rows, or an initializer or rows that do not fit
-void CheckNewRows(const RowsInitItem& item);
+void CheckNewRows(std::string_view verb, const RowsInitItem& item);
 
 }  // namespace tkv

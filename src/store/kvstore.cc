@@ -80,31 +80,6 @@ Ticket KVStore::PushPullAsync(std::span<const PushItem> items, std::span<const P
   return DoneTicket();
 }
 
-void KVStore::InitRows(std::span<const RowsInitItem> /*items*/) {
-  throw Fail(Code::kUnimplemented, "init: the store '{}' keeps no rows", type());
-}
-
-void KVStore::PushRows(std::span<const RowsPushItem> /*items*/, std::span<const PushItem> /*whole*/,
-                       std::string_view verb) {
-  throw Fail(Code::kUnimplemented, "{}: the store '{}' keeps no rows", verb, type());
-}
-
-void KVStore::PullRows(std::span<const RowsPullItem> /*items*/, std::string_view verb) {
-  throw Fail(Code::kUnimplemented, "{}: the store '{}' keeps no rows", verb, type());
-}
-
-RowsExport KVStore::ExportRows(const KeyView& /*key*/, const RowsFilter& /*filter*/) {
-  throw Fail(Code::kUnimplemented, "export_rows: the store '{}' keeps no rows", type());
-}
-
-void KVStore::ImportRows(const KeyView& /*key*/, const Rows& /*rows*/) {
-  throw Fail(Code::kUnimplemented, "import_rows: the store '{}' keeps no rows", type());
-}
-
-TableStats KVStore::StatsOfTable(const KeyView& /*key*/) {
-  throw Fail(Code::kUnimplemented, "table_stats: the store '{}' keeps no rows", type());
-}
-
 Ticket KVStore::PushRowsAsync(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
                               std::string_view verb) {
   PushRows(items, whole, verb);

@@ -47,10 +47,10 @@ RowList TakeRows(std::string_view verb, const KeyView& key, const Rows& rows, ui
   return list;
 }
 
-std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nanoseconds patience,
+std::shared_ptr<Entry> MakeRowsEntry(std::string_view verb, const RowsInitItem& item,
+                                     std::chrono::nanoseconds patience,
                                      const std::shared_ptr<RowDisk>& disk) {
-  constexpr const char* kVerb = "init";
-  const auto entry = NamingKey(kVerb, item.key, [&] {
+  const auto entry = NamingKey(verb, item.key, [&] {
     RowTable table(item.dtype, static_cast<size_t>(item.row_shape.size()), item.initializer, 1,
                    item.policy, disk);
     std::shared_ptr<Updater> own;
@@ -65,9 +65,9 @@ std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nano
   });
   if (item.rows == nullptr) return entry;
   std::vector<NDArray> kept;
-  const RowList list = TakeRows(kVerb, item.key, *item.rows, item.row_count, patience, &kept);
-  CheckEachOnce(kVerb, item.key, list.ids);
-  NamingKey(kVerb, item.key, [&] {
+  const RowList list = TakeRows(verb, item.key, *item.rows, item.row_count, patience, &kept);
+  CheckEachOnce(verb, item.key, list.ids);
+  NamingKey(verb, item.key, [&] {
     RowTable& table = entry->rows->table;
     const SparseSum rows =
         SparseSum::Of({&list, 1}, item.row_count, item.dtype, table.row_elements(), RowOrder::kMix,

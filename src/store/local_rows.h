@@ -19,7 +19,8 @@ namespace tkv {
 // Returns a new key kept by rows.
 //   blocks  until the item's rows can be read, at most `patience`
 //   throws  kInvalidArgument, kOutOfRange, kResourceExhausted
-std::shared_ptr<Entry> MakeRowsEntry(const RowsInitItem& item, std::chrono::nanoseconds patience,
+std::shared_ptr<Entry> MakeRowsEntry(std::string_view verb, const RowsInitItem& item,
+                                     std::chrono::nanoseconds patience,
                                      const std::shared_ptr<RowDisk>& disk);
 
 // Returns the ids and values of rows in contiguous memory.  Strided arrays are copied; `kept` owns

@@ -64,28 +64,28 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
     Counted(Verb::kInit, [&] { InitAs("init", items); });
   }
   void Push(std::span<const PushItem> items) override {
-    FailureCounted(Verb::kPush, [&] { Run(Verb::kPush, items, {}); });
+    FailureCounted(Verb::kPush, "push", [&] { Run(Verb::kPush, items, {}); });
   }
   void Pull(std::span<const PullItem> items) override {
-    FailureCounted(Verb::kPull, [&] { Run(Verb::kPull, {}, items); });
+    FailureCounted(Verb::kPull, "pull", [&] { Run(Verb::kPull, {}, items); });
   }
   void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
-    FailureCounted(Verb::kPushPull, [&] { Run(Verb::kPushPull, items, outs); });
+    FailureCounted(Verb::kPushPull, "pushpull", [&] { Run(Verb::kPushPull, items, outs); });
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
-  void InitRows(std::span<const RowsInitItem> items) override;
+  void InitRows(std::span<const RowsInitItem> items, std::string_view verb) override;
   void PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
                 std::string_view verb) override {
-    FailureCounted(Verb::kPush, [&] { RunPushRows(verb, items, whole); });
+    FailureCounted(Verb::kPush, verb, [&] { RunPushRows(verb, items, whole); });
   }
   void PullRows(std::span<const RowsPullItem> items, std::string_view verb) override {
-    FailureCounted(Verb::kPull, [&] { RunPullRows(verb, items); });
+    FailureCounted(Verb::kPull, verb, [&] { RunPullRows(verb, items); });
   }
   RowsExport ExportRows(const KeyView& key, const RowsFilter& filter) override;
   void ImportRows(const KeyView& key, const Rows& rows) override;
   TableStats StatsOfTable(const KeyView& key) override;
   void Assign(std::span<const InitItem> items) override {
-    Counted(Verb::kInit, [&] { AssignAs("assign", items); });
+    Counted(Verb::kInit, "assign", [&] { AssignAs("assign", items); });
   }
   void Delete(const KeyView& key) override;
   uint64_t Round(const KeyView& key) const override {
@@ -101,16 +101,18 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
   void SetGradientCompression(const Compression& compression, const std::string& keys) override;
 
   std::string Save(const std::string& path) override {
-    return CountedResult(Verb::kSave, [&] { return SaveAs("save", path, Parts::kAll); });
+    return CountedResult(Verb::kSave, "save", [&] { return SaveAs("save", path, Parts::kAll); });
   }
   SnapshotInfo Load(const std::string& path) override {
-    return CountedResult(Verb::kLoad, [&] { return LoadAs("load", path, Parts::kAll); });
+    return CountedResult(Verb::kLoad, "load", [&] { return LoadAs("load", path, Parts::kAll); });
   }
   void SaveStates(const std::string& file) override {
-    Counted(Verb::kSave, [&] { SaveAs("save_optimizer_states", file, Parts::kStates); });
+    Counted(Verb::kSave, "save_optimizer_states",
+            [&] { SaveAs("save_optimizer_states", file, Parts::kStates); });
   }
   void LoadStates(const std::string& file) override {
-    Counted(Verb::kLoad, [&] { LoadAs("load_optimizer_states", file, Parts::kStates); });
+    Counted(Verb::kLoad, "load_optimizer_states",
+            [&] { LoadAs("load_optimizer_states", file, Parts::kStates); });
   }
 
   std::string type() const override { return type_; }
@@ -163,22 +165,27 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
 
  private:
   // Counts a call of a verb, and its failure if f throws.
+  //   called  the name by which errors know the verb
   template <typename F>
-  void Counted(Verb verb, F f) {
+  void Counted(Verb verb, std::string_view called, F f) {
     verbs_.Called(verb);
-    FailureCounted(verb, f);
+    FailureCounted(verb, called, f);
   }
   template <typename F>
-  std::invoke_result_t<F&> CountedResult(Verb verb, F f) {
+  void Counted(Verb verb, F f) {
+    Counted(verb, Name(verb), f);
+  }
+  template <typename F>
+  std::invoke_result_t<F&> CountedResult(Verb verb, std::string_view called, F f) {
     std::optional<std::invoke_result_t<F&>> result;
-    Counted(verb, [&] { result = f(); });
+    Counted(verb, called, [&] { result = f(); });
     return *std::move(result);
   }
   // Counts only failures.  Run counts the call itself, under the lock that it takes anyway.
   template <typename F>
-  void FailureCounted(Verb verb, F f) {
+  void FailureCounted(Verb verb, std::string_view called, F f) {
     try {
-      NamedWhereMemoryEnds(Name(verb), f);
+      NamedWhereMemoryEnds(called, f);
     } catch (...) {
       verbs_.Failed(verb);
       throw;
@@ -319,38 +326,38 @@ void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const Pull
   });
 }
 
-void LocalStore::InitRows(std::span<const RowsInitItem> items) {
-  Counted(Verb::kInit, [&] {
+void LocalStore::InitRows(std::span<const RowsInitItem> items, std::string_view verb) {
+  Counted(Verb::kInit, verb, [&] {
     if (needs_gpus_) {
       throw Fail(
           Code::kUnimplemented,
-          "init {}: a store 'nccl' keeps no keys by rows, which GPUs do not update; 'device' does",
-          items.empty() ? "" : items[0].key.ToString());
+          "{} {}: a store 'nccl' keeps no keys by rows, which GPUs do not update; 'device' does",
+          verb, items.empty() ? "" : items[0].key.ToString());
     }
     std::vector<InitItem> keys;
     keys.reserve(items.size());
     for (const RowsInitItem& item : items) keys.push_back({item.key, nullptr, item.mode});
     {
-      const auto lock = Lock("init");
-      CheckNew("init", keys);
+      const auto lock = Lock(verb);
+      CheckNew(verb, keys);
     }
     std::vector<std::shared_ptr<Entry>> entries;
     for (const RowsInitItem& item : items) {
       if (item.value == nullptr) {
-        CheckNewRows(item);
+        CheckNewRows(verb, item);
       } else {
-        CheckMade("init", item.key, item.value);
+        CheckMade(verb, item.key, item.value);
       }
     }
     for (const RowsInitItem& item : items) {
-      entries.push_back(item.value == nullptr ? MakeRowsEntry(item, options_.patience, disk_)
+      entries.push_back(item.value == nullptr ? MakeRowsEntry(verb, item, options_.patience, disk_)
                                               : MakeEntry(item.key, *item.value));
     }
-    const auto lock = Lock("init");
-    CheckNew("init", keys);
+    const auto lock = Lock(verb);
+    CheckNew(verb, keys);
     for (const auto& entry : entries) {
       if (!entry->by_rows() || entry->rows->own || shared_->updater->optimizer == nullptr) continue;
-      CheckUpdatesRows("init", entry->key.view(), *shared_->updater->optimizer,
+      CheckUpdatesRows(verb, entry->key.view(), *shared_->updater->optimizer,
                        Code::kInvalidArgument);
     }
     for (auto& entry : entries) shared_->keys.Insert(std::move(entry));
@@ -436,7 +443,7 @@ Entry& LocalStore::ClaimTable(std::string_view verb, const KeyView& key, Claim::
 
 RowsExport LocalStore::ExportRows(const KeyView& key, const RowsFilter& filter) {
   constexpr const char* kVerb = "export_rows";
-  return CountedResult(Verb::kPull, [&] {
+  return CountedResult(Verb::kPull, kVerb, [&] {
     std::optional<RowTable> table;  // a copy that shares pages; other calls may push to the key
     Shape row_shape;
     {
@@ -455,7 +462,7 @@ RowsExport LocalStore::ExportRows(const KeyView& key, const RowsFilter& filter) 
 
 void LocalStore::ImportRows(const KeyView& key, const Rows& rows) {
   constexpr const char* kVerb = "import_rows";
-  Counted(Verb::kPush, [&] {
+  Counted(Verb::kPush, kVerb, [&] {
     Claim claim;
     Entry& entry = ClaimTable(kVerb, key, Claim::Mode::kWrite, &claim);
     CheckRows(kVerb, key, &rows, {entry.rows->row_shape, entry.dtype(), entry.rows->row_count});
