@@ -173,8 +173,8 @@ class KVStoreTables(KVStoreView):
         whole = [[] if isinstance(one, GivenRows) else [one] for one in given]
         self._init_rows("init", keys, specs, ids, data, whole, mode)
 
-    def _meets_shape(self, key: Any, shape: tuple[int, ...], dtype: str) -> None:
-        """Look at a new key before it is made."""
+    def _meets_table(self, key: Any, row_shape: list[int], dtype: str) -> None:
+        """Look at a new table before it is made."""
 
     def init_table(
         self,
@@ -257,7 +257,7 @@ class KVStoreTables(KVStoreView):
                 self._init_rows("init_table", [key], [spec], [[]], [[]], [[]], mode or "", native)
 
         if optimizer is None:
-            self._meets_shape(key, (1, *row_shape), name)
+            self._meets_table(key, row_shape, name)
             start(None)
         else:
             self._start_with_own(who, key, optimizer, start)

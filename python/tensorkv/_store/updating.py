@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._array.ndarray import NDArray
-from .._array.ndarray import empty as nd_empty
 from .._array.rows import is_rows
 from .._part import part_of
 from ..errors import InvalidArgumentError, UnimplementedError
@@ -41,7 +41,7 @@ class KVStoreUpdating(KVStoreVerbs):
         The servers of a distributed store run no Python: each rank reads its function as a program, and that of rank 0
         counts. Reading calls the function twice for each key, of later keys at their init, with arrays that have no
         elements. Reading then calls the function on a few elements and compares the results with those of the program.
-        The output of rank 0's first call is shown, all other output of reading is thrown away. A function that changes
+        The first call of rank 0 may print; what the other calls print is thrown away. A function that changes
         something outside of itself, such as a counter, is refused; `state` keeps arrays from one update to the next.
 
         Numbers from outside of the function get into the program with their values at that time. A later change of such
@@ -113,7 +113,7 @@ class KVStoreUpdating(KVStoreVerbs):
         from .._update.functions import Called, Read
 
         now = self._function
-        called = now if isinstance(now, Called) and now.function == updater else Called(updater)
+        called = now if isinstance(now, Called) and _is_same(now.function, updater) else Called(updater)
         try:
             self._set_function(called)
             self._holds(updater, None, called)
@@ -121,8 +121,15 @@ class KVStoreUpdating(KVStoreVerbs):
         except UnimplementedError:
             pass
         read = Read(updater, prints=self.rank == 0)
-        for key in self._keys():
-            read.meet(key, *self._describe("set_updater", key))
+        with read.binding():
+            for key in self._keys():
+                if key in self._own:
+                    continue
+                form = self._info("set_updater", key)
+                if form.rows is None:
+                    read.meet(key, form.shape, form.dtype)
+                else:
+                    read.meet(key, (1, *form.shape), form.dtype, is_table=True)
         if read.program is not None:
             self._set_optimizer(_core.Optimizer(read.program, lazy=False))
         self._holds(updater, None, read)
@@ -146,25 +153,45 @@ class KVStoreUpdating(KVStoreVerbs):
             return  # init says what is wrong
         if not self._keys():
             read.free()
+        forms: list[tuple[tuple[int, ...], str, bool]] = []
+        plain = [self._new_key(one) for one in keys]
+        if None in plain:
+            return  # init says what is wrong
+        for array in values:
+            alone = array[0] if isinstance(array, (list, tuple)) and array else array
+            if is_rows(alone):
+                shape, dtype = shape_and_dtype(alone)
+                forms.append(((1, *shape[1:]), dtype, True))
+                continue
+            try:
+                view = _core._view_of(NDArray, alone, False)
+            except InvalidArgumentError:
+                return  # init says what is wrong
+            forms.append((view.shape, view.dtype_name, False))
+        self._meets_forms(read, plain, forms)
+
+    def _new_key(self, key: Any) -> Any:
+        """Return a key as functions get it, or None if there is such a key, or can be none."""
+        from .._update.functions import plain_key
+
+        plain = plain_key(key)
+        return None if plain is None or self._contains(plain) else plain
+
+    def _meets_forms(self, read: Read, keys: Any, forms: list[tuple[tuple[int, ...], str, bool]]) -> None:
         was_read = read.program is not None
         with read.binding():
-            for one, array in zip(keys, values, strict=True):
-                alone = array[0] if isinstance(array, (list, tuple)) and array else array
-                if is_rows(alone):
-                    read.meet(one, *shape_and_dtype(alone))
-                    continue
-                try:
-                    view = _core._view_of(NDArray, alone, False)
-                except InvalidArgumentError:
-                    return  # init says what is wrong
-                read.meet(one, view.shape, view.dtype_name)
+            for one, (shape, dtype, is_table) in zip(keys, forms, strict=True):
+                read.meet(one, shape, dtype, is_table)
         if read.program is not None and not was_read:
             self._set_optimizer(_core.Optimizer(read.program, lazy=False))
 
-    def _meets_shape(self, key: Any, shape: tuple[int, ...], dtype: str) -> None:
-        """Read the function that servers run for a key that is about to be made."""
-        if self._read() is not None:
-            self._meets(key, nd_empty(shape, dtype=dtype))
+    def _meets_table(self, key: Any, row_shape: list[int], dtype: str) -> None:
+        """Read the function that servers run for a table that is about to be made."""
+        read, plain = self._read(), self._new_key(key)
+        if read is not None and plain is not None:
+            if not self._keys():
+                read.free()
+            self._meets_forms(read, [plain], [((1, *row_shape), dtype, True)])
 
     def state(self, name: str) -> NDArray:
         """Return an array that a function of `set_updater` keeps for the key that it is called for: zeros at first.
@@ -324,3 +351,10 @@ class KVStoreUpdating(KVStoreVerbs):
         if str(capability).lower() == "optimizer":
             return True
         raise InvalidArgumentError(f"is_capable: unknown capability {capability!r}; there is 'optimizer'")
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Return whether two functions are one; a method is made anew at each use of its name."""
+    if isinstance(one, MethodType) and isinstance(other, MethodType):
+        return one.__self__ is other.__self__ and one.__func__ is other.__func__
+    return one is other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,10 @@ _LEGEND = {
     "t": "the number of the update, from 1",
     "n": "the number of workers that pushed",
 }
+
+
+def _numbers(prefix: str) -> set[str]:
+    return {f"{prefix}{i}" for i in range(_core.Program.INSTRUCTIONS_MAX + 1)}
 
 
 class _Words:
@@ -50,6 +55,9 @@ class _Words:
         self.uses = Counter(word for words in self.made.values() for word in words[1:])
         self.uses.update(source for _, source in self.stores)
         self.seen: set[str] = set()
+        named = {*self.states, *self.scalars, *self.params}
+        # Numbered results get names that nothing else has.
+        self.prefix = next(one for one in ("x" + "_" * i for i in itertools.count()) if not _numbers(one) & named)
 
     def _join_extremes(self) -> None:
         """Write what lets a NaN of the first operand through, too, as the min or max that it is."""
@@ -73,7 +81,7 @@ class _Words:
             self.seen.add(name)
             return self.number(name)
         if self.uses[name] > 1 and not is_top:
-            return name.removeprefix("_") if not name[1:].isdigit() else f"x{name[1:]}"
+            return name.removeprefix("_") if not name[1:].isdigit() else f"{self.prefix}{name[1:]}"
         own, text = self.expression(*self.made[name])
         return f"({text})" if own < binding else text
 

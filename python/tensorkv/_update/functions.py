@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import operator
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -133,7 +134,7 @@ def check_arguments(function: Callable[..., Any]) -> None:
             f"set_updater: {_trace.title_of(function)} is {late} and updates nothing; write a plain def"
         )
     try:
-        signature = inspect.signature(function)
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):  # of what is written in C
         return
     try:
@@ -274,21 +275,26 @@ class Read:
         before = self.program, self._first
         try:
             yield
+            self._reader.check_outside()
         except BaseException:
             self.program, self._first = before
+            self._reader.begin()
             raise
 
     def free(self) -> None:
         """Let the next key bind the function anew, because the store has none."""
         self.program = self._first = None
 
-    def meet(self, key: Key, shape: tuple[int, ...], dtype: str) -> None:
+    def meet(self, key: Key, shape: tuple[int, ...], dtype: str, is_table: bool = False) -> None:
         """Read the function for a key, which has to give the same program as for the keys before.
+
+        Args:
+            is_table: the key has rows, of which `shape` has one.
 
         Raises:
             InvalidArgumentError: the function cannot be read, or does something else for this key.
         """
-        program = self._reader.program(key, shape, dtype)
+        program = self._reader.program(key, shape, dtype, is_table)
         if self.program is None:
             self.program, self._first = program, key
         elif program.text != self.program.text:
@@ -296,6 +302,16 @@ class Read:
                 f"set_updater: {_trace.title_of(self.function)}: for key {key!r} another program than for {self._first!r}; "
                 "the servers of a store run one program for all keys"
             )
+
+
+def plain_key(key: object) -> int | str | None:
+    """Return a key as a store calls a function with it, an int or a str; None for an object that is no key."""
+    if isinstance(key, str):
+        return str.__str__(key)
+    try:
+        return int(operator.index(key))  # type: ignore[arg-type]  # raises for others
+    except TypeError:
+        return None
 
 
 def state(name: str) -> Any:

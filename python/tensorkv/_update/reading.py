@@ -13,7 +13,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from types import CodeType, TracebackType
+from types import CodeType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -178,7 +178,7 @@ def _read(function: Callable[..., Any], key: Key, shape: tuple[int, ...], dtype:
 
 
 class _Output:
-    """Standard output without the output of the threads in `muted`."""
+    """Standard output, or standard error, without the output of the threads in `muted`."""
 
     def __init__(self, real: Any) -> None:
         """Mute nobody yet; `real` may be None, as `sys.stdout` of a process without one."""
@@ -201,20 +201,26 @@ _mute = threading.Lock()
 
 @contextlib.contextmanager
 def _muted() -> Iterator[None]:
-    """Drop this thread's output to standard output while the block runs; other threads still print."""
+    """Drop what this thread prints while the block runs; other threads still print."""
+    with _muted_stream("stdout"), _muted_stream("stderr"):
+        yield
+
+
+@contextlib.contextmanager
+def _muted_stream(name: str) -> Iterator[None]:
     me = threading.get_ident()
     with _mute:
-        now: Any = sys.stdout
+        now: Any = getattr(sys, name)
         output = now if isinstance(now, _Output) else _Output(now)
         output.muted.add(me)
-        sys.stdout = output
+        setattr(sys, name, output)
     try:
         yield
     finally:
         with _mute:
             output.muted.discard(me)
-            if not output.muted and sys.stdout is output:
-                sys.stdout = output.real
+            if not output.muted and getattr(sys, name) is output:
+                setattr(sys, name, output.real)
 
 
 def _inner(function: Any) -> Any:
@@ -266,47 +272,87 @@ class Reader:
         self._call = call
         self._prints = prints
         self._compared: set[tuple[str, str]] = set()  # programs and dtypes
+        self._name = _program_name(function)
+        self._functions: dict[CodeType, list[FunctionType]] = {}  # whose code has run
+        self.begin()
 
-    def program(self, key: Key, shape: tuple[int, ...], dtype: str) -> _core.Program:
+    def begin(self) -> None:
+        """Know no values outside of the function: a script may change them before the next key comes."""
+        self._watch = Watch(self._function, self._functions)
+        self._before: Look | None = (
+            None  # the values outside of the function before the calls that have not been checked
+        )
+        self._where = ""  # the last of these calls, for messages
+
+    def program(self, key: Key, shape: tuple[int, ...], dtype: str, is_table: bool = False) -> _core.Program:
         """Read the function for one key as a program.
 
         The function is called twice without elements, and again while a call runs code that no call before it has run. All
-        calls have to amount to the same, and those after the first have to leave the values outside of the function as they
-        are. The function is then called with elements, for which the program has to give the same bits. The output of
-        all calls but the first one is thrown away.
+        calls have to amount to the same. The function is then called with elements, for which the program has to give the
+        same bits. The output of all calls but the first one is thrown away. `check_outside` follows the last key.
+
+        Args:
+            is_table: the key has rows, of which `shape` has one; the program must not depend on their number.
 
         Raises:
             InvalidArgumentError: servers cannot run the function; the message names the line.
         """
-        where_ = f"set_updater: {title_of(self._function)} for key {key!r}"
-        watch = Watch(self._function)
+        where_ = self._where = f"set_updater: {title_of(self._function)} for key {key!r}"
+        watch, name = self._watch, self._name
+        size = watch.size()
         with watch.watching(), contextlib.nullcontext() if self._prints else _muted():
             first = self._read(where_, key, shape, dtype)
-        before = self._look(where_, watch)
-        name = _program_name(self._function)
+        self._check_clock(where_)
         text = first.text(name)
+        if self._before is None:
+            self._before = self._look(where_)
+        else:
+            self._note_new_code(size)
         for _ in range(_READS_MAX):
             size = watch.size()
             with watch.watching(), _muted():
                 second = self._read(where_, key, shape, dtype)
+            self._check_clock(where_)
             is_known = watch.size() == size
-            self._check_outside(where_, watch, before, is_known)
             if text != second.text(name):
+                self._check(is_known)
                 raise InvalidArgumentError(
                     f"{where_}: {_difference(first, second)}: a second call gives another program; a program "
                     "holds no counter and nothing random (`kv.state` keeps arrays between updates)"
                 )
-            before = self._look(where_, watch)
             if is_known:
                 break
+            self._note_new_code(size)
         if first.stored._content == "value":
             raise InvalidArgumentError(f"{where_}: the stored value is not changed{_rebound(self._function)}")
+        if is_table and self._read(where_, key, (3, *shape[1:]), dtype).text(name) != text:
+            raise InvalidArgumentError(
+                f"{where_}: a number of the program depends on how many rows the key has; servers update rows alone"
+            )
         program = _core.Program(text)
-        with _muted():
-            self._compare(where_, program, list(first.states), key, shape, dtype)
-        self._check_outside(where_, watch, before, is_known=True)
+        try:
+            with _muted():
+                self._compare(where_, program, list(first.states), key, shape, dtype)
+        except InvalidArgumentError:
+            self._check(is_known=True)  # a counter is the better reason
+            raise
         self._compared.add((text, dtype))
         return program
+
+    def check_outside(self) -> None:
+        """Raise if calls for the last keys have changed a value outside of the function."""
+        if self._before is None:
+            return
+        try:
+            self._check(is_known=True)
+        finally:
+            self.begin()
+
+    def _note_new_code(self, size: int) -> None:
+        """Check what the calls before have left, and look anew, if the last call has run new code, which names more values."""
+        if self._watch.size() != size:
+            self._check(is_known=False)
+            self._before = self._look(self._where)
 
     def _read(self, where_: str, key: Key, shape: tuple[int, ...], dtype: str) -> Reading:
         try:
@@ -315,7 +361,7 @@ class Reader:
             raise InvalidArgumentError(f"{where_}: {refusal}") from None
         except InvalidArgumentError as error:
             raise InvalidArgumentError(f"{where_}: {_line_of(error.__traceback__)}: {error}") from None
-        except (KVError, MemoryError):
+        except (KVError, MemoryError, RecursionError):
             raise
         except Exception as error:
             line = _line_of(error.__traceback__) or "when it is called"
@@ -324,11 +370,14 @@ class Reader:
                 f"{where_}: {line}: {type(error).__name__}: {error}; servers run no Python: the function is read as a program{kept}"
             ) from error
 
-    def _look(self, where_: str, watch: Watch) -> Look:
+    def _check_clock(self, where_: str) -> None:
+        if self._watch.clock is not None:
+            raise InvalidArgumentError(f"{where_}: {self._watch.clock}: a program has no clock and nothing random")
+
+    def _look(self, where_: str) -> Look:
         """Return the values outside of the function; raise if one of them cannot be seen, or is another one each time."""
-        values = watch.look()
-        if watch.clock is not None:
-            raise InvalidArgumentError(f"{where_}: {watch.clock}: a program has no clock and nothing random")
+        values = self._watch.look()
+        self._check_clock(where_)
         iterator = values.iterator()
         if iterator is not None:
             raise InvalidArgumentError(
@@ -336,13 +385,14 @@ class Reader:
             )
         return values
 
-    def _check_outside(self, where_: str, watch: Watch, before: Look, is_known: bool) -> None:
+    def _check(self, is_known: bool) -> None:
         """Raise if a call has changed a value outside of the function, or made one without running new code."""
-        changed = difference(before, watch.look(), is_known)
+        assert self._before is not None
+        changed = difference(self._before, self._watch.look(), is_known)
         if changed is not None:
-            line = watch.line_of(changed)
+            line = self._watch.line_of(changed)
             raise InvalidArgumentError(
-                f"{where_}: {f'{line}: ' if line else ''}a call changes {changed}; a program holds no counter, no schedule and "
+                f"{self._where}: {f'{line}: ' if line else ''}a call changes {changed}; a program holds no counter, no schedule and "
                 "nothing random (`kv.state` keeps arrays between updates, and a rate that changes is a param of a mx.Program)"
             )
 

@@ -200,6 +200,8 @@ class Array:
         """Refuse members of arrays that programs do not have."""
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
+        if not hasattr(self.__class__, name):  # a function may ask whether there is one
+            raise AttributeError(f"{self.__class__.__name__!r} object has no attribute {name!r}")
         if name.startswith("_") or name == "dtype_name":  # as functions of this package use them
             self._unknown()
         refuse(f"`.{name}` of an array; a function that servers run has {OPERATIONS}{_kept(name)}")

@@ -24,7 +24,8 @@ import pickle
 import random
 import sys
 import sysconfig
-from collections import Counter, OrderedDict, deque
+import weakref
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from types import (
     BuiltinMethodType,
@@ -51,7 +52,7 @@ _CLOCKS = (
     *("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime"),
     *("gmtime", "localtime", "ctime", "asctime", "strftime"),
 )
-_DATES = ("datetime.now", "datetime.utcnow", "datetime.today", "date.today")
+_DATES = ("now", "utcnow", "today")
 _VALUES = (  # compared by value; other objects without attributes by identity
     *(int, float, complex, str, bytes, type(None), np.generic, range, slice),
     *(decimal.Decimal, fractions.Fraction, datetime.date, datetime.time, datetime.timedelta),
@@ -67,6 +68,8 @@ _CONSTANT = (
     "__getattr__",
 )  # members of a store that a call may use
 _LIBRARIES = ("builtins", "numpy", "tensorkv")  # keep no state that a function reads, but random numbers
+_IMPORTS = ("modules", "path_importer_cache")  # names of `sys`, which every import changes
+_HEAP_TYPE = 1 << 9  # in `__flags__` of a class that Python code has made
 _VALUES_MAX = 100_000  # in a look; also the first elements of a container that are compared
 _SHORT = 1000  # elements of a container that are compared one by one
 _ELEMENTS_MAX = 1_000_000  # of longer containers, in a look
@@ -160,8 +163,13 @@ def _first(value: Any) -> list[tuple[str, str, Any]]:
         for key, one in itertools.islice(_items(value), _VALUES_MAX):
             text = repr(key)
             found.append((f"[{text}]{times[text]}", f"[{text}]", one))
+            if not _is(key, _VALUES):
+                found.append((f"[{text}]{times[text]} key", f"a key {type(key).__name__}", key))
             times[text] += 1
         return found
+    if _is(value, (set, frozenset)):
+        held = itertools.islice(value, _VALUES_MAX)  # numbers and texts are in the fingerprint of the set
+        return [(f"{{{id(one)}}}", f"an element {type(one).__name__}", one) for one in held if not _is(one, _VALUES)]
     return [(f"[{i}]", f"[{i}]", one) for i, one in enumerate(itertools.islice(value, _VALUES_MAX))]
 
 
@@ -172,6 +180,8 @@ def _is_iterator(value: Any) -> bool:
             return bool(value.readable())
         except Exception:  # of a closed file
             return False
+    if _is(value, weakref.ProxyTypes):
+        return False
     return hasattr(type(value), "__next__") and not _is(type(value).__next__, FunctionType)
 
 
@@ -208,11 +218,18 @@ class Look:
 class Watch:
     """The values outside of a function that its code names."""
 
-    def __init__(self, function: Any) -> None:
-        """Know the function alone; `watching` finds the code that it runs."""
+    def __init__(self, function: Any, functions: dict[CodeType, list[FunctionType]] | None = None) -> None:
+        """Know the function alone; `watching` finds the code that it runs.
+
+        Args:
+            functions: those that earlier watches of this function have found, by their code; a search takes a while.
+        """
         self.clock: str | None = None  # the line that reads one, and its name
+        self._known = {} if functions is None else functions
         self._function = function
         self._codes: set[CodeType] = set()
+        self._unsearched: set[CodeType] = set()  # code of the user without variables of a closure, to be searched for
+        self._functions: list[FunctionType] = []  # whose code ran, also those that no name leads to
         self._roots: dict[tuple[int, str], dict[str, Any]] = {}  # the globals that a name belongs to, also by their id
         self._scopes: dict[int, dict[str, Any]] = {}  # globals that code uses by computed names, by their id
         self._locals: list[tuple[str, Any]] = []
@@ -260,9 +277,15 @@ class Watch:
             self._codes.add(code)
             self._names.update(code.co_names, code.co_freevars, (one for one in code.co_consts if _is(one, str)))
             if _is_of_python(code.co_filename):
+                if code.co_name == "uuid1":
+                    self._note_clock("uuid1()")
                 return
             if "datetime64" in code.co_names and ("now" in code.co_consts or "today" in code.co_consts):
                 self._note_clock("datetime64('now')")
+            if code.co_freevars:
+                self._find_closure(frame)
+            else:
+                self._unsearched.add(code)
             self._names_random |= "random" in code.co_names or "random" in code.co_consts
             for name in (*code.co_names, *code.co_consts):
                 if _is(name, str) and name in frame.f_globals:
@@ -297,6 +320,7 @@ class Watch:
     def look(self) -> Look:
         """Return the present values of the names, to be compared with another look."""
         look = Look()
+        self._find_functions()
         waiting: deque[tuple[str, str, Any]] = deque()  # values that fewer steps lead to are noted first
         for (scope_id, name), scope in self._roots.items():
             if name in scope:
@@ -308,6 +332,7 @@ class Watch:
         for i, (name, value) in enumerate(self._locals):
             waiting.append((f"{i}:{name}", name, value))
         waiting.append(("the function", "the function", self._function))
+        waiting.extend((f"function {i}", one.__name__, one) for i, one in enumerate(self._functions))
         seen: set[int] = set()
         long: deque[tuple[str, str, Any]] = deque()  # containers, whose elements are noted after all other values
         while waiting or long:
@@ -321,6 +346,30 @@ class Watch:
         for draws in sorted(self._draws):
             look.values[draws] = (draws, _DRAWS[draws]())
         return look
+
+    # Python calls some functions without a name, such as `__call__` and those of a property. So functions are searched for by
+    # the code that runs.
+
+    def _find_closure(self, frame: Any) -> None:
+        """Find the function that a frame runs; others with the same code have other values in their cells."""
+        code, values = frame.f_code, frame.f_locals
+        known = self._known.setdefault(code, [])
+        found = [one for one in known if _has_values(one, values)]
+        if not found:
+            found = [one for one in _functions_with({code}) if _has_values(one, values)]
+            known += found
+        self._functions += found
+
+    def _find_functions(self) -> None:
+        """Find the functions without a closure whose code ran: they have defaults and attributes."""
+        new = self._unsearched.difference(self._known)
+        if new:
+            self._known.update({code: [] for code in new})
+            for one in _functions_with(new):
+                self._known[one.__code__].append(one)
+        for code in self._unsearched:
+            self._functions += self._known[code]
+        self._unsearched.clear()
 
     def line_of(self, path: str) -> str | None:
         """Return file and line of the code that stores to the last name of a path."""
@@ -337,6 +386,8 @@ class Watch:
             if hasattr(value, "__dict__") and id(value) not in seen:  # of a class that a script has derived
                 seen.add(id(value))
                 waiting.extend([(f"{steps}|{step}", inner, one) for step, inner, one in self._held(path, value)])
+        elif value is sys.stdout or value is sys.stderr:
+            look.values[steps] = (path, _Same(value))
         elif _is(value, (Array, CodeType)):
             look.values[steps] = (path, "an array" if _is(value, Array) else _Same(value))
         elif id(value) not in seen:
@@ -393,6 +444,10 @@ class Watch:
             return repr(value.state)
         if _is(value, contextvars.ContextVar):
             return _Same(value.get(None))
+        if _is(value, weakref.ref):
+            return _Same(value())
+        if _is(value, functools._lru_cache_wrapper):
+            return repr(value.cache_info()) if "cache_info" in self._names else _Same(value)
         if _is(value, np.flatiter):
             return _ITERATOR
         if _is(value, Elements):
@@ -428,8 +483,19 @@ class Watch:
         elif _is(value, FunctionType):
             yield from self._held_by_function(value)
         elif _is(value, functools.partial):
+            self._note_clock_in(path, value.func)
             yield from (("function", path, value.func), ("args", path, value.args), ("keywords", path, value.keywords))
             yield from self._attributes(path, value)
+        elif _is(value, (staticmethod, classmethod)):
+            yield "function", path, value.__func__
+        elif _is(value, property):
+            yield from ((name, path, getattr(value, name)) for name in ("fget", "fset", "fdel"))
+        elif _is(value, weakref.ref):
+            yield "referent", path, value()
+        elif _is(value, weakref.ProxyTypes):
+            yield "referent", path, value.__repr__.__self__
+        elif _is(value, contextvars.ContextVar):
+            yield "content", f"{path}.get()", value.get(None)
         elif _is(value, CellType):
             with contextlib.suppress(ValueError):  # empty
                 yield "contents", path, value.cell_contents
@@ -440,7 +506,18 @@ class Watch:
             added = {name: one for name, one in vars(value).items() if name in self._names and name[0] != "_"}
             yield from ((name, f"{path}.{name}", one) for name, one in added.items())
         elif not _is(value, (_core.Program, _core.Optimizer)):
+            if _is(value, defaultdict):
+                self._note_clock_in(path, value.default_factory)
+                yield "factory", f"{path}.default_factory", value.default_factory
+            if _is_opaque(value):
+                held = [one for one in gc.get_referents(value) if not _is(one, (type, ModuleType))]
+                yield from ((f"{i}", path, one) for i, one in enumerate(held))
             yield from self._attributes(path, value)
+
+    def _note_clock_in(self, path: str, function: Any) -> None:
+        """Note a clock that is called by an object written in C, which a profile does not see."""
+        if self.clock is None and _is(function, BuiltinMethodType) and _is_unsteady(function):
+            self.clock = f"{path}: {function.__qualname__}()"
 
     def _held_by_function(self, function: FunctionType) -> Iterator[tuple[str, str, Any]]:
         for name, one in vars(function).items():
@@ -468,8 +545,11 @@ class Watch:
         is_any = self._computes_names() or type(value).__module__.startswith("tensorkv.")
         owner = "" if path == "the function" else f"{path}."
         is_library = _is(value, ModuleType) and value.__name__.partition(".")[0] in (*_LIBRARIES, "sys")
+        is_of_python = _is_of_stdlib(getattr(value, "__name__" if _is(value, ModuleType) else "__module__", None))
         for name, one in list(getattr(value, "__dict__", {}).items()):
-            if is_library and not _is(one, _VALUES):
+            if is_library and not _is_of_user(name, one):
+                continue
+            if is_of_python and _is(value, (type, ModuleType)) and _is_private(name):
                 continue
             if _is(value, (type, ModuleType)):
                 is_wanted = is_any and _is_counter(name, one) and not is_library
@@ -477,22 +557,81 @@ class Watch:
                 is_wanted = is_any and not _is_iterator(one)
             if _is(name, str) and (name in self._names or is_wanted):
                 yield name, f"{owner or 'self.'}{name}", one
-        kinds = value.__mro__ if _is(value, type) else type(value).__mro__
+        kinds = (*value.__mro__, *type(value).__mro__) if _is(value, type) else type(value).__mro__
         for i, kind in enumerate(kinds):
-            if kind.__module__.partition(".")[0] in _LIBRARIES:
+            if _is_of_library(kind):
+                yield from self._added_to(kind, i)
                 continue
             for name in self._names.intersection(_OF_CLASSES):
                 yield f"class {i} {name}", f"a class's {name}", type.__getattribute__(kind, name)
             for name, one in list(vars(kind).items()):
                 if name not in self._names and not (is_any and _is_counter(name, one)):
                     continue
+                if _is_private(name) and _is_of_stdlib(kind.__module__):
+                    continue
                 if _is(one, _OF_SLOTS) and not _is(value, type):
                     with contextlib.suppress(Exception):  # of a slot that is empty, or refuses
                         held = one.__get__(value)
                         if _is(one, MemberDescriptorType) or _is(held, _VALUES):  # code in C may make others anew
                             yield f"slot {i} {name}", f"{owner or 'self.'}{name}", held
-                elif not _is(one, (property, classmethod, staticmethod)):
+                else:
                     yield f"class {i} {name}", f"{kind.__name__}.{name}", one
+
+    def _added_to(self, kind: type, number: int) -> Iterator[tuple[str, str, Any]]:
+        """Yield the values that a script has added to a class of a library."""
+        for name, one in list(vars(kind).items()) if kind.__flags__ & _HEAP_TYPE else ():
+            if name in self._names and _is_of_user(name, one):
+                yield f"class {number} {name}", f"{kind.__name__}.{name}", one
+
+
+def _functions_with(codes: set[CodeType]) -> list[FunctionType]:
+    """Return all functions of the process that run one of some pieces of code."""
+    found = gc.get_referrers(*codes)
+    return [one for one in found if _is(one, FunctionType) and one.__code__ in codes]
+
+
+def _has_values(function: FunctionType, values: dict[str, Any]) -> bool:
+    """Return whether the cells of a closure have these values, by their names; an empty cell has none."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            if name not in values or cell.cell_contents is not values[name]:
+                return False
+        except ValueError:
+            if name in values:
+                return False
+    return True
+
+
+def _is_of_library(kind: type) -> bool:
+    """Return whether a class is one of a library; `exec` makes classes whose module is said to be `builtins`."""
+    module = kind.__module__.partition(".")[0]
+    return module in _LIBRARIES and not (module == "builtins" and kind.__flags__ & _HEAP_TYPE)
+
+
+def _is_of_stdlib(module: object) -> bool:
+    return _is(module, str) and str(module).partition(".")[0] in sys.stdlib_module_names
+
+
+def _is_private(name: Any) -> bool:
+    return not _is(name, str) or name.startswith("_")
+
+
+def _is_of_user(name: Any, value: Any) -> bool:
+    """Return whether a value under a name of a library may be one that a script has put there."""
+    if _is(value, _VALUES):
+        return True
+    if _is_private(name) or name in _IMPORTS:
+        return False
+    return _is(value, (list, dict, set, deque)) or not (
+        _is_of_library(type(value)) or _is_of_stdlib(type(value).__module__)
+    )
+
+
+def _is_opaque(value: Any) -> bool:
+    """Return whether an object is written in C and has no attributes: only the garbage collector knows what it holds."""
+    if hasattr(value, "__dict__") or _is(value, (list, tuple, dict, set, frozenset, deque, *_VALUES, type)):
+        return False
+    return not any("__slots__" in vars(kind) for kind in type(value).__mro__)
 
 
 _STREAM = (_random._stream.__code__, _random.seed.__code__)  # run by every function of mx.random and mx.np.random
@@ -506,7 +645,7 @@ def _is_counter(name: Any, value: Any) -> bool:
 
 def _elements_of(value: Any) -> Any:
     """Return a container whose elements are objects, or None."""
-    if _is(value, (list, tuple, deque, dict)):
+    if _is(value, (list, tuple, deque, dict, set, frozenset)):
         return value
     if hasattr(type(value), "__array__") and not _is(value, Elements):
         try:
@@ -525,8 +664,8 @@ def _is_imported(code: CodeType, name: str) -> bool:
 
 def _is_unsteady(called: Any) -> bool:
     """Return whether a function written in C reads a clock, or the random numbers of the system."""
-    name = getattr(called, "__qualname__", "")
-    if name in _DATES:
+    name, owner = getattr(called, "__name__", ""), getattr(called, "__self__", None)
+    if name in _DATES and isinstance(owner, type) and issubclass(owner, datetime.date):
         return True
     module = getattr(called, "__module__", None)
     return (module == "time" and name.removesuffix("_ns") in _CLOCKS) or (
