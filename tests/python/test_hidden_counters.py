@@ -459,3 +459,53 @@ def test_another_closure_of_the_same_factory_may_count():
         kv.push("w", mx.nd.ones((3,)))
         assert kv.pull("w").asnumpy()[0] == 0
     assert counts is not None
+
+
+def counting(name, wrap=lambda function: function):
+    """Return an object whose method of that name counts in its own closure."""
+    n = 0
+
+    def method(self=None, *args):
+        nonlocal n
+        n += 1
+        return n
+
+    return type("Counts", (), {name: wrap(method)})()
+
+
+def in_a_block(counts):
+    with counts as n:
+        return n
+
+
+class Block:
+    """The end of a block."""
+
+    def __exit__(self, *error):
+        """Do nothing."""
+
+
+def block():
+    counts = counting("__enter__")
+    type(counts).__exit__ = Block.__exit__
+    return lambda: in_a_block(counts)
+
+
+DIRECT = {
+    "call": lambda: counting("__call__"),
+    "item": lambda counts=counting("__getitem__"): lambda: counts[0],
+    "length": lambda counts=counting("__len__"): lambda: len(counts),
+    "sum": lambda counts=counting("__add__"): lambda: counts + 1,
+    "block": block,
+    "property": lambda counts=counting("n", property): lambda: counts.n,
+    "cached property": lambda counts=counting("n", functools.partial(property)): lambda: counts.n,
+    "static method": lambda counts=counting("n", staticmethod): lambda: counts.n(),
+    "class method": lambda counts=counting("n", classmethod): lambda: counts.n(),
+    "partial of an object": lambda: functools.partial(counting("__call__")),
+    "factory": lambda: lambda held=collections.defaultdict(counting("__call__")): (held[0], held.clear())[0],
+}
+
+
+@pytest.mark.parametrize("way", DIRECT)
+def test_a_function_that_counts_itself_is_refused_however_python_calls_it(way):
+    assert "a call changes n;" in refuses(updater(DIRECT[way]()))

@@ -251,3 +251,12 @@ def test_an_argument_that_no_optimizer_has_proposes_the_nearest(name, near):
             make(**{name: 1})
     with pytest.raises(TypeError, match=r"Mine\(\) has no argument 'spead'; did you mean 'speed'"):
         Mine(spead=1)
+
+
+@pytest.mark.parametrize("name", ["_update_impl", "_get_lrs", "fused_step"])
+def test_a_hook_that_only_mxnets_update_calls_is_refused(name):
+    """A class that defines update as well may call the hook itself."""
+    hooked = type("Hooked", (mx.optimizer.SGD,), {name: lambda self, *args: None})
+    with pytest.raises(mx.errors.UnimplementedError, match=f"Hooked: no update calls {name} here"):
+        hooked()
+    type("Updating", (hooked,), {"update": lambda self, *args: getattr(self, name)(*args)})()

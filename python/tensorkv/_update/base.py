@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _INFINITY = float("inf")
 _MISSING = object()
 _INSTEAD = "set_updater reads a function of (key, input, stored) as a program, and a mx.Program says the update as data"
+_HOOKS_OF_MXNET = ("_update_impl", "_get_lrs", "_get_wds", "fused_step")
 _TABLES = ("lr_mult", "wd_mult", "idx2name", "param_dict")
 _ARGUMENTS = {"lr": "learning_rate", "float_stable_eps": "eps"}  # attributes that an argument of another name sets
 O = TypeVar("O", bound="type[Optimizer]")
@@ -149,6 +150,7 @@ class Optimizer:
         lazy_update: bool = True,
     ) -> None:
         """Keep the hyperparameters."""
+        self._check_hooks()
         if lr_scheduler is not None and not callable(lr_scheduler):
             kind = type(lr_scheduler).__name__
             raise InvalidArgumentError(f"lr_scheduler: type {kind}, a function of the number of the update is needed")
@@ -170,6 +172,17 @@ class Optimizer:
         self.wd_mult: dict[Any, float] = {}
         self.set_lr_mult({})
         self.set_wd_mult({})
+
+    def _check_hooks(self) -> None:
+        """Raise if a class defines what only the update of MXNet's classes calls, and inherits the update of this package."""
+        own = type(self)
+        if not own.update.__module__.startswith("tensorkv."):
+            return
+        for name in _HOOKS_OF_MXNET:
+            if hasattr(own, name):
+                raise UnimplementedError(
+                    f"{own.__name__}: no update calls {name} here; define update, or _get_lr and _get_wd of one key"
+                )
 
     # ------------------------------------------------------------------------------------------------------ registry
 

@@ -185,7 +185,15 @@ class Array:
     __float__ = __int__ = __index__ = __complex__ = __iter__ = __contains__ = __round__ = _needs_elements
     __array__ = __dlpack__ = __dlpack_device__ = __buffer__ = _needs_elements
     asnumpy = asscalar = item = tolist = _needs_elements
-    sum = mean = max = min = norm = prod = dot = any = all = _needs_elements
+
+    def _sums_up(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse."""
+        refuse(
+            "a number out of an array; a function that servers run is read once and without elements (`reduce_sum` of a mx.Program"
+            " adds up all elements of a key)"
+        )
+
+    sum = mean = max = min = norm = prod = dot = any = all = _sums_up
 
     def _unknown(self, *args: Any) -> NoReturn:
         """Refuse."""
