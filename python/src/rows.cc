@@ -2,11 +2,12 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/format.h"
@@ -58,53 +59,50 @@ class RowsBatch {
   std::vector<const Rows*> pointers_;
 };
 
-// The kind, two numbers and the seed.
-using InitializerSpec = std::tuple<int, double, double, uint64_t>;
-// Admission, age, number of rows, score, notes, memory.
-using PolicySpec = std::tuple<uint32_t, uint64_t, uint64_t, int, bool, uint64_t>;
-// The shape of a row, dtype, number of rows, initializer, policy.
-using Spec = std::tuple<std::vector<int64_t>, std::string, uint64_t, InitializerSpec, PolicySpec>;
+// The form of a table that init_table makes.
+struct TableForm {
+  std::vector<int64_t> row_shape;
+  std::string dtype;
+  uint64_t row_count;
+  RowInitializer initializer;
+  RowPolicy policy;
+};
 
-// Converts a number of Python to an enum whose last value is `last`.
+// Returns the value of an enum whose values have these names, in their order.
 template <typename E>
-E EnumOf(const char* what, int number, E last) {
-  if (number < 0 || number > static_cast<int>(last)) {
-    throw Fail(Code::kInvalidArgument, "{} {}; there are 0 to {}", what, number,
-               static_cast<int>(last));
-  }
-  return static_cast<E>(number);
+E ValueOf(const char* what, const std::string& name, std::initializer_list<const char*> names) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) throw Fail(Code::kInvalidArgument, "{} '{}'", what, name);
+  return static_cast<E>(found - names.begin());
 }
 
-RowsInitItem InitItemOf(const KeyView& key, const Spec& spec, std::string_view mode) {
-  const auto& [row_shape, dtype, row_count, initializer, policy] = spec;
-  const auto& [kind, a, b, seed] = initializer;
-  const auto& [admit_count, age_max, rows_max, score, has_notes, memory_max] = policy;
-  RowsInitItem item{.key = key, .row_shape = Shape(std::span<const int64_t>(row_shape))};
-  item.dtype = ParseDType(dtype);
-  item.row_count = row_count;
-  item.initializer = {EnumOf("initializer", kind, RowInitializer::Kind::kNormal), a, b, seed};
+RowsInitItem InitItemOf(const KeyView& key, const TableForm& form, std::string_view mode) {
+  RowsInitItem item{.key = key,
+                    .row_shape = Shape(std::span<const int64_t>(form.row_shape)),
+                    .dtype = ParseDType(form.dtype),
+                    .row_count = form.row_count,
+                    .initializer = form.initializer,
+                    .policy = form.policy};
   item.mode = mode;
-  item.policy = {admit_count, age_max,   rows_max, EnumOf("score", score, RowPolicy::Score::kNorm),
-                 has_notes,   memory_max};
   return item;
 }
 
-// Creates keys.  A key without a spec is a plain key, and its value is in its list of `whole`.
+// Creates keys.  A key without a form is a plain key, and its value is in its list of `whole`.
 void InitRows(Store& self, const std::string& verb, nb::handle keys,
-              const std::vector<std::optional<Spec>>& specs, nb::handle ids, nb::handle values,
+              const std::vector<std::optional<TableForm>>& forms, nb::handle ids, nb::handle values,
               nb::handle whole, const std::string& mode, const PyOptimizer* optimizer) {
   const RowsBatch batch(verb, keys, ids, values);
   const Batch whole_batch(batch.keys(), whole, Use::kRead);
   std::vector<RowsInitItem> items;
   for (size_t i = 0; i < batch.keys().size(); ++i) {
     const KeyView key = batch.keys()[i];
-    if (!specs.at(i)) {
+    if (!forms.at(i)) {
       items.push_back({.key = key, .mode = mode});
       items.back().value = whole_batch.Arrays(i)[0];
       continue;
     }
     try {
-      items.push_back(InitItemOf(key, *specs[i], mode));
+      items.push_back(InitItemOf(key, *forms[i], mode));
     } catch (const Error& error) {
       throw Fail(error.code(), "{} {}: {}", verb, key.ToString(), error.what());
     }
@@ -229,9 +227,44 @@ nb::dict TableStatsOf(Store& self, nb::handle key) {
 
 }  // namespace
 
-void BindRows(nb::class_<Store>& store) {
+void BindRows(nb::module_& m, nb::class_<Store>& store) {
+  nb::class_<RowInitializer>(m, "RowInitializer", "The value of rows that were never written.")
+      .def(
+          "__init__",
+          [](RowInitializer* self, const std::string& kind, double a, double b, uint64_t seed) {
+            using Kind = RowInitializer::Kind;
+            new (self) RowInitializer{
+                ValueOf<Kind>("initializer", kind, {"constant", "uniform", "normal"}), a, b, seed};
+          },
+          nb::arg("kind") = "constant", nb::arg("a") = 0.0, nb::arg("b") = 0.0,
+          nb::arg("seed") = 0);
+  nb::class_<RowPolicy>(m, "RowPolicy", "Which rows a table admits, removes and has in memory.")
+      .def(
+          "__init__",
+          [](RowPolicy* self, uint32_t admit_count, uint64_t age_max, uint64_t rows_max,
+             const std::string& score, bool has_notes, uint64_t memory_max) {
+            using Score = RowPolicy::Score;
+            new (self) RowPolicy{.admit_count = admit_count,
+                                 .age_max = age_max,
+                                 .rows_max = rows_max,
+                                 .score = ValueOf<Score>("score", score, {"age", "count", "norm"}),
+                                 .has_notes = has_notes,
+                                 .memory_max = memory_max};
+          },
+          nb::kw_only(), nb::arg("admit_count") = 1, nb::arg("age_max") = 0,
+          nb::arg("rows_max") = 0, nb::arg("score") = "age", nb::arg("has_notes") = false,
+          nb::arg("memory_max") = 0);
+  nb::class_<TableForm>(m, "TableForm", "The form of a table of rows.")
+      .def(
+          "__init__",
+          [](TableForm* self, std::vector<int64_t> row_shape, const std::string& dtype,
+             uint64_t row_count, const RowInitializer& initializer, const RowPolicy& policy) {
+            new (self) TableForm{std::move(row_shape), dtype, row_count, initializer, policy};
+          },
+          nb::kw_only(), nb::arg("row_shape"), nb::arg("dtype"), nb::arg("row_count"),
+          nb::arg("initializer") = RowInitializer(), nb::arg("policy") = RowPolicy());
   store
-      .def("_init_rows", &InitRows, nb::arg("verb"), nb::arg("keys"), nb::arg("specs"),
+      .def("_init_rows", &InitRows, nb::arg("verb"), nb::arg("keys"), nb::arg("forms"),
            nb::arg("ids"), nb::arg("values"), nb::arg("whole"), nb::arg("mode"),
            nb::arg("optimizer").none() = nb::none())
       .def("_push_rows", &PushRows, nb::arg("verb"), nb::arg("keys"), nb::arg("ids"),

@@ -660,7 +660,7 @@ void BindStore(nb::module_& m) {
       .def_prop_ro("_type", [](Store& self) { return self.core->type(); })
       .def_prop_ro("_rank", [](Store& self) { return self.core->rank(); })
       .def_prop_ro("_num_workers", [](Store& self) { return self.core->num_workers(); });
-  BindRows(store);
+  BindRows(m, store);
   m.def("_fit_one_array", &FitOneArray, nb::arg("rows"), nb::arg("row_bytes"),
         "Returns true if all rows of a table fit into one array.");
 }

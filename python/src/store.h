@@ -29,7 +29,7 @@ struct Store {
 };
 
 // Adds the verbs for rows.
-void BindRows(nb::class_<Store>& store);
+void BindRows(nb::module_& m, nb::class_<Store>& store);
 
 // Returns the exception of a signal handler that arrived on this thread while an updater's steps
 // were being undone.  Returns it once.

@@ -335,7 +335,7 @@ class Store:
     @property
     def _num_workers(self) -> int: ...
 
-    def _init_rows(self, verb: str, keys: object, specs: Sequence[tuple[Sequence[int], str, int, tuple[int, float, float, int], tuple[int, int, int, int, bool, int]] | None], ids: object, values: object, whole: object, mode: str, optimizer: Optimizer | None = None) -> None: ...
+    def _init_rows(self, verb: str, keys: object, forms: Sequence[TableForm | None], ids: object, values: object, whole: object, mode: str, optimizer: Optimizer | None = None) -> None: ...
 
     def _push_rows(self, verb: str, keys: object, ids: object, values: object, whole_keys: object, whole_values: object, priority: object | None) -> None: ...
 
@@ -355,6 +355,21 @@ class Store:
         """
         Returns shape and dtype of a key, and None; of one that is kept by rows those of a row, and the number that its ids are below.
         """
+
+class RowInitializer:
+    """The value of rows that were never written."""
+
+    def __init__(self, kind: str = 'constant', a: float = 0.0, b: float = 0.0, seed: int = 0) -> None: ...
+
+class RowPolicy:
+    """Which rows a table admits, removes and has in memory."""
+
+    def __init__(self, *, admit_count: int = 1, age_max: int = 0, rows_max: int = 0, score: str = 'age', has_notes: bool = False, memory_max: int = 0) -> None: ...
+
+class TableForm:
+    """The form of a table of rows."""
+
+    def __init__(self, *, row_shape: Sequence[int], dtype: str, row_count: int, initializer: RowInitializer = ..., policy: RowPolicy = ...) -> None: ...
 
 def _fit_one_array(rows: int, row_bytes: int) -> bool:
     """Returns true if all rows of a table fit into one array."""

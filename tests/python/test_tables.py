@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import pytest
 import tensorkv as mx
+from tensorkv import _core
 
 ONES = np.ones((2, 4), np.float32)
 
@@ -379,22 +380,15 @@ def test_an_id_that_is_imported_is_counted_no_longer(where):
             job.run(train)
 
 
-@pytest.mark.parametrize(
-    "initializer, policy",
-    [
-        ((3, 0.0, 0.0, 0), (1, 0, 0, 0, True, 0)),
-        ((-1, 0.0, 0.0, 0), (1, 0, 0, 0, True, 0)),
-        ((256, 0.0, 0.0, 0), (1, 0, 0, 0, True, 0)),
-        ((0, 0.0, 0.0, 0), (1, 0, 5, 3, True, 0)),
-        ((0, 0.0, 0.0, 0), (1, 0, 5, -1, True, 0)),
-        ((0, 0.0, 0.0, 0), (1, 0, 5, 256, True, 0)),
-    ],
-)
-def test_the_core_refuses_numbers_that_are_no_kind_and_no_score(initializer, policy):
-    with mx.kv.create("local") as kv:
-        with pytest.raises(mx.errors.InvalidArgumentError):
-            kv._init_rows("init_table", ["t"], [([4], "float32", 10, initializer, policy)], [[]], [[]], [[]], "")
-        assert "t" not in kv
+def test_the_core_refuses_what_is_no_kind_and_no_score():
+    for name in ("", "Uniform", "none"):
+        with pytest.raises(mx.errors.InvalidArgumentError, match=f"initializer '{name}'"):
+            _core.RowInitializer(name)
+        with pytest.raises(mx.errors.InvalidArgumentError, match=f"score '{name}'"):
+            _core.RowPolicy(rows_max=5, score=name)
+    for number in (-1, 2**64):
+        with pytest.raises((TypeError, OverflowError)):
+            _core.RowPolicy(age_max=number)
 
 
 def test_a_tree_and_a_list_take_the_locks_of_their_schedules_in_one_order():

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from ..initializer import Initializer
     from ..optimizer import Optimizer, Program
 
-_CONSTANT, _UNIFORM, _NORMAL = 0, 1, 2
-ZERO = (_CONSTANT, 0.0, 0.0, 0)
-KEEP_ALL = (1, 0, 0, 0, False, 0)  # as of RowPolicy
 _SCORES = ("age", "count", "norm")
 _ADMIT_MAX, _AGE_END = 32767, 2**48
 
@@ -44,25 +41,25 @@ def constant(who: str, value: Any) -> float:
     raise InvalidArgumentError(f"{who}: initializer {given}, which no float64 is")
 
 
-def initializer_of(who: str, given: Any) -> tuple[int, float, float, int]:
-    """Return kind, numbers and seed of what rows begin with."""
+def initializer_of(who: str, given: Any) -> _core.RowInitializer:
+    """Return the values that rows begin with."""
     from .. import initializer as init
 
     if given is None or is_scalar(given):
-        return _CONSTANT, 0.0 if given is None else constant(who, given), 0.0, 0
+        return _core.RowInitializer("constant", 0.0 if given is None else constant(who, given))
     made: Any = init.create(given) if isinstance(given, str) else given
     if isinstance(made, type) and issubclass(made, init.Initializer):
         made = made()
     kind = type(made)
     if kind in (init.Zero, init.One, init.Constant) and is_scalar(made.value):
-        return _CONSTANT, constant(who, made.value), 0.0, 0
+        return _core.RowInitializer("constant", constant(who, made.value))
     if kind in (init.Uniform, init.Normal):
         from ..random import _stream
 
         seed = int(_stream().integers(0, 2**63))
         if kind is init.Uniform:
-            return _UNIFORM, -made.scale, made.scale, seed
-        return _NORMAL, 0.0, made.sigma, seed
+            return _core.RowInitializer("uniform", -made.scale, made.scale, seed)
+        return _core.RowInitializer("normal", 0.0, made.sigma, seed)
     raise InvalidArgumentError(
         f"{who}: initializer {type(made).__name__}; a number, or Zero, One, Constant of a number, Uniform or Normal of mx.init is needed"
     )
@@ -75,16 +72,17 @@ def whole_number(who: str, what: str, given: object, first: int, end: int) -> in
     return int(given)
 
 
-def policy_of(
-    who: str, admit: object, evict: object, notes: object, memory: object
-) -> tuple[int, int, int, int, bool, int]:
-    """Return admission, age, number of rows, score, notes and memory as the core takes them."""
+def policy_of(who: str, admit: object, evict: object, notes: object, memory: object) -> _core.RowPolicy:
+    """Return which rows a table admits, removes and has in memory."""
     if not isinstance(notes, bool):
         raise InvalidArgumentError(f"{who}: notes={notes!r}; True or False is needed")
-    count = whole_number(who, "admit=", admit, 1, _ADMIT_MAX + 1)
-    most = 0 if memory is None else whole_number(who, "memory=", memory, 1, 2**63)
+    options: dict[str, Any] = {
+        "admit_count": whole_number(who, "admit=", admit, 1, _ADMIT_MAX + 1),
+        "memory_max": 0 if memory is None else whole_number(who, "memory=", memory, 1, 2**63),
+        "has_notes": notes,
+    }
     if evict is None:
-        return count, 0, 0, 0, notes, most
+        return _core.RowPolicy(**options)
     if not isinstance(evict, dict):
         raise InvalidArgumentError(f"{who}: evict={evict!r}; a dict with 'age', or with 'rows' and 'by', is needed")
     for name in evict:
@@ -92,16 +90,17 @@ def policy_of(
             raise InvalidArgumentError(f"{who}: evict has {name!r}; there are 'age', 'rows' and 'by'")
     if "age" not in evict and "rows" not in evict:
         raise InvalidArgumentError(f"{who}: evict={evict!r} evicts nothing; 'age' or 'rows' is needed")
-    age = whole_number(who, "evict has 'age': ", evict["age"], 1, _AGE_END) if "age" in evict else 0
+    if "age" in evict:
+        options["age_max"] = whole_number(who, "evict has 'age': ", evict["age"], 1, _AGE_END)
     if "rows" not in evict:
         if "by" in evict:
             raise InvalidArgumentError(f"{who}: evict has 'by', which is for 'rows': how many are kept")
-        return count, age, 0, 0, notes, most
-    rows = whole_number(who, "evict has 'rows': ", evict["rows"], 1, _rows.ROWS_MAX)
-    by = evict.get("by", "age")
-    if by not in _SCORES:
-        raise InvalidArgumentError(f"{who}: evict has 'by': {by!r}; there are 'age', 'count' and 'norm'")
-    return count, age, rows, _SCORES.index(by), notes, most
+        return _core.RowPolicy(**options)
+    options["rows_max"] = whole_number(who, "evict has 'rows': ", evict["rows"], 1, _rows.ROWS_MAX)
+    options["score"] = evict.get("by", "age")
+    if options["score"] not in _SCORES:
+        raise InvalidArgumentError(f"{who}: evict has 'by': {options['score']!r}; there are 'age', 'count' and 'norm'")
+    return _core.RowPolicy(**options)
 
 
 class TableRows(NamedTuple):
@@ -164,14 +163,16 @@ class KVStoreTables(KVStoreView):
             for key, (one,) in zip(keys, values, strict=True)
         ]
         by_rows = [one if isinstance(one, GivenRows) else None for one in given]
-        specs = [
-            (list(one.shape[1:]), shape_and_dtype(one.values)[1], one.shape[0], ZERO, KEEP_ALL) if one else None
+        forms = [
+            _core.TableForm(row_shape=one.shape[1:], dtype=shape_and_dtype(one.values)[1], row_count=one.shape[0])
+            if one
+            else None
             for one in by_rows
         ]
         ids = [[one.ids] if one and len(one.ids) else [] for one in by_rows]
         data = [[one.values] if one and len(one.ids) else [] for one in by_rows]
         whole = [[] if isinstance(one, GivenRows) else [one] for one in given]
-        self._init_rows("init", keys, specs, ids, data, whole, mode)
+        self._init_rows("init", keys, forms, ids, data, whole, mode)
 
     def _meets_table(self, key: Any, row_shape: list[int], dtype: str) -> None:
         """Look at a new table before it is made."""
@@ -249,12 +250,17 @@ class KVStoreTables(KVStoreView):
             raise InvalidArgumentError(f"{who}: dim {dim!r}; a whole number or a shape is needed") from None
         if not all(0 <= extent < _rows.ROWS_MAX for extent in row_shape):
             raise InvalidArgumentError(f"{who}: dim {dim!r}; a row has 1 to 16777216 bytes")
-        policy = policy_of(who, admit, evict, notes, memory)
-        spec = (row_shape, name, int(count), initializer_of(who, initializer), policy)
+        form = _core.TableForm(
+            row_shape=row_shape,
+            dtype=name,
+            row_count=int(count),
+            policy=policy_of(who, admit, evict, notes, memory),
+            initializer=initializer_of(who, initializer),
+        )
 
         def start(native: _core.Optimizer | None) -> None:
             with created_by_all("init_table"):
-                self._init_rows("init_table", [key], [spec], [[]], [[]], [[]], mode or "", native)
+                self._init_rows("init_table", [key], [form], [[]], [[]], [[]], mode or "", native)
 
         if optimizer is None:
             self._meets_table(key, row_shape, name)

@@ -176,7 +176,7 @@ class Optimizer:
     def _check_hooks(self) -> None:
         """Raise if a class defines what only the update of MXNet's classes calls, and inherits the update of this package."""
         own = type(self)
-        if not own.update.__module__.startswith("tensorkv."):
+        if not str(own.update.__module__).startswith("tensorkv."):
             return
         for name in _HOOKS_OF_MXNET:
             if hasattr(own, name):
