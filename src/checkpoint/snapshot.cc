@@ -571,10 +571,20 @@ std::string FileName(size_t file, size_t count) {
 
 }  // namespace
 
-struct Writer::Hash {
-  Hash() { XXH3_128bits_reset(&state); }
-  XXH3_state_t state;
+struct Checksum::State {
+  State() { XXH3_128bits_reset(&hash); }
+  XXH3_state_t hash;
 };
+
+Checksum::Checksum() : state_(std::make_unique<State>()) {}
+
+Checksum::~Checksum() = default;
+
+void Checksum::Add(std::span<const std::byte> bytes) {
+  XXH3_128bits_update(&state_->hash, bytes.data(), bytes.size());
+}
+
+std::string Checksum::Digits() const { return DigitsOf(XXH3_128bits_digest(&state_->hash)); }
 
 std::string Writer::NameOf(size_t file) const { return FileName(file, layout_.files); }
 
@@ -675,12 +685,12 @@ void Writer::Write(std::span<const std::byte> bytes) {
     checks_.push_back(CheckOf(bytes));
     return;
   }
-  if (hash_ == nullptr) hash_ = std::make_shared<Hash>();
-  XXH3_128bits_update(&hash_->state, bytes.data(), bytes.size());
+  if (check_ == nullptr) check_ = std::make_shared<Checksum>();
+  check_->Add(bytes);
   written_ += bytes.size();
   if (written_ < item.tensor.bytes()) return;
-  checks_.push_back(DigitsOf(XXH3_128bits_digest(&hash_->state)));
-  hash_ = nullptr;
+  checks_.push_back(check_->Digits());
+  check_ = nullptr;
   written_ = 0;
 }
 
@@ -953,15 +963,20 @@ void Reader::Verify(const std::function<void(uint64_t)>& after) const {
   }
 }
 
-const Item& Reader::Find(size_t key, uint64_t part) const {
+size_t Reader::Find(size_t key, uint64_t part) const {
   const auto first = std::lower_bound(layout_.items.begin(), layout_.items.end(), key,
                                       [](const Item& item, size_t k) { return item.key < k; });
-  return *std::find_if(first, layout_.items.end(),
-                       [&](const Item& item) { return item.part == part; });
+  const auto found =
+      std::find_if(first, layout_.items.end(), [&](const Item& item) { return item.part == part; });
+  return static_cast<size_t>(found - layout_.items.begin());
+}
+
+const std::string& Reader::ChecksumOf(size_t key, uint64_t part) const {
+  return checks_[Find(key, part)];
 }
 
 void Reader::Read(size_t key, uint64_t part, std::span<std::byte> out, uint64_t offset) const {
-  const Item& item = Find(key, part);
+  const Item& item = layout_.items[Find(key, part)];
   files_[item.file].ReadAt(data_begins_[item.file] + item.tensor.begin + offset, out);
 }
 

@@ -95,6 +95,20 @@ struct Layout {
 // "store-N/...".
 Layout LayoutOf(const std::vector<SavedKey>& keys, uint64_t file_bytes_max);
 
+// The checksum of bytes that arrive in pieces.
+class Checksum {
+ public:
+  Checksum();
+  ~Checksum();
+  void Add(std::span<const std::byte> bytes);
+  // Returns the checksum of all bytes so far, as an index has it.
+  std::string Digits() const;
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
 // Writes the parts of keys one after the other.  Without Commit the destructor removes everything.
 class Writer {
  public:
@@ -119,7 +133,6 @@ class Writer {
   std::string Commit();
 
  private:
-  struct Hash;
   Writer() = default;
   void BeginFile(size_t file);
   void EndFile();
@@ -133,7 +146,7 @@ class Writer {
   std::vector<SavedKey> keys_;
   Layout layout_;
   std::vector<std::string> checks_;  // of the items written so far
-  std::shared_ptr<Hash> hash_;       // of the written bytes of the next item
+  std::shared_ptr<Checksum> check_;  // of the written bytes of the next item
   uint64_t written_ = 0;
   std::vector<std::string> header_checks_;  // of the files
   std::optional<File> file_;
@@ -165,6 +178,8 @@ class Reader {
   //   throws  kDataLoss  a checksum differs, ids do not ascend, or an id is not below the key's row
   //                      count; the message names the file and the key
   void Verify(const std::function<void(uint64_t)>& after = {}) const;
+  // Returns the checksum of a part, which the key has to have.
+  const std::string& ChecksumOf(size_t key, uint64_t part) const;
   // Reads bytes of a part, which the key has to have.
   void Read(size_t key, uint64_t part, std::span<std::byte> out, uint64_t offset = 0) const;
 
@@ -173,7 +188,7 @@ class Reader {
   void OpenFolder(const std::string& folder);
   void OpenFile(const std::string& file);
   void Parse(const std::string& index, const std::string& name);
-  const Item& Find(size_t key, uint64_t part) const;
+  size_t Find(size_t key, uint64_t part) const;  // index in layout_.items
 
   std::string path_;
   bool is_of_named_store_ = false;

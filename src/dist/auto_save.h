@@ -88,8 +88,8 @@ struct SavingStores {
   bool has_looked = false;
   // The log says that saves wait for a push to be repeated.
   bool has_told_uneven = false;
-  // Values were replaced since the last save.  No counter of rounds shows that.
-  bool has_assigned = false;
+  // This worker has replaced values other than by pushes.  No counter of rounds shows that.
+  bool has_replaced = false;
 };
 
 // Returns the stores of a worker that save automatically into a folder; null without a folder.

@@ -216,7 +216,7 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
   }
   SnapshotInfo info;
   if (loading.reader) info.path = loading.reader->path();
-  saver_.NoteAssigned(info.path);
+  saver_.NoteReplaced();
   if (loading.records.empty()) return info;
   const CallPtr call = calls_.New(verb);
   std::vector<Operation> operations;
@@ -307,7 +307,7 @@ void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> item
   Meet(verb, meeting, "some keys may have been assigned and others not", [&] {
     if (meeting.worker.first == rank()) SendValues(verb, items, records);
   });
-  saver_.NoteAssigned({});
+  saver_.NoteReplaced();
 }
 
 }  // namespace tkv

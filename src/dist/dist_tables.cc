@@ -164,6 +164,7 @@ void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const 
   const std::span<const int64_t> ids = IdsOf(packed_ids);
   CheckIds(verb, key, ids, record->info.row_count);
   CheckEachOnce(verb, key, ids);
+  saver_.NoteReplaced();
   const size_t at_once = std::max<size_t>(1, kBytesAtOnce / record->value_bytes);
   for (size_t first = 0; first < ids.size(); first += at_once) {
     const auto some = ids.subspan(first, std::min(at_once, ids.size() - first));

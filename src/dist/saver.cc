@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <filesystem>
 #include <map>
 #include <set>
 
@@ -277,13 +276,10 @@ void Saver::NoteWriter() {
   saving_stores_->is_writer = true;
 }
 
-void Saver::NoteAssigned(const std::string& snapshot) {
+void Saver::NoteReplaced() {
   if (saving_stores_ == nullptr) return;
-  std::error_code error;
-  const auto folder = std::filesystem::path(snapshot).parent_path();
-  if (std::filesystem::equivalent(folder, saving_stores_->when.folder(), error)) return;
   std::lock_guard lock(saving_stores_->mutex);
-  saving_stores_->has_assigned = true;
+  saving_stores_->has_replaced = true;
 }
 
 bool Saver::IsSender() const {
@@ -381,17 +377,18 @@ void Saver::SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseco
     WarnOfLacking(stores);
     const std::shared_ptr<Saving> saving =
         Begin("save", folder, Parts::kAll, stores, Cutting::kByItself, patience);
-    bool has_assigned = false;
     {
       std::lock_guard lock(saving_stores_->mutex);
       saving_stores_->is_writer = saving != nullptr;
-      has_assigned = std::exchange(saving_stores_->has_assigned, false);
+      if (saving != nullptr && when == SaveWhen::kIfNew) {
+        saving->OnlyIfNew(saving_stores_->has_replaced);
+      }
     }
     if (saving == nullptr) return;
-    if (when == SaveWhen::kIfNew && !has_assigned && saving->IsInNewest()) return saving->Skip();
     saving->OnEnd([log_failure, log = options_.log, folder, saving = saving.get()] {
       if (const auto error = saving->failure()) return log_failure(*error);
-      if (log) log(1, Format("a snapshot has been saved in {}", folder));
+      if (log && !saving->saved_path().empty())
+        log(1, Format("a snapshot has been saved in {}", folder));
     });
     Saving::Start(saving);
   } catch (const Error& error) {

@@ -76,9 +76,8 @@ class Saver {
     if (saving_stores_ == nullptr) return;
     if (rounds >= saving_stores_->most_rounds) saving_stores_->is_stale = true;
   }
-  // Notes that an assign or the load of a snapshot has replaced values, unless the snapshot is in
-  // the folder of the schedule.
-  void NoteAssigned(const std::string& snapshot);
+  // Notes that values were replaced by an assign, imported rows or a snapshot.
+  void NoteReplaced();
   // Saves everything that no snapshot has, before the first store of the folder is closed.
   // The lowest rank does so.  The next one does it again only if it has pushed since, or if that
   // rank has died.  EndSaving waits until all is written.

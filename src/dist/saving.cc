@@ -138,39 +138,57 @@ Saving::~Saving() {
     thread_.detach();
 }
 
-bool Saving::IsInNewest() const {
+// Returns true if the newest snapshot of the folder has all that this save would write.
+bool Saving::IsInNewest(const std::function<void()>& interrupt) const {
   const auto is_untouched = [](const SavedKey& key) {
     const auto is_zero = [](uint64_t updates) { return updates == 0; };
     return key.round == 0 && std::all_of(key.updates.begin(), key.updates.end(), is_zero);
   };
+  std::optional<checkpoint::Reader> newest;
   try {
-    const checkpoint::Reader newest(path_);
-    std::unordered_map<std::string, const SavedKey*> saved;
-    for (const SavedKey& key : newest.keys()) {
-      saved.emplace(CanonicalKey(key.store, key.key.view()), &key);
-    }
-    for (size_t i = 0; i < keys_.size(); ++i) {
-      const auto found = saved.find(sources_[i].name);
-      if (found == saved.end() || *found->second != keys_[i]) return false;
-    }
-    return true;
+    newest.emplace(path_);
   } catch (const Error& error) {
     if (error.code() != Code::kNotFound) return false;
-    return std::all_of(keys_.begin(), keys_.end(), is_untouched);
-  } catch (const std::exception&) {  // no memory for the index
-    return false;
+    return !has_replaced_ && std::all_of(keys_.begin(), keys_.end(), is_untouched);
   }
+  std::unordered_map<std::string, size_t> saved;
+  for (size_t i = 0; i < newest->keys().size(); ++i) {
+    const SavedKey& key = newest->keys()[i];
+    saved.emplace(CanonicalKey(key.store, key.key.view()), i);
+  }
+  std::vector<size_t> places;  // of the keys in the newest snapshot
+  for (size_t i = 0; i < keys_.size(); ++i) {
+    const auto found = saved.find(sources_[i].name);
+    if (found == saved.end() || newest->keys()[found->second] != keys_[i]) return false;
+    places.push_back(found->second);
+  }
+  return HasSameParts(*newest, places, interrupt);
 }
 
-void Saving::Skip() {
-  Release();
-  End(std::nullopt);
+// Compares the checksums of all parts.  Equal rounds do not make values equal: another job, another
+// key of the same name, an assign, imported rows or a load may have given the keys these values.
+bool Saving::HasSameParts(const checkpoint::Reader& newest, const std::vector<size_t>& places,
+                          const std::function<void()>& interrupt) const {
+  KeptParts source(*this, interrupt);
+  for (const checkpoint::Item& item : checkpoint::LayoutOf(keys_, UINT64_MAX).items) {
+    checkpoint::Checksum check;
+    uint64_t done = 0;
+    do {
+      if (give_up_.is_asked()) throw Error(cancelled_);
+      const std::span<const std::byte> bytes = source.Next(item);
+      check.Add(bytes);
+      done += bytes.size();
+    } while (done < item.tensor.bytes());
+    if (check.Digits() != newest.ChecksumOf(places[item.key], item.part)) return false;
+  }
+  return true;
 }
 
 std::string Saving::Write(const std::function<void()>& interrupt) {
   std::string path;
   try {
     path = Named(verb_.c_str(), [&] {
+      if (only_if_new_ && IsInNewest(interrupt)) return std::string();
       KeptParts source(*this, interrupt);
       StoreOptions options = options_;
       options.interrupt = interrupt;

@@ -46,11 +46,14 @@ class Saving final : public PendingCall {
     keys_.push_back(std::move(key));
     sources_.push_back(std::move(source));
   }
-  // Returns true if the newest snapshot of the folder has all keys with the same rounds and
-  // updates.  If the folder has no snapshot, returns true if nothing has been pushed.
-  bool IsInNewest() const;
-  // Ends the save without a snapshot.
-  void Skip();
+  // Makes this a save that writes no snapshot if the newest one in the folder has all keys with the
+  // same values, states and rounds.  Without a snapshot in the folder, it writes none if nothing
+  // was pushed.
+  //   has_replaced  values were replaced other than by pushes, so that a first snapshot is needed
+  void OnlyIfNew(bool has_replaced) {
+    only_if_new_ = true;
+    has_replaced_ = has_replaced;
+  }
   // Writes the snapshot, and releases the versions that the servers keep.
   //   returns  the path of the snapshot
   //   throws   as WriteSnapshot, errors of the servers, and what the interrupt throws
@@ -77,6 +80,9 @@ class Saving final : public PendingCall {
 
  private:
   class KeptParts;
+  bool IsInNewest(const std::function<void()>& interrupt) const;
+  bool HasSameParts(const checkpoint::Reader& newest, const std::vector<size_t>& places,
+                    const std::function<void()>& interrupt) const;
   std::string Write(const std::function<void()>& interrupt);
   void End(std::optional<Error> error, std::string saved_path = {});
 
@@ -91,6 +97,8 @@ class Saving final : public PendingCall {
   const Error cancelled_ = Fail(Code::kCancelled, "{} {}: given up", verb_, path_);
   const Error no_memory_ =
       Fail(Code::kResourceExhausted, "{} {}: no memory to write it", verb_, path_);
+  bool only_if_new_ = false;
+  bool has_replaced_ = false;
   std::vector<SavedKey> keys_;
   std::vector<Source> sources_;
   GiveUp give_up_;

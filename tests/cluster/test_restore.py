@@ -290,6 +290,79 @@ def test_a_store_in_one_process_saves_by_itself_between_two_steps(tmp_path):
     assert np.array_equal(later.pull("b").asnumpy(), np.full(4, rounds["a"], np.float32))
 
 
+def saving_store(folder):
+    kv = mx.kv.create("dist_sync", bootstrap="self", snapshots=str(folder), snapshot_every="100")
+    kv.init("w", mx.nd.zeros((4,)))
+    kv.init_table("t", 2)
+    return kv
+
+
+def pushed(kv, value, rounds=3):
+    for _ in range(rounds):
+        kv.push("w", mx.nd.full((4,), value))
+        kv.push_rows("t", [1, 2], np.full((2, 2), value, np.float32))
+
+
+def saved_values(folder):
+    with mx.kv.create("local") as kv:
+        kv.init("w", mx.nd.zeros((4,)))
+        kv.init_table("t", 2)
+        kv.load(folder)
+        return kv.pull("w").asnumpy()[0], *np.asarray(kv.pull_rows("t", [1, 2]))[:, 0]
+
+
+def import_a_row(kv):
+    kv.import_rows("t", [1], np.full((1, 2), 77, np.float32))
+
+
+def delete_and_push_as_often(kv):
+    kv.delete("w")
+    kv.init("w", mx.nd.zeros((4,)))
+    for _ in range(3):
+        kv.push("w", mx.nd.full((4,), 9))
+
+
+def load_an_older_one_and_push_as_often(kv):
+    kv.load(kv.snapshot_folder + "/000001")
+    pushed(kv, 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        (import_a_row, (5, 77, 5)),
+        (delete_and_push_as_often, (9, 5, 5)),
+        (load_an_older_one_and_push_as_often, (8, 8, 8)),
+        (lambda kv: kv.assign("w", mx.nd.full((4,), 7)), (7, 5, 5)),
+    ],
+)
+def test_the_end_of_a_job_is_saved_if_the_newest_snapshot_has_as_many_rounds(tmp_path, change, wanted):
+    with saving_store(tmp_path) as kv:
+        kv.snapshot_folder = str(tmp_path)
+        kv.save(tmp_path)
+        pushed(kv, 5)
+        kv.save(tmp_path)
+        change(kv)
+    assert saved_values(tmp_path) == wanted
+
+
+def test_another_job_of_as_many_rounds_saves_its_end_and_equal_values_are_saved_once(tmp_path):
+    for value, names in ((5, ["000001"]), (6, ["000001", "000002"]), (6, ["000001", "000002"])):
+        with saving_store(tmp_path) as kv:
+            pushed(kv, value)
+        assert sorted(os.listdir(tmp_path)) == names
+        assert saved_values(tmp_path) == (value,) * 3
+
+
+def test_imported_rows_are_saved_if_nothing_was_pushed(tmp_path):
+    with saving_store(tmp_path / "none"):
+        pass
+    assert not (tmp_path / "none").exists()
+    with saving_store(tmp_path) as kv:
+        import_a_row(kv)
+    assert saved_values(tmp_path)[1] == 77
+
+
 def test_the_example_goes_on_after_a_kill_with_the_weights_of_a_run_without_one(processes, tmp_path):
     example = str(pathlib.Path(__file__).parents[2] / "examples" / "goes_on.py")
     command = [sys.executable, "-m", "tensorkv", "launch", "-n", "2", "-s", "2"]
