@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -59,6 +60,25 @@ std::vector<Saver::SavedStore> Saver::AllToSave() const {
   return all;
 }
 
+// Returns true if the store saves by a schedule into the folder `path`.
+bool Saver::IsFolderOfSchedule(const std::string& path) const {
+  if (saving_stores_ == nullptr || path.empty()) return false;
+  const std::string& folder = saving_stores_->when.folder();
+  std::error_code error;
+  return PlaceOf(path) == folder || std::filesystem::equivalent(path, folder, error);
+}
+
+// Returns the stores of a save that the user asks for, this one among them.
+std::vector<Saver::SavedStore> Saver::StoresToSave(const std::string& verb, const std::string& path,
+                                                   Parts parts) const {
+  std::vector<SavedStore> stores(1, ToSave(verb));
+  if (parts == Parts::kAll && IsFolderOfSchedule(path)) {
+    std::lock_guard lock(saving_stores_->mutex);
+    stores = AllToSave();
+  }
+  return stores;
+}
+
 // Makes the servers keep a version of every key at its present round.  Returns null if another rank
 // saves.
 std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& path, Parts parts,
@@ -110,12 +130,13 @@ std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& p
   return saving;
 }
 
-Saver::CutTurn::CutTurn(std::shared_ptr<Saves> saves, const std::string& verb, Cutting cutting)
+Saver::CutTurn::CutTurn(std::shared_ptr<Saves> saves, const std::string& verb, Cutting cutting,
+                        const char* whose)
     : saves_(std::move(saves)) {
   std::lock_guard lock(saves_->mutex);
   if (saves_->is_busy()) {
-    throw Fail(Code::kFailedPrecondition,
-               "{}: an earlier save or export of this store is under way", verb);
+    throw Fail(Code::kFailedPrecondition, "{}: an earlier save or export of {} is under way", verb,
+               whose);
   }
   saves_->cutting = cutting;
 }
@@ -131,7 +152,16 @@ std::shared_ptr<Saving> Saver::Begin(const std::string& verb, const std::string&
                                      std::span<const SavedStore> stores, Cutting cutting,
                                      std::chrono::nanoseconds patience) {
   std::deque<CutTurn> turns;
-  for (const SavedStore& store : stores) turns.emplace_back(store.saves, verb, cutting);
+  // The other stores take part as in a save by the schedule: their own saves wait for this one, and
+  // they report no error of it.
+  for (const SavedStore& store : stores) {
+    if (store.number == number_) {
+      turns.emplace_back(store.saves, verb, cutting);
+    } else {
+      turns.emplace_back(store.saves, verb, Cutting::kByItself,
+                         "another store that saves into this folder");
+    }
+  }
   std::shared_ptr<Saving> saving = Cut(verb, path, parts, stores, patience);
   if (saving == nullptr) return nullptr;
   std::unique_lock<std::mutex> lock;
@@ -145,7 +175,7 @@ std::shared_ptr<Saving> Saver::Begin(const std::string& verb, const std::string&
   for (const SavedStore& store : stores) {
     std::lock_guard saves_lock(store.saves->mutex);
     store.saves->saving = saving;
-    store.saves->is_auto_saving = cutting == Cutting::kByItself;
+    store.saves->is_auto_saving = cutting == Cutting::kByItself || store.number != number_;
   }
   return saving;
 }
@@ -153,10 +183,10 @@ std::shared_ptr<Saving> Saver::Begin(const std::string& verb, const std::string&
 std::string Saver::Save(const std::string& verb, const std::string& path, Parts parts) {
   calls_.RaiseUnseen(verb, {});
   AwaitAutoSave();
-  const SavedStore store = ToSave(verb);
+  const std::vector<SavedStore> stores = StoresToSave(verb, path, parts);
   const uint64_t most_rounds = saving_stores_ == nullptr ? 0 : saving_stores_->most_rounds.load();
   const std::shared_ptr<Saving> saving =
-      Begin(verb, path, parts, std::span(&store, 1), Cutting::kForUser, options_.patience);
+      Begin(verb, path, parts, stores, Cutting::kForUser, options_.patience);
   if (saving == nullptr) return {};
   // The caller receives the error here, so the store must not report it again.
   struct Ended {
@@ -168,12 +198,10 @@ std::string Saver::Save(const std::string& verb, const std::string& path, Parts 
     }
   } const ended{saves_.get(), saving.get()};
   std::string saved = saving->Run();
-  if (saving_stores_ != nullptr && PlaceOf(path) == saving_stores_->when.folder()) {
+  if (parts == Parts::kAll && IsFolderOfSchedule(path)) {
     std::lock_guard lock(saving_stores_->mutex);
     // This snapshot has all that an automatic save would have.
-    if (saving_stores_->stores.size() == 1) {
-      saving_stores_->when.Begun(most_rounds, NodeThread::Now());
-    }
+    saving_stores_->when.Begun(most_rounds, NodeThread::Now());
   }
   return saved;
 }
@@ -181,10 +209,9 @@ std::string Saver::Save(const std::string& verb, const std::string& path, Parts 
 Ticket Saver::SaveAsync(const std::string& path) {
   calls_.RaiseUnseen("save", {});
   AwaitAutoSave();
-  const SavedStore store = ToSave("save");
+  const std::vector<SavedStore> stores = StoresToSave("save", path, Parts::kAll);
   const std::shared_ptr<Saving> saving =
-      Begin("save", PlaceOf(path), Parts::kAll, std::span(&store, 1), Cutting::kForUser,
-            options_.patience);
+      Begin("save", PlaceOf(path), Parts::kAll, stores, Cutting::kForUser, options_.patience);
   if (saving == nullptr) return nullptr;
   Saving::Start(saving);
   return saving;

@@ -33,8 +33,10 @@ class Saver {
   class CutTurn {
    public:
     // Reserves the store.
+    //   whose   the store, in the words of the error
     //   throws  kFailedPrecondition  another save or export is under way
-    CutTurn(std::shared_ptr<Saves> saves, const std::string& verb, Cutting cutting);
+    CutTurn(std::shared_ptr<Saves> saves, const std::string& verb, Cutting cutting,
+            const char* whose = "this store");
     ~CutTurn();
     CutTurn(const CutTurn&) = delete;
     CutTurn& operator=(const CutTurn&) = delete;
@@ -51,7 +53,8 @@ class Saver {
         StoreCalls* calls, StoreKeys* keys, std::shared_ptr<SavingStores> saving_stores,
         std::function<bool()> has_optimizer);
 
-  // Saves all keys of the store.
+  // Saves all keys of the store.  A save into the folder of the schedule has all stores that save
+  // there, because a job goes on from the newest snapshot in it.
   //   returns  the path of the snapshot; empty if another rank saves
   std::string Save(const std::string& verb, const std::string& path, Parts parts);
   // Begins a save as Save does.  Returns null if another rank saves.
@@ -113,6 +116,9 @@ class Saver {
 
   SavedStore ToSave(const std::string& verb) const;
   std::vector<SavedStore> AllToSave() const;
+  std::vector<SavedStore> StoresToSave(const std::string& verb, const std::string& path,
+                                       Parts parts) const;
+  bool IsFolderOfSchedule(const std::string& path) const;
   std::shared_ptr<Saving> Cut(const std::string& verb, const std::string& path, Parts parts,
                               std::span<const SavedStore> stores,
                               std::chrono::nanoseconds patience);

@@ -747,6 +747,37 @@ def test_an_assign_behind_the_last_save_is_saved(processes, tmp_path):
         assert status == 0 and said.count(f"begins at {begins}") == 2, said
 
 
+def test_an_explicit_save_into_the_folder_of_the_schedule_has_all_stores(processes, tmp_path):
+    """A job goes on from the newest snapshot, so that one without a store would begin that store anew."""
+    work = """
+    import json
+    folder = os.environ["FOLDER"]
+    a, b = mx.kv.create("dist_sync"), mx.kv.create("dist_sync")
+    def rounds_in(path):
+        with open(os.path.join(path, "model.safetensors.index.json")) as index:
+            return {entry.get("store", 0): entry["round"] for entry in json.load(index)["keys"]}
+    for kv in (a, b):
+        kv.init("w", np.zeros(4, np.float32))
+    for step in range(1, 4):
+        for kv in (a, b):
+            kv.push("w", np.ones(4, np.float32))
+        path = a.save(folder) if step < 3 else b.save(folder, async_op=True)
+        if kv.rank == 0:
+            path = path if step < 3 else path.wait()
+            assert rounds_in(path) == {0: step, 1: step}, rounds_in(path)
+    other = a.save(folder + "-other")
+    if other:
+        assert rounds_in(other) == {0: 3}, "another folder takes the store alone"
+    for kv in (a, b):
+        kv.close()
+    print("all is well", flush=True)
+    """
+    status, said = run(
+        processes, tmp_path / "saved", "--snapshots", str(tmp_path / "saved"), "--snapshot-every", "100", work=work
+    )
+    assert status == 0 and said.count("all is well") == 2, said
+
+
 @pytest.mark.parametrize("late", [True, False])
 def test_keys_that_a_snapshot_lacks_because_the_script_has_not_inited_them_are_named(processes, tmp_path, late):
     work = """
