@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "base/duration.h"
 #include "base/format.h"
@@ -147,10 +148,37 @@ Saver::CutTurn::~CutTurn() {
   saves_->cut.notify_all();
 }
 
+// Cuts as Cut does.  Servers keep the versions of one worker at a time, so this waits until the save
+// or export of another worker has ended.  Such a save began when this worker was dead.
+std::shared_ptr<Saving> Saver::CutAfterOthers(const std::string& verb, const std::string& path,
+                                              Parts parts, std::span<const SavedStore> stores,
+                                              std::chrono::nanoseconds patience) {
+  std::optional<std::shared_ptr<Saving>> made;
+  std::optional<Error> busy;
+  const auto is_made = [&] {
+    if (made) return true;
+    try {
+      made = Cut(verb, path, parts, stores, patience);
+    } catch (const Error& error) {
+      if (!std::string_view(error.what()).ends_with(kIsSaving)) throw;
+      busy = error;
+    }
+    return made.has_value();
+  };
+  const auto rest = [](std::chrono::nanoseconds) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  };
+  if (!WaitUntil(nullptr, DeadlineAfter(patience), options_.interrupt, is_made, rest)) {
+    throw Error(*busy);
+  }
+  return *made;
+}
+
 // Begins a save, the only one of its stores.  Returns null if another rank saves.
+//   waits  wait for the save or export of another worker, instead of throwing
 std::shared_ptr<Saving> Saver::Begin(const std::string& verb, const std::string& path, Parts parts,
                                      std::span<const SavedStore> stores, Cutting cutting,
-                                     std::chrono::nanoseconds patience) {
+                                     bool waits, std::chrono::nanoseconds patience) {
   std::deque<CutTurn> turns;
   // The other stores take part as in a save by the schedule: their own saves wait for this one, and
   // they report no error of it.
@@ -162,7 +190,8 @@ std::shared_ptr<Saving> Saver::Begin(const std::string& verb, const std::string&
                          "another store that saves into this folder");
     }
   }
-  std::shared_ptr<Saving> saving = Cut(verb, path, parts, stores, patience);
+  std::shared_ptr<Saving> saving = waits ? CutAfterOthers(verb, path, parts, stores, patience)
+                                         : Cut(verb, path, parts, stores, patience);
   if (saving == nullptr) return nullptr;
   std::unique_lock<std::mutex> lock;
   try {
@@ -186,7 +215,7 @@ std::string Saver::Save(const std::string& verb, const std::string& path, Parts 
   const std::vector<SavedStore> stores = StoresToSave(verb, path, parts);
   const uint64_t most_rounds = saving_stores_ == nullptr ? 0 : saving_stores_->most_rounds.load();
   const std::shared_ptr<Saving> saving =
-      Begin(verb, path, parts, stores, Cutting::kForUser, options_.patience);
+      Begin(verb, path, parts, stores, Cutting::kForUser, true, options_.patience);
   if (saving == nullptr) return {};
   // The caller receives the error here, so the store must not report it again.
   struct Ended {
@@ -211,7 +240,7 @@ Ticket Saver::SaveAsync(const std::string& path) {
   AwaitAutoSave();
   const std::vector<SavedStore> stores = StoresToSave("save", path, Parts::kAll);
   const std::shared_ptr<Saving> saving =
-      Begin("save", PlaceOf(path), Parts::kAll, stores, Cutting::kForUser, options_.patience);
+      Begin("save", PlaceOf(path), Parts::kAll, stores, Cutting::kForUser, true, options_.patience);
   if (saving == nullptr) return nullptr;
   Saving::Start(saving);
   return saving;
@@ -403,7 +432,8 @@ void Saver::SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseco
     const std::string& folder = saving_stores_->when.folder();
     WarnOfLacking(stores);
     const std::shared_ptr<Saving> saving =
-        Begin("save", folder, Parts::kAll, stores, Cutting::kByItself, patience);
+        Begin("save", folder, Parts::kAll, stores, Cutting::kByItself, when == SaveWhen::kIfNew,
+              patience);
     {
       std::lock_guard lock(saving_stores_->mutex);
       saving_stores_->is_writer = saving != nullptr;

@@ -123,8 +123,11 @@ class Saver {
                               std::span<const SavedStore> stores,
                               std::chrono::nanoseconds patience);
   std::shared_ptr<Saving> Begin(const std::string& verb, const std::string& path, Parts parts,
-                                std::span<const SavedStore> stores, Cutting cutting,
+                                std::span<const SavedStore> stores, Cutting cutting, bool waits,
                                 std::chrono::nanoseconds patience);
+  std::shared_ptr<Saving> CutAfterOthers(const std::string& verb, const std::string& path,
+                                         Parts parts, std::span<const SavedStore> stores,
+                                         std::chrono::nanoseconds patience);
   void RecountRounds();
   void WarnOfLacking(std::span<const SavedStore> stores);
   void SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,

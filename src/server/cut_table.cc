@@ -6,7 +6,7 @@ namespace tkv {
 
 std::string CutTable::WhyNot(const SessionId& id) const {
   if (!cutter_ || *cutter_ == id) return {};
-  return Format("worker {} is saving", cutter_->rank);
+  return Format("worker {}{}", cutter_->rank, kIsSaving);
 }
 
 const ChunkCut* CutTable::Find(const SessionId& id, const ChunkId& chunk) const {

@@ -154,6 +154,8 @@ struct Message {
 
 Message Reply(const Message& request, Type type, uint64_t number = 0);
 Message ErrorReply(uint64_t seq, Code code, std::string text);
+// The end of the error of a PULL with kCut while a server keeps versions for another worker.
+inline constexpr const char* kIsSaving = " is saving";
 // Returns the error that an ERROR message carries.
 Error ErrorOf(const Message& message);
 

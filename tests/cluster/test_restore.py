@@ -778,6 +778,24 @@ def test_an_explicit_save_into_the_folder_of_the_schedule_has_all_stores(process
     assert status == 0 and said.count("all is well") == 2, said
 
 
+def test_a_worker_that_is_started_again_saves_while_the_one_in_its_place_saves(processes, tmp_path):
+    """Rank 1 is the lowest living rank when it calls save; rank 0 comes back, ends the round and saves, too."""
+    work = """
+    with mx.kv.create("dist_sync") as kv:
+        kv.init("w", np.zeros(8_000_000, np.float32))
+        while kv.round("w") < 15:
+            if kv.rank == 0 and not kv.rejoined and kv.round("w") == 9:
+                os.kill(os.getpid(), signal.SIGKILL)
+            kv.push("w", np.ones(8_000_000, np.float32))
+            if kv.round("w") % 5 == 0:
+                kv.save(os.environ["FOLDER"])
+        print("ends at", kv.pull("w").asnumpy()[0], flush=True)
+    """
+    options = ("--restart", "2", "--on-death", "wait")
+    status, said = run(processes, tmp_path / "saved", *options, servers=1, work=work)
+    assert status == 0 and said.count("ends at 2.0") == 2 and said.count("is started again") == 1, said
+
+
 @pytest.mark.parametrize("late", [True, False])
 def test_keys_that_a_snapshot_lacks_because_the_script_has_not_inited_them_are_named(processes, tmp_path, late):
     work = """
