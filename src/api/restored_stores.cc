@@ -17,10 +17,13 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
   std::vector<std::unique_ptr<KVStore>> stores;
   const auto make = [&] {
     StoreOptions of_store = options;
-    of_store.deterministic |= std::any_of(reader.keys().begin(), reader.keys().end(),
-                                          [&](const checkpoint::SavedKey& key) {
-                                            return key.store == stores.size() && key.deterministic;
-                                          });
+    for (const checkpoint::SavedKey& key : reader.keys()) {
+      if (key.store != stores.size()) continue;
+      of_store.deterministic |= key.deterministic;
+      // The launcher's option counts for scripts that give none, and for snapshots of old builds.
+      if (options.staleness > 0) continue;
+      of_store.staleness = std::max(of_store.staleness, static_cast<int>(key.staleness));
+    }
     stores.push_back(KVStore::Create("dist_sync", of_store));
   };
   constexpr uint32_t kStoresMax = 1 << 16;

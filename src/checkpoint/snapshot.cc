@@ -280,6 +280,7 @@ std::string IndexOf(const std::vector<SavedKey>& keys, const Layout& layout,
     entry["shape"] = json::array(key.shape.begin(), key.shape.end());
     entry["mode"] = key.is_async ? "async" : "sync";
     if (key.deterministic) entry["deterministic"] = true;
+    if (key.staleness > 0) entry["staleness"] = key.staleness;
     entry["round"] = key.round;
     entry["chunk_elements"] = key.chunk_elements;
     entry["updates"] = json::array(key.updates.begin(), key.updates.end());
@@ -412,6 +413,11 @@ SavedKey KeyOf(const json::object& entry, const std::vector<SavedProgram>& progr
   key.is_async = TextOf(Field(entry, "mode"), "mode") == "async";
   if (entry.contains("deterministic")) {
     key.deterministic = BoolOf(Field(entry, "deterministic"), "deterministic");
+  }
+  if (entry.contains("staleness")) {
+    const uint64_t staleness = NumberOf(Field(entry, "staleness"), "staleness");
+    if (staleness > INT32_MAX) throw Fail(Code::kDataLoss, "a staleness of {} rounds", staleness);
+    key.staleness = static_cast<uint32_t>(staleness);
   }
   key.round = NumberOf(Field(entry, "round"), "round");
   key.chunk_elements = NumberOf(Field(entry, "chunk_elements"), "chunk_elements");

@@ -40,6 +40,7 @@ struct SavedKey {
   Shape shape;  // by rows: the shape of one row
   bool is_async = false;
   bool deterministic = false;  // the store sums in the order of ranks
+  uint32_t staleness = 0;      // rounds that a worker may be ahead; snapshots of old builds lack it
   uint64_t round = 0;
   uint64_t chunk_elements = 0;       // 0: one chunk
   std::vector<uint64_t> updates{0};  // for each chunk; by rows for each bucket

@@ -48,6 +48,7 @@ class CheckpointTest : public ::testing::Test {
     b.key = Key(KeyView("b"));
     b.shape = Shape({5});
     b.is_async = true;
+    b.staleness = 3;
     return {a, b};
   }
   static std::vector<std::byte> BytesOf(const Item& item, int mark) {

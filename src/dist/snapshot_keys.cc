@@ -35,6 +35,7 @@ SavedKey DescribeKey(const Key& name, const KeyMeta& meta, const std::vector<Chu
   key.shape = meta.shape;
   key.is_async = meta.mode == KeyMeta::Mode::kAsync;
   key.deterministic = meta.deterministic;
+  key.staleness = meta.staleness;
   key.round = round;
   key.chunk_elements = states.size() > 1 && !meta.by_rows() ? meta.chunk_elements : 0;
   if (meta.by_rows()) {

@@ -796,6 +796,24 @@ def test_a_worker_that_is_started_again_saves_while_the_one_in_its_place_saves(p
     assert status == 0 and said.count("ends at 2.0") == 2 and said.count("is started again") == 1, said
 
 
+@pytest.mark.parametrize("given", ["script", "launcher"])
+def test_a_job_that_may_run_ahead_goes_on(processes, tmp_path, given):
+    work = """
+    with mx.kv.create("dist_sync", **({"staleness": 2} if GIVEN == "script" else {})) as kv:
+        kv.init("w", np.zeros(4, np.float32))
+        print("begins at", kv.round("w"), flush=True)
+        for _ in range(3):
+            kv.push("w", np.ones(4, np.float32))
+        kv.barrier()
+    """.replace("GIVEN", repr(given))
+    options = ["--restore", str(tmp_path), "--snapshot-every", "100"]
+    if given == "launcher":
+        options += ["--staleness", "2"]
+    for begins in (0, 3):
+        status, said = run(processes, tmp_path, *options, work=work)
+        assert status == 0 and said.count(f"begins at {begins}") == 2, said
+
+
 @pytest.mark.parametrize("late", [True, False])
 def test_keys_that_a_snapshot_lacks_because_the_script_has_not_inited_them_are_named(processes, tmp_path, late):
     work = """
