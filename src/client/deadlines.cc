@@ -237,9 +237,14 @@ void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message
 void Client::OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* effects) {
   Op* const op = Find(sent.op);
   if (op == nullptr) return;
-  if (reply.type == Type::kStatusReply) op->missing = DecodeChunkStatus(reply.extra).missing;
+  uint64_t round = reply.number + 1;
+  if (reply.type == Type::kStatusReply) {
+    ChunkStatus status = DecodeChunkStatus(reply.extra);
+    op->missing = std::move(status.missing);
+    round += status.base;
+  }
   if (op->expired) return Fail(op, TimeoutOf(*op));
-  LogWait(*op, reply.number + 1, effects);
+  LogWait(*op, round, effects);
 }
 
 void Client::Expire(Op* op, Time now) {

@@ -51,6 +51,26 @@ TEST_F(ClientTest, SaysWhomItWaitsForAfter5And10And20And40Seconds) {
   EXPECT_EQ(notices_, expected);
 }
 
+TEST_F(ClientTest, ANoticeCountsRoundsFromTheRestoredOne) {
+  MakeKey();
+  Begin(Kind::kPush, "push");
+  AnswerAll(Sent(), Type::kAccepted, 0);
+  Begin(Kind::kPull, "pull");
+  Sent();
+  After(5 * kSecond);
+  for (const Message& question : Of(Type::kStatus, Sent())) {
+    ChunkStatus status;
+    status.missing = {1};
+    status.base = 6;
+    Message answer = Reply(question, Type::kStatusReply, 0);
+    answer.extra = Encode(status);
+    Receive(answer);
+  }
+  Sent();
+  ASSERT_EQ(notices_.size(), 1U);
+  EXPECT_NE(notices_[0].find("(pull 'w', round 7)"), std::string::npos) << notices_[0];
+}
+
 TEST_F(ClientTest, ManyOperationsThatStandStillAreOneLineAndOneMoreEachMinuteAtLeast) {
   MakeKey();
   Begin(Kind::kPush, "push");

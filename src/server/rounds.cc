@@ -115,10 +115,10 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
     return Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
   }
   if (round > chunk->version + 1 + key->meta.staleness) {
-    return AnswerError(
-        session, message, Code::kFailedPrecondition,
-        Format("round {}, version {} is the newest{}", round, chunk->version, kDeleteRight),
-        effects);
+    return AnswerError(session, message, Code::kFailedPrecondition,
+                       Format("round {}, version {} is the newest{}", chunk->base + round,
+                              chunk->base + chunk->version, kDeleteRight),
+                       effects);
   }
   const bool lacks_former = round > chunk->version + 1 && !chunk->HasArrived(round - 1, rank) &&
                             key->AbstainOf(rank) < round - 1;
@@ -127,7 +127,7 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
     return AnswerError(session, message, Code::kUnavailable,
                        Format("this worker's push of round {} has failed, and round {} follows it; "
                               "push it again first",
-                              round - 1, round),
+                              chunk->base + round - 1, chunk->base + round),
                        effects);
   }
   const size_t index = static_cast<size_t>(round - chunk->version - 1);
@@ -431,8 +431,9 @@ std::string Shard::WhyNever(const Key& key, const Chunk& chunk, const ParkedPull
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
     const bool has_closed = HasClosed(rank, key.store);
     if (!IsAwaited(key, rank) || (WaitsForLife(pull.session, rank) && !has_closed)) continue;
-    const uint64_t covered = LastCovered(key, chunk, rank);
+    uint64_t covered = LastCovered(key, chunk, rank);
     if (covered >= pull.min_version) continue;
+    covered += chunk.base;  // as the user counts rounds
     if (epoch_.workers[static_cast<size_t>(rank)].state == Epoch::State::kLeft) {
       return Format("worker {} left after round {}; round {} needs it", rank, covered, covered + 1);
     }

@@ -261,10 +261,10 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
                        IsCommitted(*chunk.former->tried));
   if (is_certain) chunk.former.reset();
   if (has_open_round || chunk.former) {
-    return AnswerError(
-        session, message, Code::kFailedPrecondition,
-        Format("round {} has begun; values are put back between two barriers", chunk.version + 1),
-        effects);
+    return AnswerError(session, message, Code::kFailedPrecondition,
+                       Format("round {} has begun; values are put back between two barriers",
+                              chunk.base + chunk.version + 1),
+                       effects);
   }
   ApplyControls(&key->second, &chunk);  // rules due at the next round, which has not begun
   const bool only_rows = (message.flags & kOnlyRows) != 0;

@@ -237,6 +237,31 @@ TEST_F(SnapshotTest, RestoreIsRefusedWhereItWouldTearARoundOrFitsNothing) {
   ExpectViolation(kLink0, garbage);
 }
 
+// As `kv.round` counts them, which goes on from the snapshot.
+TEST_F(SnapshotTest, ErrorsCountRoundsFromTheRestoredOne) {
+  ChunkState state;
+  state.has_value = true;
+  Message restore = Restore(2, state, {1, 1, 1, 1});
+  restore.number = 40;
+  ASSERT_EQ(Send(kLink0, restore).type, Type::kOk);
+  EXPECT_EQ(Send(kLink0, Push(3, 2, 1)).extra.substr(0, 35), "round 42, version 40 is the newest;");
+  Send(kLink0, Push(4, 1, 1));
+  Message late = Restore(5, state, {1, 1, 1, 1});
+  EXPECT_EQ(Send(kLink0, late).extra,
+            "round 41 has begun; values are put back between two barriers");
+  Send(kLink0, Make(Type::kPull, 6, 1));
+  ++epoch_.number;
+  epoch_.workers[1].state = Epoch::State::kDead;
+  effects_.Clear();
+  shard_.On(epoch_, &effects_);
+  EXPECT_EQ(LastFor(kLink0).extra, "worker 1 is dead; round 41 needs it");
+  ++epoch_.number;
+  epoch_.workers[1].state = Epoch::State::kLeft;
+  shard_.On(epoch_, &effects_);
+  EXPECT_EQ(Send(kLink0, Make(Type::kPull, 7, 1)).extra,
+            "worker 1 left after round 40; round 41 needs it");
+}
+
 TEST_F(SnapshotTest, AnAssignedValueKeepsStatesCountsAndRounds) {
   Send(kLink0, Control(2, "adam"));
   Round(1, 5);
