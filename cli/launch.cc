@@ -347,10 +347,14 @@ class Launcher {
     }
   }
 
-  // Tells the plan which processes the head counts as dead.
   void LookForTheSilent() {
     const auto now = Clock::now();
     if (now < looked_at_silent_ + kSilentEvery) return;
+    if (Clock::now() >= looked_at_silent_ + kSilentEvery) JudgeTheSilent();
+  }
+
+  // Tells the plan which processes the head counts as dead.
+  void JudgeTheSilent() {
     looked_at_silent_ = now;
     for (size_t i = 0; i < children_.size(); ++i) {
       if (!plan_.IsWatched(i)) continue;
@@ -551,6 +555,9 @@ class Launcher {
   }
 
   // The exit status of an agent is that of its process; 255 is ssh's own.
+    // Workers fail at once when the head counts a server as dead.  Without this look they would use
+    // up their restarts on that server before the job is started again.
+    if (end.code != 0) JudgeTheSilent();
   static std::string HowItEnded(const Seat& seat, bool by_signal, int code) {
     if (seat.is_far() && code == 255) return "is lost with the connection to " + seat.host;
     const bool is_killed = by_signal || (seat.is_far() && code > 128 && code < 255);

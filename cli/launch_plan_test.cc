@@ -246,6 +246,22 @@ TEST_F(LaunchPlanTest, TheFirstSignalLetsServersEndLastAndTheSecondKills) {
 }
 
 TEST_F(LaunchPlanTest, NothingIsStartedAgainAfterASignal) {
+// Workers fail when a server hangs.  The launcher asks the head before it reports such an end.
+TEST_F(LaunchPlanTest, ASilentServerStartsTheJobAgainBeforeWorkersUseUpTheirRestarts) {
+  LaunchRules rules = Rules();
+  rules.restarts = 1;
+  rules.has_snapshots = true;
+  Begin(rules);
+  EXPECT_EQ(Judged(0, true),
+            "[server 0 is silent and counts as dead; the job is started again (1 of 1)], kill "
+            "server 0, kill worker 0, kill worker 1");
+  EXPECT_EQ(Ended(1, 1), "");
+  EXPECT_EQ(Ended(2, 1), "");
+  EXPECT_EQ(Ended(0, 137), "");
+  EXPECT_TRUE(plan_->MustBegin());
+  EXPECT_EQ(plan_->Status(), 0);
+}
+
   LaunchRules rules = Rules(1);
   rules.restarts = 5;
   rules.has_snapshots = true;

@@ -206,6 +206,16 @@ def test_a_job_starts_again_by_itself_when_a_server_has_died(processes, tmp_path
     check_whole(said)
 
 
+def test_a_job_starts_again_by_itself_when_a_server_hangs(processes, tmp_path):
+    """All workers fail at once, and again at their restarts: no restart of theirs may be used up before the job's."""
+    folder = tmp_path / "saved"
+    options = ("--restore", str(folder), "--snapshot-every", "3", "--restart", "1", "--silence-ms", "1500")
+    status, said = run(processes, folder, *options, TKV_FAILPOINTS="server 1:received:PUSH:16:stop")
+    assert status == 0, said
+    assert "server 1 is silent and counts as dead; the job is started again (1 of 1)" in said, said
+    check_whole(said)
+
+
 def save_all(processes, folder, stores):
     """Run a job whose last round, the seventh, is in a snapshot of all of its stores."""
     status, said = run(processes, folder, "--snapshots", str(folder), "--snapshot-every", "100", steps=7, STORES=stores)
