@@ -282,6 +282,7 @@ std::string IndexOf(const std::vector<SavedKey>& keys, const Layout& layout,
     if (key.deterministic) entry["deterministic"] = true;
     if (key.staleness > 0) entry["staleness"] = key.staleness;
     entry["round"] = key.round;
+    if (key.step > 0) entry["step"] = key.step;
     entry["chunk_elements"] = key.chunk_elements;
     entry["updates"] = json::array(key.updates.begin(), key.updates.end());
     const auto add_program = [&](const char* name, const SavedProgram& program) {
@@ -420,6 +421,11 @@ SavedKey KeyOf(const json::object& entry, const std::vector<SavedProgram>& progr
     key.staleness = static_cast<uint32_t>(staleness);
   }
   key.round = NumberOf(Field(entry, "round"), "round");
+  if (entry.contains("step")) {
+    const uint64_t step = NumberOf(Field(entry, "step"), "step");
+    if (step > UINT32_MAX) throw Fail(Code::kDataLoss, "a step of number {}", step);
+    key.step = static_cast<uint32_t>(step);
+  }
   key.chunk_elements = NumberOf(Field(entry, "chunk_elements"), "chunk_elements");
   key.updates.clear();
   for (const json::value& count : ArrayOf(Field(entry, "updates"), "updates")) {

@@ -42,6 +42,7 @@ struct SavedKey {
   bool deterministic = false;  // the store sums in the order of ranks
   uint32_t staleness = 0;      // rounds that a worker may be ahead; snapshots of old builds lack it
   uint64_t round = 0;
+  uint32_t step = 0;  // number of the last push's training step (PushStep); 0: none is known
   uint64_t chunk_elements = 0;       // 0: one chunk
   std::vector<uint64_t> updates{0};  // for each chunk; by rows for each bucket
   SavedProgram program;

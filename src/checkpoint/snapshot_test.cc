@@ -49,6 +49,7 @@ class CheckpointTest : public ::testing::Test {
     b.shape = Shape({5});
     b.is_async = true;
     b.staleness = 3;
+    b.step = 9;
     return {a, b};
   }
   static std::vector<std::byte> BytesOf(const Item& item, int mark) {

@@ -115,7 +115,8 @@ struct Operation {
   enum class Task : uint8_t { kNone, kDone, kOfAnother };
   Task task = Task::kNone;
   uint32_t store = 0;  // kBarrier, kControl, kClose, kRelease: its number, in the order of create()
-  PushStep step = {};  // kPush, kPushPull: the training step of the push
+  // kPush, kPushPull: the training step of the push.  kRestore: that of the saved key's last push.
+  PushStep step = {};
   int priority = 0;    // kPush, kPull, kPushPull: among queued messages the larger leaves first
   uint64_t round = 0;  // kRestore: the round at which the value was cut
   uint64_t part = 0;   // kRead: see ChunkState; chunks that lack the part are not read

@@ -270,8 +270,12 @@ void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
     return Finish(op);
   }
   if (reply.type == Type::kError) return Fail(op, ErrorOf(reply));
-  if (op->what.kind == Kind::kFindBase)
-    keys_.at(op->key).base = DecodeChunkStatus(reply.extra).base;
+  if (op->what.kind == Kind::kFindBase) {
+    const ChunkStatus status = DecodeChunkStatus(reply.extra);
+    KeyState& key = keys_.at(op->key);
+    key.base = status.base;
+    key.former_step = status.step.value_or(PushStep{});
+  }
   if (op->what.kind == Kind::kStats && !AddTo(reply, &op->table)) {
     return Fail(op, CannotSaveRows(keys_.at(op->key).chunks[sent.message.chunk].server));
   }

@@ -103,6 +103,10 @@ class ServerLink {
   uint64_t features() const { return features_; }        // of the server
   // Returns false if the server is known not to keep the steps of pushes.
   bool TakesSteps() const { return incarnation_ == 0 || (features_ & kStepsFeature) != 0; }
+  // Returns false if the server is known not to take the step of restored values.
+  bool RestoresSteps() const {
+    return incarnation_ == 0 || (features_ & kRestoresStepsFeature) != 0;
+  }
   const std::optional<Error>& dead() const { return dead_; }  // why nothing more can be done here
   size_t unaccepted_bytes() const { return unaccepted_bytes_; }
   bool busy() const { return !sent_.empty() || is_queued(); }

@@ -145,6 +145,10 @@ void Client::StartStatus(const KeyId& id, KeyState* key, Op* op) {
     ask.message.type = Type::kStatus;
     ask.message.key = id;
     ask.message.chunk = c;
+    const bool finds_base = op->what.kind == Operation::Kind::kFindBase;
+    if (finds_base && welcome_.rank != kNoRank && links_[key->chunks[c].server].TakesSteps()) {
+      ask.message.flags = kInStep;
+    }
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(ask));
   }
@@ -203,7 +207,12 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
     restore.message.chunk = c;
     restore.message.dtype = key->meta.dtype;
     restore.message.number = op->what.round;
-    restore.message.extra = Encode(state);
+    if (op->what.step.number != 0 && !key->meta.by_rows() &&
+        links_[key->chunks[c].server].RestoresSteps()) {
+      restore.message.flags |= kInStep;
+      restore.message.extra = Encode(op->what.step);
+    }
+    restore.message.extra += Encode(state);
     restore.message.body = op->what.value.PartOf(c);
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(restore));

@@ -16,6 +16,23 @@ class SnapshotClientTest : public test::ClientTest {
     reply.extra = Encode(state);
     Receive(reply);
   }
+  // Makes the key, and returns the two messages by which a load restores it.
+  std::vector<Message> RestoreInStep(PushStep step) {
+    MakeKey();
+    Operation restore;
+    restore.kind = Kind::kRestore;
+    restore.verb = "load";
+    restore.key = meta_.name;
+    restore.states = std::make_shared<const std::vector<ChunkState>>(2);
+    restore.value.bytes = {bytes_.data(), bytes_.size(), nullptr};
+    restore.value.ends = {1024 * 4, 2000 * 4};
+    restore.step = step;
+    client_.Start(std::move(restore), now_);
+    client_.Settle(now_, &effects_);
+    std::vector<Message> sent = Sent();
+    EXPECT_EQ(sent.size(), 2U);
+    return sent;
+  }
   OpId BeginRead(uint64_t part) {
     Operation read;
     read.kind = Kind::kRead;
@@ -119,6 +136,39 @@ TEST_F(SnapshotClientTest, ARestoreWaitsForPushesAndHoldsBackLaterOnes) {
   AnswerAll(sent, Type::kOk, 1);
   EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
   EXPECT_FALSE(FailureOf(id));
+}
+
+TEST_F(SnapshotClientTest, ARestoreHasTheStepForAServerThatTakesIt) {
+  protocol_.features = kStepsFeature | kRestoresStepsFeature;
+  for (const Message& restore : RestoreInStep({7, 0})) {
+    EXPECT_EQ(restore.flags, kInStep);
+    EXPECT_EQ(restore.extra, Encode(PushStep{7, 0}) + Encode(ChunkState()));
+  }
+}
+
+TEST_F(SnapshotClientTest, ARestoreHasNoStepForAnOlderServer) {
+  protocol_.features = kStepsFeature;
+  for (const Message& restore : RestoreInStep({7, 0})) {
+    EXPECT_EQ(restore.flags, 0);
+    EXPECT_EQ(restore.extra, Encode(ChunkState()));
+  }
+}
+
+TEST_F(SnapshotClientTest, TheBaseAfterALoadComesWithTheStep) {
+  protocol_.features = kStepsFeature;
+  MakeKey();
+  Begin(Kind::kFindBase, "load");
+  const auto asked = Sent();
+  ASSERT_EQ(asked.size(), 1U);
+  EXPECT_EQ(asked[0].flags, kInStep);
+  ChunkStatus status;
+  status.base = 30;
+  status.step = PushStep{40, 0};
+  Message reply = Reply(asked[0], Type::kStatusReply);
+  reply.extra = Encode(status);
+  Receive(reply);
+  EXPECT_EQ(client_.BaseOf(meta_.name), 30U);
+  EXPECT_EQ(client_.FormerStepOf(meta_.name), (PushStep{40, 0}));
 }
 
 TEST_F(SnapshotClientTest, AReadThatIsTooLateIsGivenUp) {

@@ -82,6 +82,11 @@ struct SavingStores {
   std::mutex mutex;
   AutoSave when;
   std::map<uint32_t, Saver*> stores;  // the open ones, by number
+  // The largest number of a training step with which this worker has pushed a key.
+  uint64_t last_step = 0;
+  // The step under way has pushes with a number, or a key's first pushes of a round without one.
+  bool has_numbered = false;
+  bool has_plain = false;
   // On close, this worker saves all that no snapshot has.
   bool is_writer = false;
   // The check for keys that a save lacks has been made.

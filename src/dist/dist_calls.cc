@@ -25,6 +25,13 @@ namespace {
 // The position of each key of a call in its list.
 using Places = boost::unordered_flat_map<const void*, size_t>;
 
+// Returns the number of the training step that pushes belong to; 0: none.
+uint32_t StepOf(std::span<const PushItem> items) {
+  uint32_t step = 0;
+  for (const PushItem& item : items) step = std::max(step, item.step.number);
+  return step;
+}
+
 bool IsOnGpu(const NDArray* array) { return IsOfDevice(*array); }
 
 // Returns the shape of a whole value of a key.  For a table, the number of rows is the first
@@ -311,6 +318,7 @@ void DistStore::NotePushed(const std::vector<PushSource>& sources) {
     source.record->bytes.pushed_bytes +=
         source.bytes > 0 ? source.bytes : source.values * source.record->value_bytes;
     ++source.record->pushes;
+    std::atomic_ref(source.record->last_step).store(source.step.number);
     saver_.Raise(source.record->rounds());
   }
 }
@@ -382,7 +390,7 @@ CallPtr DistStore::PushAs(const std::string& verb, std::span<const PushItem> ite
                           bool until_done) {
   const std::vector<KeyView> keys = KeysOf(items);
   calls_.RaiseUnseen(verb, keys);
-  saver_.SaveIfDue(keys);
+  saver_.SaveIfDue(keys, StepOf(items));
   return StartPushes(verb, GatherSources(verb, items), until_done);
 }
 
@@ -452,7 +460,7 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   const std::vector<KeyView> keys = KeysOf(items);
   calls_.RaiseUnseen(verb, keys);
   calls_.RaiseUnseen(verb, KeysOf(outs));
-  saver_.SaveIfDue(keys);
+  saver_.SaveIfDue(keys, StepOf(items));
   std::vector<PullTarget> targets = GatherTargets(verb, outs, items);
   const std::vector<PushSource> sources = GatherSources(verb, items);
   const Pulled pulled = PulledOf(targets);

@@ -131,9 +131,10 @@ void DistStore::ContinueRounds(const KeyRecord& record) {
     const Client& client = node.client();
     record.former_rounds = client.RoundOf(record.name) - client.BaseOf(record.name);
     record.former_step = client.FormerStepOf(record.name);
+    record.last_step = record.former_step.number;
     return true;
   });
-  saver_.GoOnAfter(record.former_rounds);
+  saver_.GoOnAfter(record.former_rounds, record.former_step.number);
 }
 
 void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {

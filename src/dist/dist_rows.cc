@@ -200,7 +200,7 @@ CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushI
   std::vector<KeyView> keys = KeysOf(items);
   for (const PushItem& item : whole) keys.push_back(item.key);
   calls_.RaiseUnseen(verb, keys);
-  saver_.SaveIfDue(keys);
+  saver_.SaveIfDue(keys, 0);
   std::vector<PushSource> sources;
   if (!items.empty() || whole.empty()) sources = GatherRowSources(verb, items);
   if (!whole.empty()) {

@@ -1,6 +1,7 @@
 // Loading and assigning of a distributed store.
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <thread>
 
@@ -147,6 +148,7 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
       restore.round = loading.reader->keys()[loading.matches[i]].round;
       restore.value.ends = std::move(restored.ends);
       restore.restoring = restoring;
+      if (parts == Parts::kAll) restore.step = {loading.reader->keys()[loading.matches[i]].step, 0};
       const CallPtr call = calls_.New(verb);
       call->keys.push_back(record);
       call->sources.push_back(restore.value.bytes);
@@ -217,6 +219,7 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
   SnapshotInfo info;
   if (loading.reader) info.path = loading.reader->path();
   saver_.NoteReplaced();
+  saver_.NoteLoaded();
   if (loading.records.empty()) return info;
   const CallPtr call = calls_.New(verb);
   std::vector<Operation> operations;
@@ -227,6 +230,13 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
   worker_->Launch(call, std::move(operations));
   calls_.Await(call);
   for (const RecordPtr& record : loading.records) {
+    const PushStep step = worker_->Run(
+        [&](ClientNode& node, Time) { return node.client().FormerStepOf(record->name); });
+    {
+      const auto lock = Lock(verb);
+      record->former_step = step;
+      std::atomic_ref(record->last_step).store(step.number);
+    }
     info.rounds.emplace_back(record->key, Round(record->key.view()));
   }
   return info;

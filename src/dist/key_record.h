@@ -28,7 +28,11 @@ struct KeyRecord {
   mutable uint64_t pushes = 0;
   // The rounds of earlier incarnations of this worker.
   mutable uint64_t former_rounds = 0;
-  mutable PushStep former_step = {};  // the last step of these
+  // The last step of these, or of the loaded snapshot.  Guarded by the store's mutex.
+  mutable PushStep former_step = {};
+  // The step number of the last push, by this or an earlier incarnation, or of the loaded snapshot.
+  // 0: none.  Atomic.
+  mutable uint32_t last_step = 0;
   uint64_t rounds() const { return former_rounds + pushes; }
   mutable std::shared_ptr<codec::Residual> residual = {};  // after its first compressed push
   mutable std::shared_ptr<const KeyMeta> meta = {};        // the definition that the servers have

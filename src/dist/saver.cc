@@ -1,6 +1,7 @@
 #include "dist/saver.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <filesystem>
 #include <map>
@@ -36,10 +37,12 @@ Saver::Saver(std::shared_ptr<Worker> worker, uint32_t number, const StoreOptions
   saving_stores_->stores.emplace(number_, this);
 }
 
-void Saver::GoOnAfter(uint64_t rounds) {
-  if (saving_stores_ == nullptr || rounds == 0) return;
+void Saver::GoOnAfter(uint64_t rounds, uint32_t step) {
+  if (saving_stores_ == nullptr) return;
   saving_stores_->Raise(rounds);
   std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->last_step = std::max<uint64_t>(saving_stores_->last_step, step);
+  if (rounds == 0) return;
   saving_stores_->when.GoesOn(rounds);
 }
 
@@ -119,6 +122,9 @@ std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& p
                            parts);
       });
       key.store = number;
+      if (record->mode == KeyMeta::Mode::kSync) {
+        key.step = std::atomic_ref(record->last_step).load();
+      }
       // Another rank may have set the optimizer, or the key may have its own.
       has_optimizer = has_optimizer || !key.program.text.empty() || !key.own.text.empty();
       saving->Add(std::move(key), {record->name, outcome.meta, outcome.states});
@@ -246,19 +252,41 @@ Ticket Saver::SaveAsync(const std::string& path) {
   return saving;
 }
 
-void Saver::SaveIfDue(std::span<const KeyView> keys) {
-  if (saving_stores_ == nullptr) return;
-  NoteWriter();
-  if (saving_stores_->is_stale) RecountRounds();
+// Returns true if a push begins a step of the training script.
+//
+// A push with a step number begins one if no push has had this number or a larger one.  A push
+// without a number begins one if it gives a key more pushes than any key has.  A script may do both
+// in a step, in any order: a step then ends before the next push of the kind that began it.
+bool Saver::BeginsStep(std::span<const KeyView> keys, uint32_t step) {
   const uint64_t most_rounds = saving_stores_->most_rounds;
-  {
+  if (step == 0) {
     std::lock_guard lock(keys_.mutex());
     const auto begins_round = [&](const KeyView& key) {
       const RecordPtr record = keys_.Find(key);
       return record != nullptr && record->rounds() >= most_rounds;
     };
-    if (most_rounds == 0 || std::none_of(keys.begin(), keys.end(), begins_round)) return;
+    if (std::none_of(keys.begin(), keys.end(), begins_round)) return false;
   }
+  std::lock_guard lock(saving_stores_->mutex);
+  if (step > 0) {
+    if (step <= saving_stores_->last_step) return false;
+    saving_stores_->last_step = step;
+  }
+  bool& has_mine = step > 0 ? saving_stores_->has_numbered : saving_stores_->has_plain;
+  bool& has_other = step > 0 ? saving_stores_->has_plain : saving_stores_->has_numbered;
+  const bool begins = has_mine || !has_other;
+  if (begins) has_other = false;
+  has_mine = true;
+  return begins;
+}
+
+void Saver::SaveIfDue(std::span<const KeyView> keys, uint32_t step) {
+  if (saving_stores_ == nullptr) return;
+  NoteWriter();
+  if (saving_stores_->is_stale) RecountRounds();
+  if (!BeginsStep(keys, step)) return;
+  const uint64_t most_rounds = saving_stores_->most_rounds;
+  if (most_rounds == 0) return;
   std::vector<SavedStore> stores;
   {
     std::lock_guard lock(saving_stores_->mutex);
@@ -310,9 +338,14 @@ void Saver::RecountRounds() {
   saving_stores_->is_stale = false;
   uint64_t before = saving_stores_->most_rounds;
   uint64_t most = 0;
+  saving_stores_->last_step = 0;
   for (const auto& [number, store] : saving_stores_->stores) {
     std::lock_guard store_lock(store->keys_.mutex());
     most = std::max(most, store->keys_.MostRounds());
+    for (const RecordPtr& record : store->keys_.Records()) {
+      const uint64_t step = std::atomic_ref(record->last_step).load();
+      saving_stores_->last_step = std::max(saving_stores_->last_step, step);
+    }
   }
   saving_stores_->when.GoesBack(most);
   // If another thread has raised it meanwhile, the next call counts again.
@@ -336,6 +369,13 @@ void Saver::NoteReplaced() {
   if (saving_stores_ == nullptr) return;
   std::lock_guard lock(saving_stores_->mutex);
   saving_stores_->has_replaced = true;
+}
+
+void Saver::NoteLoaded() {
+  if (saving_stores_ == nullptr) return;
+  std::lock_guard lock(saving_stores_->mutex);
+  saving_stores_->last_step = 0;
+  saving_stores_->has_numbered = saving_stores_->has_plain = false;
 }
 
 bool Saver::IsSender() const {

@@ -65,15 +65,16 @@ class Saver {
     return {saves_, verb, Cutting::kForUser};
   }
 
-  // Starts a save if one is due and this call begins a new round.  Every key is then as the step
+  // Starts a save if one is due and this call begins a new step.  Every key is then as the step
   // before has left it.
-  void SaveIfDue(std::span<const KeyView> keys);
+  //   step  number of the training step that the push belongs to; 0: none
+  void SaveIfDue(std::span<const KeyView> keys, uint32_t step);
   // Notes that a key has so many rounds.
   void Raise(uint64_t rounds) {
     if (saving_stores_ != nullptr) saving_stores_->Raise(rounds);
   }
-  // Continues the schedule after the rounds of earlier incarnations of this worker.
-  void GoOnAfter(uint64_t rounds);
+  // Continues the schedule after the rounds and the last step of earlier incarnations of this worker.
+  void GoOnAfter(uint64_t rounds, uint32_t step);
   // Notes that a key with so many rounds was deleted.
   void NoteErased(uint64_t rounds) {
     if (saving_stores_ == nullptr) return;
@@ -81,6 +82,8 @@ class Saver {
   }
   // Notes that values were replaced by an assign, imported rows or a snapshot.
   void NoteReplaced();
+  // Notes that a snapshot was loaded, from whose steps and rounds this worker goes on.
+  void NoteLoaded();
   // Saves everything that no snapshot has, before the first store of the folder is closed.
   // The lowest rank does so.  The next one does it again only if it has pushed since, or if that
   // rank has died.  EndSaving waits until all is written.
@@ -128,6 +131,7 @@ class Saver {
   std::shared_ptr<Saving> CutAfterOthers(const std::string& verb, const std::string& path,
                                          Parts parts, std::span<const SavedStore> stores,
                                          std::chrono::nanoseconds patience);
+  bool BeginsStep(std::span<const KeyView> keys, uint32_t step);
   void RecountRounds();
   void WarnOfLacking(std::span<const SavedStore> stores);
   void SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,

@@ -241,8 +241,11 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
                        "the lowest rank that lives puts values back", effects);
   }
   ChunkState state;
+  PushStep step;
   try {
-    state = DecodeChunkState(message.extra);
+    std::string_view extra = message.extra;
+    if ((message.flags & kInStep) != 0) step = TakeStep(&extra);
+    state = DecodeChunkState(extra);
   } catch (const Error& error) {
     return Violation(session, message, error.what(), effects);
   }
@@ -269,8 +272,13 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   ApplyControls(&key->second, &chunk);  // rules due at the next round, which has not begun
   const bool only_rows = (message.flags & kOnlyRows) != 0;
   const bool only_value = (message.flags & kOnlyValue) != 0;
+  // Workers number steps from the saved one.  None of it has to be made again, because a snapshot
+  // has no part of a step.
+  std::vector<PushStep> steps;
   try {
     NamedWhereMemoryEnds("the server", [&] {
+      const bool has_step = step.number != 0 && !chunk.value.by_rows();
+      if (has_step) steps.assign(epoch_.workers.size(), PushStep{step.number, 0});
       if (only_value) return worker_.Assign(&chunk, message.body);
       if (only_rows) return worker_.ReplaceRows(&chunk, state, message.body);
       worker_.Restore(&chunk, state, message.body, (message.flags & kMore) != 0);
@@ -281,7 +289,7 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   if (!only_rows && !only_value && state.has_value &&
       key->second.meta.mode == KeyMeta::Mode::kSync) {
     chunk.base = message.number - chunk.version;
-    chunk.steps.clear();  // workers number steps anew, from the restored round
+    chunk.steps = std::move(steps);  // without a saved step, workers number from the round
   }
   Answer(session, message, Reply(message, Type::kOk, chunk.version), effects);
 }

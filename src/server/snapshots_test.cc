@@ -201,6 +201,22 @@ TEST_F(SnapshotTest, RestoredStateGoesOnAsIfNothingHadBeen) {
   EXPECT_EQ(Value(), expected);
 }
 
+TEST_F(SnapshotTest, WorkersGoOnFromTheStepOfRestoredValues) {
+  const auto step_at = [&](LinkId link, uint64_t seq) {
+    Message status = Make(Type::kStatus, seq);
+    status.flags = kInStep;
+    return DecodeChunkStatus(Send(link, status).extra).step;
+  };
+  Message restore = Restore(50, ChunkState(), {1, 2, 3, 4});
+  restore.flags = kInStep;
+  restore.extra = Encode(PushStep{7, 2}) + restore.extra;
+  ASSERT_EQ(Send(kLink0, restore).type, Type::kOk);
+  EXPECT_EQ(step_at(kLink0, 51), (PushStep{7, 0})) << "no key of the step lacks a push";
+  EXPECT_EQ(step_at(kLink1, 51), (PushStep{7, 0}));
+  ASSERT_EQ(Send(kLink0, Restore(52, ChunkState(), {1, 2, 3, 4})).type, Type::kOk);
+  EXPECT_EQ(step_at(kLink1, 53), std::nullopt) << "restored without a step";
+}
+
 TEST_F(SnapshotTest, AnOptimizerThatIsSetButNotUsedYetGoesOnWithRestoredState) {
   Send(kLink0, Control(2, "adam"));
   ChunkState state;

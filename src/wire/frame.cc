@@ -19,7 +19,7 @@ struct Rule {
 
 constexpr uint32_t kTextMax = 64 << 10;
 constexpr uint32_t kSpecMax = (64 << 10) + (4 << 10);
-constexpr uint32_t kStateMax = kSpecMax + 64;
+constexpr uint32_t kStateMax = kSpecMax + 64 + sizeof(PushStep);
 constexpr uint32_t kMetaMax = kSpecMax + 2048;
 constexpr uint32_t kEpochMax = 16 << 20;
 
@@ -65,7 +65,7 @@ constexpr Rule RuleOf(Type type) {
     case Type::kList:
       return {true, 0, 0, false};
     case Type::kRestore:
-      return {true, kMore | kOnlyRows | kOnlyValue, kStateMax, true};
+      return {true, kMore | kOnlyRows | kOnlyValue | kInStep, kStateMax, true};
     case Type::kWelcome:
       return {true, 0, 256, false};
     case Type::kOk:

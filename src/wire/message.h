@@ -104,7 +104,8 @@ enum Flag : uint8_t {  // wire value: never renumber
   kFails = 8,          // PUSH with kBarrierKey: the round ends with the error in `extra`
   kUnlessDone = 64,    // PUSH with kFails: only if no push of the round has kDone
   kDone = 32,          // PUSH with kBarrierKey: this worker has completed the barrier's task
-  kInStep = 128,       // PUSH: `extra` begins with its step; STATUS: asks for the last push's step
+  kInStep = 128,       // PUSH, RESTORE: `extra` begins with a step; STATUS: asks for that of the
+                       // last push
   kAnyway = 32,        // PULL with kNoBody: a failed update of the round is no error
   kMore = 1,           // RESTORE of a key by rows: adds to the rows that an earlier one restored
   kOnlyRows = 2,       // RESTORE of a key by rows: resets only the rows in the body

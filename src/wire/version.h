@@ -26,6 +26,8 @@ inline constexpr uint64_t kAssignsFeature = 64;   // a server that takes a RESTO
 inline constexpr uint64_t kMakersFeature = 128;   // a server that takes a DESCRIBE with kMayMake
 inline constexpr uint64_t kStepsFeature =
     256;  // a server that takes a PUSH and a STATUS with kInStep
+inline constexpr uint64_t kRestoresStepsFeature =
+    512;  // a server that takes a RESTORE with kInStep
 
 // Returns the package that this process runs, such as "tensorkv 0.1.0".
 std::string PackageName();

@@ -1,5 +1,8 @@
 """A worker that dies within a step makes the step again after its restart, and pushes only the keys that were missing."""
 
+import json
+import os
+
 import numpy as np
 import pytest
 import tensorkv as mx
@@ -75,6 +78,90 @@ def test_layers_that_take_turns(processes):
     status, said = finish(processes.launch(text, "--restart", "1"))
     values = [2.0 * 66 + 8.0 * 66 + 32.0 * 66, 66.0 + 4.0 * 66 + 16.0 * 66]
     assert status == 0 and "goes on with step 5" in said and said.count(f"ends {values} [3, 3]") == 2, said
+
+
+@pytest.mark.parametrize("order", ["keys", "reversed(keys)"])
+@pytest.mark.parametrize("count", [20, 28, 34])
+def test_a_job_goes_on_from_a_snapshot_of_whole_steps(processes, tmp_path, order, count):
+    """A key that rests in some steps is pushed before the others, so that its rounds do not tell where a step begins."""
+    text = PUSHES.replace("for place in lacking:", "time.sleep(0.1)\n            for place in lacking:")
+    text = text.replace(
+        "if not (key in RESTS and RESTS[key](step))]",
+        "if not (key in RESTS and RESTS[key](step))]\n        keys = list(ORDER)",
+    )
+    options = ("--restore", str(tmp_path), "--snapshot-every", "1", "--restart", "2")
+    killed = ("--failpoints", f"server 0:received:PUSH:{count}:kill")
+    job = processes.launch(text.replace("ORDER", order), *options, *killed, servers=1)
+    status, said = finish(job)
+    values, rounds = ends()
+    assert status == 0 and "the job is started again" in said and said.count("goes on with step") == 2, said
+    assert "goes on with step 0" not in said and said.count(f"ends {values} {rounds}") == 2, said
+
+
+def test_a_job_goes_on_with_the_step_of_its_snapshot(processes, tmp_path):
+    """Layers take turns, so that each has half as many rounds as there are steps."""
+    text = PUSHES.replace(
+        'RESTS = {"b": lambda step: step % 2,', 'RESTS = {"a": lambda step: step % 2 == 0, "b": lambda step: step % 2,'
+    )
+    text = text.replace("abcde", "ab")
+    options = ("--restore", str(tmp_path), "--snapshot-every", "100", "--restart", "1")
+    status, said = finish(processes.launch(text.replace('STEPS = "ab", 6', 'STEPS = "ab", 3'), *options))
+    assert status == 0 and said.count("ends") == 2, said
+    dies = "if step == 4 and kv.rank == 1 and not os.path.exists('dead'): open('dead', 'w'); os.kill(os.getpid(), signal.SIGKILL)"
+    text = text.replace("kv.pull(keys)", f"kv.pull(keys)\n            {dies}")
+    text = text.replace('STEPS = "ab", 6', f'STEPS = "ab", 6\nos.chdir({str(tmp_path)!r})')
+    status, said = finish(processes.launch(text, *options))
+    values = [2.0 * 66 + 8.0 * 66 + 32.0 * 66, 66.0 + 4.0 * 66 + 16.0 * 66]
+    assert status == 0 and said.count("goes on with step 3") == 2 and "goes on with step 5" in said, said
+    assert said.count(f"ends {values} [3, 3]") == 2, said
+
+
+@pytest.mark.parametrize("takes_turns", [False, True])
+@pytest.mark.parametrize("plain_first", [False, True])
+def test_snapshots_are_made_between_steps_that_push_other_keys_too(tmp_path, plain_first, takes_turns):
+    """Pushes of a step with and without its number, in either order, are in the same snapshots."""
+    folder = tmp_path / "saved"
+    with mx.kv.create("dist_sync", bootstrap="self", snapshots=str(folder), snapshot_every="1") as kv:
+        kv.init(["a", "b", "plain"], [np.zeros(2)] * 3)
+        steps = Steps(kv)
+        for step in range(1, 7):
+            keys = ["ab"[step % 2]] if takes_turns else ["a", "b"]
+            if plain_first:
+                kv.push("plain", np.ones(2))
+            with steps.one(keys, "ab"):
+                for key in keys:
+                    kv.push(key, np.ones(2))
+            if not plain_first:
+                kv.push("plain", np.ones(2))
+            kv.save(tmp_path / "other")  # waits for the save by itself
+            if step < 2:
+                continue
+            names = sorted(os.listdir(folder))
+            with open(folder / names[-1] / "model.safetensors.index.json") as index:
+                saved = {entry["key"]: entry for entry in json.load(index)["keys"]}
+            rounds = [saved[key]["round"] for key in ("a", "b", "plain")]
+            assert rounds[2] == step - 1 and rounds[0] + rounds[1] == (step - 1) * len(keys), (step, rounds)
+            assert max(saved[key].get("step", 0) for key in "ab") == step - 1
+
+
+def test_a_load_gives_the_step_of_the_snapshot(tmp_path):
+    with mx.testing.cluster(2, 2) as job:
+
+        def train(kv):
+            kv.init(["a", "b"], [np.zeros(2)] * 2)
+            steps = Steps(kv)
+            for step in range(5):
+                with steps.one(["ab"[step % 2]], "ab"):
+                    kv.push("ab"[step % 2], np.ones(2))
+                kv.pull(["a", "b"])
+                if step == 2:
+                    kv.save(tmp_path)
+            kv.barrier()
+            kv.load(tmp_path)
+            steps.loaded("ab")
+            return steps.made("ab"), kv.round("a"), kv.round("b")
+
+        assert job.run(train) == [(3, 2, 1)] * 2
 
 
 def test_a_key_that_the_optimizer_gets_when_the_script_knows_the_step(processes):

@@ -98,8 +98,8 @@ class Steps:
     def _find(self, keys: Iterable[Any]) -> int:
         """Return the number of the last step, which may have to be made again.
 
-        For a restarted worker it is the largest number that servers have. If they have none, it is the largest round of a key.
-        The step has to be made again if fewer keys have that number than the step pushes.
+        For a restarted worker, or after a snapshot, it is the largest number that servers have. If they have none, it is the
+        largest round of a key. The step has to be made again if fewer keys have that number than the step pushes.
         """
         if self._number is not None:
             return self._number
@@ -113,9 +113,10 @@ class Steps:
         return number
 
     def loaded(self, keys: Iterable[Any]) -> None:
-        """Count from the rounds that the store has loaded."""
+        """Count from the step that the store has loaded, or from its rounds if the snapshot has no step."""
         with self._lock:
-            self._number = max((self._kv.round(key) for key in keys if key in self._kv), default=0)
+            self._number = None
+            self._find(keys)
             self._is_again = False
             self._size = 0
             self._pushed = self._kept = frozenset()
