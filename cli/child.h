@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -57,6 +58,7 @@ class Child {
   // Forgets the unfinished line and frees its memory.
   void DropLine() noexcept { std::string().swap(line_); }
 
+  uint64_t life_before = 0;      // the newest life of its rank when its process was started
   bool has_lost_output = false;  // the launcher had no memory for some lines
   std::string before;            // output of the host before the greeting
   // Its bytes in the launcher's output.

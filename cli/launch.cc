@@ -303,6 +303,7 @@ class Launcher {
     options.signals = signals_.old();
     options.watchdog = &watchdog_;
     child->Start(std::move(options));
+    child->life_before = head_->LifeOf(seat.role, seat.rank);
     Log(seat.name() + " started, pid " + std::to_string(child->pid()));
     const bool is_first = seat.restarts == 0 && !seat.is_restorer;
     if (is_first && !options_.log_folder.empty()) {
@@ -546,7 +547,10 @@ class Launcher {
     SeatEnd end;
     end.code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     const bool has_worker_after = seat.is_restorer && seat.is_greeted && seat.has_restored;
-    if (!has_worker_after) head_->Exited(seat.role, seat.rank);
+    // A worker may end before it has taken its rank from the restorer.  If it ends well, it leaves.
+    const bool has_not_joined =
+        end.code == 0 && head_->LifeOf(seat.role, seat.rank) == child.life_before;
+    if (!has_worker_after && !has_not_joined) head_->Exited(seat.role, seat.rank);
     end.has_left = head_->HasLeft(seat.role, seat.rank);
     end.job_is_over = head_->IsOver();
     end.how = seat.is_greeted ? HowItEnded(seat, WIFSIGNALED(status), end.code)

@@ -148,6 +148,11 @@ class TKV_API Service {
   // For a head: returns true if the newest incarnation of a worker or server has left, so that
   // nobody waits for it.
   virtual bool HasLeft(Job::Role role, int index) const = 0;
+  // For a head: returns the number of the newest incarnation of a worker or server; 0 if none has
+  // joined.  Later incarnations have higher numbers.
+  virtual uint64_t LifeOf(Job::Role role, int index) const = 0;
+  // For a head: returns true if a worker takes part now, also one that no launcher has started.
+  virtual bool IsAnyWorkerAlive() const = 0;
 };
 
 // Creates the stores that a snapshot contains, with their numbers, and restores their keys, values
@@ -156,6 +161,10 @@ class TKV_API Service {
 //   blocks, throws  as KVStore::Create and KVStore::Restore
 TKV_API std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
                                                             const StoreOptions& options);
+// Waits until this incarnation of a worker takes part no more: another process has taken its rank,
+// or the head says that it is dead or has left.
+//   blocks  for ever if the head is lost
+TKV_API void AwaitEndOfLife(const KVStore& store);
 
 // The number of updates of a key by its optimizer.
 struct SavedUpdates {

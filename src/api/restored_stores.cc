@@ -1,6 +1,8 @@
 // Restores the stores of a job from a snapshot, and lists how often its keys were updated.
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "base/format.h"
 #include "checkpoint/snapshot.h"
@@ -38,6 +40,14 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
     stores[number]->Restore(numbers.size() > 1 ? of_store : path);
   }
   return stores;
+}
+
+void AwaitEndOfLife(const KVStore& store) {
+  constexpr std::chrono::milliseconds kPollInterval(50);
+  const auto* const distributed = dynamic_cast<const DistStore*>(&store);
+  while (distributed != nullptr && !distributed->HasLostItsPlace()) {
+    std::this_thread::sleep_for(kPollInterval);
+  }
 }
 
 std::vector<SavedUpdates> UpdatesIn(const std::string& path, const KVStore& store) {

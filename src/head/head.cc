@@ -253,7 +253,9 @@ void Head::Exited(Role role, Rank index, uint64_t incarnation, Effects* effects)
 
 void Head::Gone(Role role, Rank index, bool has_failed, Effects* effects) {
   Epoch::Seat& seat = SeatOf(role, index);
-  const bool never_came = seat.state == Epoch::State::kAwaited;
+  const bool has_ended_first =
+      role == Role::kWorker && seat.state == Epoch::State::kAlive && !has_failed;
+  const bool never_came = seat.state == Epoch::State::kAwaited || has_ended_first;
   if (never_came) seat.state = has_failed ? Dead(role) : Epoch::State::kLeft;
   const bool is_awaited = role == Role::kWorker && seat.state == Epoch::State::kDead;
   // Rounds that need it fail, because no process can complete them any more.

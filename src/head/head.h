@@ -42,7 +42,9 @@ class Head {
   // Declares this life dead, because a launcher saw its process end.  Ignores other lives.
   void Exited(Role role, Rank index, uint64_t incarnation, Effects* effects);
   // Notes that the launcher will not start this member again.  If the member has not joined, it
-  // never will.  If a worker is dead, the job no longer waits for its next life.
+  // never will.  If a worker is dead, the job no longer waits for its next life.  If a worker's
+  // life goes on and its last process has not failed, that process has ended before it joined, and
+  // the worker has left.
   void Gone(Role role, Rank index, bool has_failed, Effects* effects);
   // Discounts a time in which this process did not read: nobody counts as silent for that time.
   void WasAway(Time away, Time now);
@@ -61,6 +63,14 @@ class Head {
   bool HasLeft(Role role, Rank index) const {
     return SeatOf(role, index).state == Epoch::State::kLeft;
   }
+
+  // Returns true if a worker takes part now.
+  bool IsAnyWorkerAlive() const {
+    return std::ranges::any_of(epoch_.workers,
+                               [](const auto& seat) { return seat.state == Epoch::State::kAlive; });
+  }
+  // Returns the number of this member's newest life; 0: it has never joined.
+  uint64_t LifeOf(Role role, Rank index) const { return SeatOf(role, index).incarnation; }
 
   const Epoch& epoch() const { return epoch_; }
   const char* StateFor(LinkId link) const;  // a peer's state, for the table of coverage

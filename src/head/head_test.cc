@@ -108,6 +108,28 @@ TEST_F(HeadTest, WhoNeverComesIsDeadOrHasLeftAtOnce) {
   EXPECT_TRUE(head_.epoch().servers[0].IsDead());
 }
 
+// A restorer holds the rank until the worker joins, and this worker has ended before that.
+TEST_F(HeadTest, AWorkerThatDoesNotTakeOverTheLifeOfItsRestorerHasLeft) {
+  const Welcome restorer = Join(Role::kWorker, 0);
+  EXPECT_EQ(head_.LifeOf(Role::kWorker, 0), restorer.incarnation);
+  EXPECT_EQ(head_.LifeOf(Role::kWorker, 1), 0U);
+  Effects effects;
+  head_.Gone(Role::kWorker, 0, false, &effects);
+  EXPECT_TRUE(head_.HasLeft(Role::kWorker, 0));
+}
+
+TEST_F(HeadTest, KnowsIfAWorkerTakesPart) {
+  Join(Role::kServer, 0);
+  EXPECT_FALSE(head_.IsAnyWorkerAlive());
+  const Welcome first = Join(Role::kWorker, 0);
+  Join(Role::kWorker, 1);
+  Effects effects;
+  head_.Exited(Role::kWorker, 0, first.incarnation, &effects);
+  EXPECT_TRUE(head_.IsAnyWorkerAlive());
+  Send(3, Type::kGoodbye);
+  EXPECT_FALSE(head_.IsAnyWorkerAlive());
+}
+
 TEST_F(HeadTest, WhoHasJoinedIsNotGoneByThatAlone) {
   Join(Role::kWorker, 0);
   const uint64_t number = head_.epoch().number;

@@ -357,6 +357,10 @@ class GroupService final : public Service {
   bool HasLeft(Job::Role role, int index) const override {
     return services_.front()->HasLeft(role, index);
   }
+  uint64_t LifeOf(Job::Role role, int index) const override {
+    return services_.front()->LifeOf(role, index);
+  }
+  bool IsAnyWorkerAlive() const override { return services_.front()->IsAnyWorkerAlive(); }
 
  private:
   const std::vector<std::unique_ptr<Service>> services_;

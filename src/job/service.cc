@@ -248,6 +248,17 @@ class JobService final : public Service {
                    [](const Head& head, Role of, Rank rank) { return head.HasLeft(of, rank); });
   }
 
+  uint64_t LifeOf(Job::Role role, int index) const override {
+    return AskHead(role, index,
+                   [](const Head& head, Role of, Rank rank) { return head.LifeOf(of, rank); });
+  }
+
+  bool IsAnyWorkerAlive() const override {
+    return role_ == Job::Role::kHead && thread_->Run([](Node& node, Time) {
+      return static_cast<HeadNode&>(node).head().IsAnyWorkerAlive();
+    });
+  }
+
  private:
   // Logs that a server which has not joined yet still waits for the head.
   //   why  the reason why the head cannot be reached; empty: not known
@@ -261,16 +272,17 @@ class JobService final : public Service {
     notice_.Tell(for_whom);
   }
 
-  // Returns the head's answer about a member; false if the job has no such member.
+  // Returns the head's answer about a member; false or 0 if the job has no such member.
   template <typename F>
-  bool AskHead(Job::Role role, int index, F f) const {
-    if (role_ != Job::Role::kHead) return false;
-    if (role != Job::Role::kServer && role != Job::Role::kWorker) return false;
+  std::invoke_result_t<F, const Head&, Role, Rank> AskHead(Job::Role role, int index, F f) const {
+    using Answer = std::invoke_result_t<F, const Head&, Role, Rank>;
+    if (role_ != Job::Role::kHead) return {};
+    if (role != Job::Role::kServer && role != Job::Role::kWorker) return {};
     const Role of = role == Job::Role::kServer ? Role::kServer : Role::kWorker;
-    return thread_->Run([&](Node& node, Time) {
+    return thread_->Run([&](Node& node, Time) -> Answer {
       const Head& head = static_cast<HeadNode&>(node).head();
       const auto& members = of == Role::kServer ? head.epoch().servers : head.epoch().workers;
-      if (index < 0 || static_cast<size_t>(index) >= members.size()) return false;
+      if (index < 0 || static_cast<size_t>(index) >= members.size()) return {};
       return f(head, of, index);
     });
   }

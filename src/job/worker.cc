@@ -186,6 +186,15 @@ bool Worker::is_over() const {
   return has_closed_ || refused_.has_value();
 }
 
+bool Worker::HasLostItsPlace() {
+  if (is_over()) return true;
+  return Run([&](const ClientNode& node, Time) {
+    if (node.client().closed() || node.member().refused()) return true;
+    const auto& workers = node.member().epoch().workers;
+    return !is_observer() && workers[static_cast<size_t>(rank_)].IsOver();
+  });
+}
+
 CallPtr Worker::NewCall(const std::shared_ptr<Worker>& worker, const std::string& verb,
                         uint32_t store, std::function<void()> interrupt) {
   auto call = std::make_shared<Call>(

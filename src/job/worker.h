@@ -86,6 +86,9 @@ class Worker final {
   // Returns true if the last store was closed, or the worker was refused or broke.  A new store
   // then needs a new worker.
   bool is_over() const;
+  // Returns true if this incarnation takes part no more: `is_over`, or the head says that it is
+  // dead or has left, or that another one has its rank.
+  bool HasLostItsPlace();
 
   // Calls f(client, now) under the node's lock.
   template <typename F>

@@ -864,6 +864,58 @@ def test_a_job_whose_restorer_dies_starts_again(processes, tmp_path):
     pytest.fail(f"no restorer was killed in time: {said}")
 
 
+# Rank 1 takes its rank from its restorer only when it is told to.
+LATE = """
+if os.environ["RESTORES"] and os.environ["TKV_RANK"] == "1":
+    {rank_1}
+with mx.kv.create("dist_sync") as kv:
+    kv.init("w", np.zeros(4, np.float32))
+    if not os.environ["RESTORES"] or kv.rank == 0:
+        kv.init("small", np.zeros(1, np.float32))
+    if os.environ["RESTORES"] and kv.rank == 0:
+        {rank_0}
+    end = kv.round("w") + 4
+    while kv.round("w") < end:
+        kv.push("w", np.ones(4, np.float32))
+        if not os.environ["RESTORES"]:
+            kv.push("small", np.ones(1, np.float32))
+        print(f"round {{kv.round('w')}} has {{kv.pull('w').asnumpy()[0]:.0f}}", flush=True)
+"""
+
+
+def late(processes, folder, *options, rank_0="pass", rank_1="pass"):
+    """Restore a job of four rounds, and return its exit status and what it said."""
+    work = LATE.format(rank_0=rank_0, rank_1=rank_1)
+    saves = ("--snapshots", str(folder), "--snapshot-every", "4")
+    status, said = finish(processes.launch(work, *saves, servers=1, RESTORES=""))
+    assert status == 0, said
+    return finish(processes.launch(work, "--restore", str(folder), *options, servers=1, RESTORES="1"))
+
+
+def test_a_worker_that_ends_well_before_it_joins_a_restored_job_has_left(processes, tmp_path):
+    status, said = late(processes, tmp_path / "saved", rank_1="sys.exit(0)")
+    assert status != 0 and "worker 1 left after round 4; round 5 needs it" in said and "is dead" not in said, said
+
+
+def test_a_worker_that_fails_before_it_joins_a_restored_job_is_dead(processes, tmp_path):
+    status, said = late(processes, tmp_path / "saved", rank_1="sys.exit(3)")
+    assert status == 3 and "worker 1 is dead; round 5 needs it" in said, said
+
+
+def test_rounds_wait_for_a_worker_whose_restorer_outlives_its_keys(processes, tmp_path):
+    delete = 'kv.delete("small"); mark("deleted"); time.sleep(1)'
+    said = late(
+        processes,
+        tmp_path / "saved",
+        "--on-death",
+        "continue",
+        rank_0=delete,
+        rank_1='until_marked("deleted"); time.sleep(2)',
+    )[1]
+    values = [re.findall(rf"round {n} has (\d+)", said) for n in range(5, 9)]
+    assert values == [["2", "2"]] * 4, said
+
+
 SCHEDULED = """
 class Schedule(mx.lr_scheduler.LRScheduler):
     def __call__(self, count):
