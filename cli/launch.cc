@@ -91,7 +91,8 @@ class Launcher {
       Turn();
       if (plan_.MustBegin()) StartJob();
       LookAtHead();
-      Do([&](LaunchPlan::Actions* out) { plan_.Tick(Clock::now(), out); });
+      const bool do_others_live = plan_.AwaitsOthers() && head_->IsAnyWorkerAlive();
+      Do([&](LaunchPlan::Actions* out) { plan_.Tick(Clock::now(), do_others_live, out); });
     }
     for (size_t i = 0; i < children_.size(); ++i) DrainAll(i);
     status_ = plan_.Status();
@@ -302,8 +303,8 @@ class Launcher {
     if (!options.inherits) options.variables = EnvironmentOf(seat);
     options.signals = signals_.old();
     options.watchdog = &watchdog_;
-    child->Start(std::move(options));
     child->life_before = head_->LifeOf(seat.role, seat.rank);
+    child->Start(std::move(options));
     Log(seat.name() + " started, pid " + std::to_string(child->pid()));
     const bool is_first = seat.restarts == 0 && !seat.is_restorer;
     if (is_first && !options_.log_folder.empty()) {
@@ -349,13 +350,12 @@ class Launcher {
   }
 
   void LookForTheSilent() {
-    const auto now = Clock::now();
-    if (now < looked_at_silent_ + kSilentEvery) return;
     if (Clock::now() >= looked_at_silent_ + kSilentEvery) JudgeTheSilent();
   }
 
   // Tells the plan which processes the head counts as dead.
   void JudgeTheSilent() {
+    const auto now = Clock::now();
     looked_at_silent_ = now;
     for (size_t i = 0; i < children_.size(); ++i) {
       if (!plan_.IsWatched(i)) continue;
@@ -555,13 +555,13 @@ class Launcher {
     end.job_is_over = head_->IsOver();
     end.how = seat.is_greeted ? HowItEnded(seat, WIFSIGNALED(status), end.code)
                               : WhyNoAgent(seat.host, end.code, child.before);
+    // Workers fail at once when the head counts a server as dead.  Without this look they would use
+    // up their restarts on that server before the job is started again.
+    if (end.code != 0) JudgeTheSilent();
     Do([&](LaunchPlan::Actions* out) { plan_.Ended(index, end, Clock::now(), out); });
   }
 
   // The exit status of an agent is that of its process; 255 is ssh's own.
-    // Workers fail at once when the head counts a server as dead.  Without this look they would use
-    // up their restarts on that server before the job is started again.
-    if (end.code != 0) JudgeTheSilent();
   static std::string HowItEnded(const Seat& seat, bool by_signal, int code) {
     if (seat.is_far() && code == 255) return "is lost with the connection to " + seat.host;
     const bool is_killed = by_signal || (seat.is_far() && code > 128 && code < 255);

@@ -243,7 +243,7 @@ void LaunchPlan::HeadFailed(const std::string& why, LaunchTime now, Actions* out
   end_at_ = now;
 }
 
-void LaunchPlan::Tick(LaunchTime now, Actions* out) {
+void LaunchPlan::Tick(LaunchTime now, bool do_others_live, Actions* out) {
   const bool is_ending = phase_ == Phase::kEnding || end_at_ != kNever;
   for (size_t i = 0; i < seats_.size(); ++i) {
     if (seats_[i].state != State::kWaiting) continue;
@@ -253,12 +253,14 @@ void LaunchPlan::Tick(LaunchTime now, Actions* out) {
       StartInTurn(i, now, out);
     }
   }
-  if (phase_ != Phase::kStartingAgain) EndTheOthers(now, out);
+  if (phase_ != Phase::kStartingAgain) EndTheOthers(now, do_others_live, out);
 }
 
 // Ends what still runs after all workers have left, or after the grace period of a failure.
-void LaunchPlan::EndTheOthers(LaunchTime now, Actions* out) {
-  if (!IsAnyWorkerLeft() && workers_done_at_ == kNever) {
+void LaunchPlan::EndTheOthers(LaunchTime now, bool do_others_live, Actions* out) {
+  if (AwaitsOthers() && do_others_live) {
+    workers_done_at_ = kNever;  // a worker that somebody has started needs the servers
+  } else if (!IsAnyWorkerLeft() && workers_done_at_ == kNever) {
     workers_done_at_ = now;  // servers notice that all workers have left, and end
   }
   const bool may_leave = status_ == 0 || are_others_awaited_;

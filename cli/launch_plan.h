@@ -105,7 +105,8 @@ class LaunchPlan {
   // The head can do nothing more, so the job cannot go on.
   void HeadFailed(const std::string& why, LaunchTime now, Actions* out);
   // Time has passed: starts what has waited for it, and ends what has had its time.
-  void Tick(LaunchTime now, Actions* out);
+  //   do_others_live  while `AwaitsOthers`: the head says that a worker takes part
+  void Tick(LaunchTime now, bool do_others_live, Actions* out);
 
   // ---- state
   const std::deque<Seat>& seats() const { return seats_; }  // references stay valid until Begin
@@ -113,6 +114,10 @@ class LaunchPlan {
   bool IsWatched(size_t seat) const;
   // Returns true if the job is to be started again and all its processes have ended.
   bool MustBegin() const { return phase_ == Phase::kStartingAgain && !IsAnyRunning(); }
+  // Returns true if only workers that somebody else has started may still run.
+  bool AwaitsOthers() const {
+    return are_others_awaited_ && phase_ == Phase::kRunning && !IsAnyWorkerLeft();
+  }
   bool is_timed() const;                         // Tick has to be called soon
   bool is_killed() const { return is_killed_; }  // by a second signal
   int job_restarts() const { return job_restarts_; }
@@ -128,7 +133,7 @@ class LaunchPlan {
   void EndToStartAgain(const std::string& why, Actions* out);
   void RestorerEnded(size_t seat, const SeatEnd& end, LaunchTime now, Actions* out);
   void Failed(size_t seat, const SeatEnd& end, bool is_awaited, LaunchTime now, Actions* out);
-  void EndTheOthers(LaunchTime now, Actions* out);
+  void EndTheOthers(LaunchTime now, bool do_others_live, Actions* out);
   void EndSoon(LaunchTime now) { end_at_ = std::min(end_at_, now + rules_.grace); }
   void KeepStatus(int code) {
     if (status_ == 0) status_ = code;

@@ -50,9 +50,9 @@ class LaunchPlanTest : public ::testing::Test {
   std::string Judged(size_t seat, bool is_silent) {
     return Do([&](auto* out) { plan_->Judged(seat, is_silent, false, now_, out); });
   }
-  std::string After(milliseconds time) {
+  std::string After(milliseconds time, bool do_others_live = false) {
     now_ += time;
-    return Do([&](auto* out) { plan_->Tick(now_, out); });
+    return Do([&](auto* out) { plan_->Tick(now_, do_others_live, out); });
   }
   // The actions of an event: "start worker 0, kill server 1, gone worker 1"; notes in brackets.
   template <typename Event>
@@ -194,6 +194,37 @@ TEST_F(LaunchPlanTest, SomebodyElseMayStartAWorkerThatRoundsWaitFor) {
   EXPECT_EQ(After(seconds(1000)), "");
 }
 
+TEST_F(LaunchPlanTest, ServersStayForAWorkerThatSomebodyElseHasStarted) {
+  constexpr bool kLives = true;
+  LaunchRules rules = Rules();
+  rules.on_death = "wait";
+  Begin(rules);
+  Ended(2, 137);
+  EXPECT_FALSE(plan_->AwaitsOthers()) << "worker 0 runs";
+  Ended(1, 0);
+  EXPECT_TRUE(plan_->AwaitsOthers());
+  EXPECT_EQ(After(seconds(0)), "");
+  EXPECT_EQ(After(seconds(2)), "") << "it has not joined yet";
+  EXPECT_EQ(After(milliseconds(0), kLives), "");
+  EXPECT_EQ(After(seconds(1000), kLives), "");
+  EXPECT_EQ(After(milliseconds(0)), "") << "it has left, or is dead";
+  EXPECT_EQ(After(seconds(2)), "");
+  EXPECT_EQ(After(milliseconds(1)), "end server 0");
+  EXPECT_EQ(plan_->Status(), 137);
+}
+
+TEST_F(LaunchPlanTest, ASignalEndsTheServersOfAWorkerThatSomebodyElseHasStarted) {
+  constexpr bool kLives = true;
+  LaunchRules rules = Rules(1);
+  rules.on_death = "wait";
+  Begin(rules);
+  Ended(1, 137);
+  EXPECT_EQ(After(seconds(100), kLives), "");
+  EXPECT_EQ(Asked(SIGINT), "[ending the job; once more kills it]");
+  EXPECT_EQ(After(milliseconds(0), kLives), "");
+  EXPECT_EQ(After(milliseconds(2'001), kLives), "end server 0");
+}
+
 TEST_F(LaunchPlanTest, ALostServerStartsTheJobAgainFromItsSnapshot) {
   LaunchRules rules = Rules();
   rules.restarts = 1;
@@ -213,6 +244,22 @@ TEST_F(LaunchPlanTest, ALostServerStartsTheJobAgainFromItsSnapshot) {
   EXPECT_EQ(Ended(1, 0), "");
   EXPECT_EQ(Ended(0, 137), "lost server 0, [server 0 was killed by signal 9]") << "none is left";
   EXPECT_EQ(plan_->Status(), 137);
+}
+
+// Workers fail when a server hangs.  The launcher asks the head before it reports such an end.
+TEST_F(LaunchPlanTest, ASilentServerStartsTheJobAgainBeforeWorkersUseUpTheirRestarts) {
+  LaunchRules rules = Rules();
+  rules.restarts = 1;
+  rules.has_snapshots = true;
+  Begin(rules);
+  EXPECT_EQ(Judged(0, true),
+            "[server 0 is silent and counts as dead; the job is started again (1 of 1)], kill "
+            "server 0, kill worker 0, kill worker 1");
+  EXPECT_EQ(Ended(1, 1), "");
+  EXPECT_EQ(Ended(2, 1), "");
+  EXPECT_EQ(Ended(0, 137), "");
+  EXPECT_TRUE(plan_->MustBegin());
+  EXPECT_EQ(plan_->Status(), 0);
 }
 
 TEST_F(LaunchPlanTest, ARestorerThatFailsByItselfEndsTheJob) {
@@ -246,22 +293,6 @@ TEST_F(LaunchPlanTest, TheFirstSignalLetsServersEndLastAndTheSecondKills) {
 }
 
 TEST_F(LaunchPlanTest, NothingIsStartedAgainAfterASignal) {
-// Workers fail when a server hangs.  The launcher asks the head before it reports such an end.
-TEST_F(LaunchPlanTest, ASilentServerStartsTheJobAgainBeforeWorkersUseUpTheirRestarts) {
-  LaunchRules rules = Rules();
-  rules.restarts = 1;
-  rules.has_snapshots = true;
-  Begin(rules);
-  EXPECT_EQ(Judged(0, true),
-            "[server 0 is silent and counts as dead; the job is started again (1 of 1)], kill "
-            "server 0, kill worker 0, kill worker 1");
-  EXPECT_EQ(Ended(1, 1), "");
-  EXPECT_EQ(Ended(2, 1), "");
-  EXPECT_EQ(Ended(0, 137), "");
-  EXPECT_TRUE(plan_->MustBegin());
-  EXPECT_EQ(plan_->Status(), 0);
-}
-
   LaunchRules rules = Rules(1);
   rules.restarts = 5;
   rules.has_snapshots = true;

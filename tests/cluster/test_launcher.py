@@ -10,7 +10,7 @@ import time
 
 import pytest
 import tensorkv
-from jobs import finish, pids_of, read_until, tkv, wait_until
+from jobs import SOON, finish, pids_of, read_until, tkv, wait_until
 
 TKV = [sys.executable, "-m", "tensorkv"]
 
@@ -303,6 +303,33 @@ def test_rounds_wait_for_a_life_that_somebody_starts_by_hand(processes, options)
     assert status == 0 and "rank 1 at the end has 2.0" in later, later
     status, later = finish(job)
     assert status == 128 + signal.SIGKILL and "rank 0 at the end has 2.0" in later, later
+
+
+def test_servers_stay_for_a_worker_that_somebody_has_started_by_hand(processes):
+    text = """
+        with mx.kv.create("dist_sync") as kv:
+            kv.init("w", mx.nd.zeros((2,)))
+            for step in range(kv.round("w") + 1, 4):
+                if kv.rank == 1 and step == 2 and not kv.rejoined:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                kv.push("w", mx.nd.ones((2,)))
+                kv.pull("w")
+            if kv.rejoined:
+                until_marked("alone")
+                time.sleep(4)  # longer than servers stay when all workers have ended
+            print(f"rank {kv.rank} at the end has {kv.pull('w').asnumpy()[0]}", flush=True)
+    """
+    job = processes.launch(text, "--on-death", "wait", servers=1)
+    said = read_until(job, "start it with")
+    variables = dict(re.findall(r"(TKV_\w+)=(\S+)", said.split("start it with")[1]))
+    again = processes.start([sys.executable, "-u", str(processes.folder / "script.py")], **variables)
+    read_until(job, "rank 0 at the end has 2.0")
+    (processes.folder / "mark-alone").touch()
+    status, said = finish(again)
+    assert status == 0 and "rank 1 at the end has 2.0" in said and "dead" not in said, said
+    begin = time.monotonic()
+    status, said = finish(job)
+    assert status == 128 + signal.SIGKILL and time.monotonic() - begin < SOON, said
 
 
 def test_a_variable_that_nothing_reads_is_told_by_the_launcher(processes):
