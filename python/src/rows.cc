@@ -72,7 +72,7 @@ struct TableForm {
 template <typename E>
 E ValueOf(const char* what, const std::string& name, std::initializer_list<const char*> names) {
   const auto found = std::find(names.begin(), names.end(), name);
-  if (found == names.end()) throw Fail(Code::kInvalidArgument, "{} '{}'", what, name);
+  if (found == names.end()) throw Fail(Code::kInvalidArgument, "there is no {} '{}'", what, name);
   return static_cast<E>(found - names.begin());
 }
 
@@ -290,12 +290,12 @@ void BindRows(nb::module_& m, nb::class_<Store>& store) {
       .def("_import_rows", &ImportRows, nb::arg("key"), nb::arg("ids"), nb::arg("values"))
       .def("_table_stats", &TableStatsOf, nb::arg("key").none(),
            nb::sig("def _table_stats(self, key: object) -> dict[str, int]"))
-      .def(
-          "_describe_rows", &DescribeRows, nb::arg("verb"), nb::arg("key").none(),
-          nb::sig("def _describe_rows(self, verb: str, key: object) -> "
-                  "tuple[tuple[int, ...], str, int | None]"),
-          "Returns shape and dtype of a key, and None; of one that is kept by rows those of a row, "
-          "and the number that its ids are below.");
+      .def("_describe_rows", &DescribeRows, nb::arg("verb"), nb::arg("key").none(),
+           nb::sig("def _describe_rows(self, verb: str, key: object) -> "
+                   "tuple[tuple[int, ...], str, int | None]"),
+           "Returns shape, dtype and None of a plain key, and of a table the shape of a row, the "
+           "dtype "
+           "and the number of rows.");
 }
 
 }  // namespace tkv::python

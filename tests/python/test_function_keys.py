@@ -182,7 +182,7 @@ def test_a_function_may_ask_whether_an_array_has_a_member(kv):
     assert kv.pull("w").asnumpy().tolist() == [-0.5, -0.5]
 
 
-def test_a_recursion_without_end_is_itself(kv):
+def test_a_recursion_without_end_is_a_recursion_error(kv):
     def update(key, grad, weight):
         return update(key, grad, weight)
 

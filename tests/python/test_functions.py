@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tensorkv as mx
+from tensorkv._update import fingerprints as _fingerprints
 from tensorkv._update import functions as _functions
 from tensorkv._update import reading as _trace
 from tensorkv._update import states as _states
@@ -1601,10 +1602,10 @@ def test_a_look_has_a_bound():
 
 def test_a_large_array_is_compared_without_reading_all_of_it(tmp_path):
     array = np.memmap(tmp_path / "train", np.uint8, "w+", shape=(1 << 36,))  # a file with a hole
-    before = _watch._digest(array, is_kept=True)
-    assert before == _watch._digest(array, is_kept=True)
+    before = _fingerprints.digest(array, is_kept=True)
+    assert before == _fingerprints.digest(array, is_kept=True)
     array[-1] = 1
-    assert before != _watch._digest(array, is_kept=True)
+    assert before != _fingerprints.digest(array, is_kept=True)
 
 
 LARGE = np.zeros(9_000_000)  # 72 MB: compared by a sample
@@ -1630,8 +1631,8 @@ def test_an_attribute_that_is_made_anew_for_each_reading_is_no_change(kv):
 
 def test_a_large_array_in_the_place_of_another_is_a_change():
     arrays = [np.zeros(9_000_000) for _ in range(2)]
-    first, second = (_watch._digest(array, is_kept=True) for array in arrays)
-    assert first != second and first == _watch._digest(arrays[0], is_kept=True)
+    first, second = (_fingerprints.digest(array, is_kept=True) for array in arrays)
+    assert first != second and first == _fingerprints.digest(arrays[0], is_kept=True)
 
 
 def test_a_closed_file_is_an_argument_like_others(kv):

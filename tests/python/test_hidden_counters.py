@@ -262,7 +262,7 @@ WAYS = {
 
 
 def refuses(function):
-    """Return the text with which a distributed store refuses a function, for a key that is there or comes later."""
+    """Return the error of a distributed store for a function and a new key."""
     with mx.kv.create("dist_sync", bootstrap="self") as kv, pytest.raises(mx.errors.InvalidArgumentError) as caught:
         kv.set_updater(function)
         kv.init("w", mx.nd.ones((3,)))
@@ -275,7 +275,7 @@ def test_a_counter_is_refused_by_any_way(kind, way):
     assert "a call changes" in (text := refuses(WAYS[way](KINDS[kind]()))) or "it uses" in text
 
 
-class Sparse:
+class Slotted:
     """An object whose slot counts."""
 
     __slots__ = ("__weakref__", "n")
@@ -337,7 +337,7 @@ def holders():
         "element of a set": lambda held={Box()}: next(iter(held)),
         "element of a frozen set": lambda held=frozenset([Box()]): next(iter(held)),
         "items of a dict": lambda: next(iter(items))[1],
-        "slot in a set": lambda held={Sparse()}: next(iter(held)),
+        "slot in a set": lambda held={Slotted()}: next(iter(held)),
         "class of a class": lambda: type(Counted),
         "class of exec": lambda: made,
         "attribute of a class of tensorkv": lambda: mx.nd.NDArray.box_of_a_test,

@@ -382,9 +382,9 @@ def test_an_id_that_is_imported_is_counted_no_longer(where):
 
 def test_the_core_refuses_what_is_no_kind_and_no_score():
     for name in ("", "Uniform", "none"):
-        with pytest.raises(mx.errors.InvalidArgumentError, match=f"initializer '{name}'"):
+        with pytest.raises(mx.errors.InvalidArgumentError, match=f"no initializer '{name}'"):
             _core.RowInitializer(name)
-        with pytest.raises(mx.errors.InvalidArgumentError, match=f"score '{name}'"):
+        with pytest.raises(mx.errors.InvalidArgumentError, match=f"no score '{name}'"):
             _core.RowPolicy(rows_max=5, score=name)
     for number in (-1, 2**64):
         with pytest.raises((TypeError, OverflowError)):

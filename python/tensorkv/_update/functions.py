@@ -62,7 +62,7 @@ class Steps(Protocol):
 
 
 class UpdaterSteps:
-    """An updater of an optimizer, whose counts and states are those of its last push that did not fail."""
+    """An `Updater` in a store of one process; a push that fails leaves its counts and states as they were."""
 
     def __init__(self, updater: Updater) -> None:
         """Leave the states with the updater."""
@@ -86,7 +86,7 @@ class UpdaterSteps:
         return self.updater._pack()
 
     def put_states(self, content: bytes | None) -> None:
-        """Replace both."""
+        """Replace the states of the updater and the counts of its optimizer."""
         self.updater._unpack(content)
         self._loaded = set(self.updater.__dict__.get("_held", ()))
 
@@ -113,8 +113,8 @@ class UpdaterStep:
         self._undo()
 
 
-def _is_late(function: Any) -> str | None:
-    """Return how a call of a function puts its work off, or None for one that does it."""
+def _why_late(function: Any) -> str | None:
+    """Return why a call of a function does not do its work, such as "an async function, ...", or None if it does."""
     while isinstance(function, functools.partial):
         function = function.func
     if not inspect.isroutine(function) and not isinstance(function, type):
@@ -128,7 +128,7 @@ def _is_late(function: Any) -> str | None:
 
 def check_arguments(function: Callable[..., Any]) -> None:
     """Raise if a function does not take the arguments of an updater, or does not run when it is called."""
-    late = _is_late(function)
+    late = _why_late(function)
     if late is not None:
         raise InvalidArgumentError(
             f"set_updater: {_trace.title_of(function)} is {late} and updates nothing; write a plain def"
@@ -232,7 +232,7 @@ class Call:
 
 
 def _called_on(function: Callable[..., Any]) -> _probe.Call:
-    """Return a call of a function on arrays and states that the caller has."""
+    """Return a call of the function with states that the caller gives."""
     called = Called(function)
 
     def call(key: Key, input: NDArray, stored: NDArray, states: dict[str, NDArray]) -> None:
@@ -257,10 +257,14 @@ def _run_wide(update: Callable[[Key, NDArray, NDArray], None], key: Key, input: 
 
 
 class Read:
-    """A function that the servers of a distributed store run as a program; that of rank 0 counts."""
+    """A function that servers run as a program. If ranks give different ones, that of the lowest living rank counts."""
 
     def __init__(self, function: Callable[..., Any], prints: bool) -> None:
-        """Have read nothing yet: the first key tells what the function is to work on; what it prints may be thrown away."""
+        """Have read nothing yet; the first key is the first to be read for.
+
+        Args:
+            prints: the first call of the function may print; without it, no call does.
+        """
         self.function = function
         self._reader = _trace.Reader(function, _called_on(function), prints)
         self.program: _core.Program | None = None
@@ -271,7 +275,7 @@ class Read:
 
     @contextlib.contextmanager
     def binding(self) -> Iterator[None]:
-        """Let keys bind the function to a program; if that is refused, it is bound as before."""
+        """Run a block that reads the function for keys; if it raises, the program is the one before."""
         before = self.program, self._first
         try:
             yield
@@ -282,14 +286,14 @@ class Read:
             raise
 
     def free(self) -> None:
-        """Let the next key bind the function anew, because the store has none."""
+        """Forget the program, because the store has no keys."""
         self.program = self._first = None
 
     def meet(self, key: Key, shape: tuple[int, ...], dtype: str, is_table: bool = False) -> None:
         """Read the function for a key, which has to give the same program as for the keys before.
 
         Args:
-            is_table: the key has rows, of which `shape` has one.
+            is_table: the key is kept by rows; `shape` is ``(1, ...)`` with the shape of a row.
 
         Raises:
             InvalidArgumentError: the function cannot be read, or does something else for this key.

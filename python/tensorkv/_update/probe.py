@@ -27,6 +27,11 @@ _SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.1, -0.5, 2.0, 3.0, math.inf, -math.inf, math
 Call = Callable[["Key", NDArray, NDArray, dict[str, NDArray]], None]
 
 
+def computed_in(dtype: str) -> str:
+    """Return the dtype that a function sees of a key, and that its states have."""
+    return "float32" if dtype in NARROW else dtype
+
+
 def small_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return a shape with as many axes and few elements."""
     return (*(1 for _ in shape[1:]), _ELEMENTS)
@@ -52,7 +57,7 @@ class Draws:
         self._dtype = dtype
         self._shape = shape
         self._size = math.prod(shape)
-        self._has_zeros = not has_extremes or _zeros_are_ordered()
+        self._has_negative_zero = not has_extremes or _zeros_are_ordered()
 
     def ordinary(self, dtype: str | None = None) -> NDArray:
         """Return random values, as gradients and weights are."""
@@ -75,7 +80,9 @@ class Draws:
         info = np.finfo("float32" if self._dtype == "bfloat16" else self._dtype)
         tiny = float(info.smallest_subnormal) * (2.0**16 if self._dtype == "bfloat16" else 1)
         limits = [tiny, -tiny, float(info.tiny), float(info.max) / 2, -float(info.max) / 2]
-        values = [one for one in (*_SPECIAL, *limits) if self._has_zeros or one != 0 or math.copysign(1, one) > 0]
+        values = [
+            one for one in (*_SPECIAL, *limits) if self._has_negative_zero or one != 0 or math.copysign(1, one) > 0
+        ]
         return np.array(values)
 
     def _array(self, values: np.ndarray[Any, Any], dtype: str | None) -> NDArray:
@@ -101,7 +108,7 @@ def compare(
         Difference: the message has both values.
         Exception: the function raised it.
     """
-    wide = "float32" if dtype in NARROW else dtype
+    wide = computed_in(dtype)
     native = _core.Optimizer(program, False, False)
     try:
         given, stored = (zeros(shape, cpu(), dtype) for _ in range(2))

@@ -23,19 +23,14 @@ from .._array.elements import BITS, Elements, is_scalar
 from ..errors import InvalidArgumentError, KVError
 from . import probe as _probe
 from . import traced as _traced
+from .probe import NARROW, computed_in
 from .traced import KEPT, Refused, Traced, TracedNumpy, current, here, is_ours, refuse, scalar_text
 from .watch import Look, Watch, difference, line_that_stores
 
 if TYPE_CHECKING:
     from .._types import Key
 
-__all__ = ["Refused", "current", "is_ours"]
-NARROW = ("float16", "bfloat16")
-
-
-def computed_in(dtype: str) -> str:
-    """Return the dtype that a function sees of a key, and that its states have."""
-    return "float32" if dtype in NARROW else dtype
+__all__ = ["NARROW", "Refused", "computed_in", "current", "is_ours"]
 
 
 def _line_of(traceback: TracebackType | None) -> str | None:
@@ -112,7 +107,7 @@ class Reading:
         return out
 
     def dummy(self, value: Any) -> Any:
-        """Return a number, or an array of one element with the dtype of one without elements."""
+        """Return an operand for a trial with NumPy: a number itself, or for a traced array one element of its dtype."""
         self.operand(value)
         return np.ones(1, value._type) if isinstance(value, _traced.Array) else value
 
@@ -125,7 +120,7 @@ class Reading:
             )
 
     def check_axes(self, who: str) -> None:
-        """Refuse NumPy's functions of a key without axes, of which they make numbers and not arrays."""
+        """Refuse NumPy's functions of a key of shape (), for which they return a number and no array."""
         if not self.shape:
             refuse(f"{who} of a key of shape (), which makes a number; functions of mx.nd make arrays")
 
@@ -267,7 +262,12 @@ class Reader:
     """Reads one function for the keys of a store."""
 
     def __init__(self, function: Callable[..., Any], call: _probe.Call, prints: bool) -> None:
-        """Know how the function is called with elements; its output may be thrown away."""
+        """Have read nothing yet.
+
+        Args:
+            call: calls the function with elements.
+            prints: the first call may print; without it, no call does.
+        """
         self._function = function
         self._call = call
         self._prints = prints
@@ -277,7 +277,7 @@ class Reader:
         self.begin()
 
     def begin(self) -> None:
-        """Know no values outside of the function: a script may change them before the next key comes."""
+        """Forget the noted values, because the script may change them before it creates the next key."""
         self._watch = Watch(self._function, self._functions)
         self._before: Look | None = (
             None  # the values outside of the function before the calls that have not been checked
@@ -289,10 +289,11 @@ class Reader:
 
         The function is called twice without elements, and again while a call runs code that no call before it has run. All
         calls have to amount to the same. The function is then called with elements, for which the program has to give the
-        same bits. The output of all calls but the first one is thrown away. `check_outside` follows the last key.
+        same bits. Only the first call may print, and only if `prints`. `check_outside` follows the last key.
 
         Args:
-            is_table: the key has rows, of which `shape` has one; the program must not depend on their number.
+            is_table: the key is kept by rows, and `shape` is ``(1, ...)`` with the shape of a row. The program must not depend
+                on the number of rows.
 
         Raises:
             InvalidArgumentError: servers cannot run the function; the message names the line.
@@ -317,7 +318,7 @@ class Reader:
             if text != second.text(name):
                 self._check(is_known)
                 raise InvalidArgumentError(
-                    f"{where_}: {_difference(first, second)}: a second call gives another program; a program "
+                    f"{where_}: {_line_of_divergence(first, second)}: a second call gives another program; a program "
                     "holds no counter and nothing random (`kv.state` keeps arrays between updates)"
                 )
             if is_known:
@@ -325,7 +326,7 @@ class Reader:
             self._note_new_code(size)
         if first.stored._content == "value":
             raise InvalidArgumentError(f"{where_}: the stored value is not changed{_rebound(self._function)}")
-        if is_table and self._read(where_, key, (3, *shape[1:]), dtype).text(name) != text:
+        if is_table and self._text_of_three_rows(where_, key, shape, dtype) != text:
             raise InvalidArgumentError(
                 f"{where_}: a number of the program depends on how many rows the key has; servers update rows alone"
             )
@@ -339,6 +340,10 @@ class Reader:
         self._compared.add((text, dtype))
         return program
 
+    def _text_of_three_rows(self, where_: str, key: Key, shape: tuple[int, ...], dtype: str) -> str:
+        with self._watch.watching(), _muted():
+            return self._read(where_, key, (3, *shape[1:]), dtype).text(self._name)
+
     def check_outside(self) -> None:
         """Raise if calls for the last keys have changed a value outside of the function."""
         if self._before is None:
@@ -349,7 +354,11 @@ class Reader:
             self.begin()
 
     def _note_new_code(self, size: int) -> None:
-        """Check what the calls before have left, and look anew, if the last call has run new code, which names more values."""
+        """If the last call ran new code, check the values noted so far, and note them again with the names of that code.
+
+        Args:
+            size: the size of the watch before that call.
+        """
         if self._watch.size() != size:
             self._check(is_known=False)
             self._before = self._look(self._where)
@@ -427,8 +436,8 @@ class Reader:
             raise InvalidArgumentError(f"{where_}: {at}{kind}{error}") from error
 
 
-def _difference(first: Reading, second: Reading) -> str:
-    """Return the line of the function where two readings part."""
+def _line_of_divergence(first: Reading, second: Reading) -> str:
+    """Return the line of the function at which two readings begin to differ."""
     for mine, other, line in zip(first.statements, second.statements, first.lines, strict=False):
         if mine != other:
             return line

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Owner(Protocol):
-    """Whom a table belongs to."""
+    """The object that has a table, and hears of its changes."""
 
     def _is_watched(self) -> bool:
         """Return whether a store has to learn of changes."""
@@ -143,9 +143,11 @@ class Running:
         self.params = frozenset(self.native.program.params)
         self.multipliers: dict[tuple[str, Any], float] = {**before.multipliers} if before else {}
         self._store = weakref.ref(store)
-        self._turn = threading.RLock()  # of a push that asks: what it is told is for this push and no other
-        self._pushes = 0  # what `pushes` has found last
-        # Rounds of keys that are no updates of this optimizer. A later life has its optimizer from the one before.
+        self._turn = (
+            threading.RLock()
+        )  # makes pushes that ask the schedule take turns, so that a rate counts for one push
+        self._pushes = 0  # the last result of `pushes`
+        # The rounds of each key before this optimizer began. A restarted worker continues the optimizer of its former process.
         self._rounds_before: dict[Any, int] = (
             before._rounds_before if before else {} if store.rejoined or key is not None else _rounds_of(store)
         )
@@ -198,11 +200,11 @@ class Running:
         self.is_watching = bool(plan.factors or plan.schedule or self.optimizer._goes_by_name or self.asks)
 
     def forget(self, key: Any) -> None:
-        """Count the rounds of a key that is made anew from its first one."""
+        """Drop the former rounds of a key that was deleted."""
         self._rounds_before.pop(key, None)
 
     def go_on(self, updates: Mapping[Any, int]) -> None:
-        """Count on from these updates of keys, which a store has loaded."""
+        """Set the counts of updates of keys that a store has loaded."""
         store = self._store()
         if store is None:
             return

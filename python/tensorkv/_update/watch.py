@@ -6,26 +6,19 @@ A program cannot hold such a change. While the first call runs, `Watch` collects
 
 from __future__ import annotations
 
-import array
 import contextlib
 import contextvars
-import ctypes
 import datetime
-import decimal
 import dis
-import fractions
 import functools
 import gc
 import hashlib
-import io
-import itertools
-import mmap
 import pickle
 import random
 import sys
 import sysconfig
 import weakref
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from types import (
     BuiltinMethodType,
@@ -43,7 +36,20 @@ import numpy as np
 
 from .. import _core
 from .. import random as _random
-from .._array.elements import Elements
+from .fingerprints import (
+    ELEMENTS_MAX,
+    ITERATOR,
+    SHORT,
+    VALUES,
+    VALUES_MAX,
+    Same,
+    elements_of,
+    fingerprint,
+    first_of,
+    is_a,
+    is_iterator,
+    worth,
+)
 from .traced import Array, here, is_ours, refuse
 
 _STDLIB = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"], "<frozen ")
@@ -53,13 +59,9 @@ _CLOCKS = (
     *("gmtime", "localtime", "ctime", "asctime", "strftime"),
 )
 _DATES = ("now", "utcnow", "today")
-_VALUES = (  # compared by value; other objects without attributes by identity
-    *(int, float, complex, str, bytes, type(None), np.generic, range, slice),
-    *(decimal.Decimal, fractions.Fraction, datetime.date, datetime.time, datetime.timedelta),
-)
 _ANY_NAME = {"setattr", "__setattr__", "__dict__", "vars", "exec", "eval"}  # attributes whose names are computed
 _ANY_GLOBAL = {"globals", "f_globals", "exec", "eval"}  # global variables whose names are computed
-_CONSTANT = (
+_ALLOWED = (
     "state",
     "rank",
     "num_workers",
@@ -70,21 +72,6 @@ _CONSTANT = (
 _LIBRARIES = ("builtins", "numpy", "tensorkv")  # keep no state that a function reads, but random numbers
 _IMPORTS = ("modules", "path_importer_cache")  # names of `sys`, which every import changes
 _HEAP_TYPE = 1 << 9  # in `__flags__` of a class that Python code has made
-_VALUES_MAX = 100_000  # in a look; also the first elements of a container that are compared
-_SHORT = 1000  # elements of a container that are compared one by one
-_ELEMENTS_MAX = 1_000_000  # of longer containers, in a look
-_BYTES_MAX = 64 << 20  # of an array that is compared whole
-_SAMPLES = 4096  # elements of a larger array
-_ITERATOR = "an iterator"
-_BUFFERS = (
-    bytearray,
-    array.array,
-    ctypes.Array,
-    ctypes.Structure,
-    ctypes._SimpleCData,
-    memoryview,
-    mmap.mmap,
-)  # of elements that no name holds
 _OF_SLOTS = (MemberDescriptorType, GetSetDescriptorType)  # of `__slots__`, and of classes written in C
 _OF_FUNCTIONS = ("__annotations__", "__defaults__", "__doc__", "__kwdefaults__", "__name__", "__qualname__")
 _OF_CLASSES = ("__name__", "__qualname__", "__bases__")  # those that are in no `__dict__`
@@ -98,96 +85,13 @@ _DRAWS: dict[str, Callable[[], Any]] = {  # the state of a generator that all co
 _OF_PYTHON, _OF_NUMPY, _OF_MXNET = _DRAWS
 
 
-def _is(value: Any, kinds: Any) -> bool:
-    """Return whether a value has one of some classes; a proxy is asked nothing."""
-    return issubclass(type(value), kinds)
-
-
 def _is_of_python(filename: str) -> bool:
     return filename.startswith(_STDLIB) and not any(folder in filename for folder in _PACKAGES)
 
 
-class _Same:
-    """An object that is compared by identity, and kept so that no other one gets its address."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _digest(values: np.ndarray[Any, Any], is_kept: bool = False) -> tuple[Any, ...]:
-    """Return a fingerprint of an array's elements.
-
-    For a large array it is that of a sample, with the array's address if its memory is kept.
-    """
-    about: tuple[Any, ...] = (str(values.dtype), values.shape)
-    if values.nbytes > _BYTES_MAX:
-        about += (values.__array_interface__["data"][0] if is_kept else None,)
-        at = np.linspace(0, values.size - 1, min(_SAMPLES, values.size)).astype(np.int64)
-        values = np.asarray(values)[np.unravel_index(at, values.shape)]
-    content = np.ascontiguousarray(values).view(np.uint8) if values.ndim else repr(values)
-    return *about, _hash(content.encode() if isinstance(content, str) else content.data)
-
-
-def _hash(content: Any) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-def _bytes_of(value: Any) -> tuple[Any, ...]:
-    """Return a fingerprint of a buffer: for a large buffer that of a sample."""
-    view = memoryview(value)
-    content = bytes(view) if view.nbytes <= _BYTES_MAX else view[:: max(1, len(view) // _SAMPLES)].tobytes()
-    return type(value), view.nbytes, _hash(content)
-
-
-def _worth(value: Any) -> tuple[Any, ...]:
-    """Return a fingerprint of a value of `_VALUES`."""
-    return type(value), value if type(value) in (int, str, bytes) else repr(value)
-
-
-def _items(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Return the items of a dict in its order, of which an OrderedDict has one of its own."""
-    kind: Any = OrderedDict if _is(value, OrderedDict) else dict
-    return iter(kind.items(value))
-
-
-def _first(value: Any) -> list[tuple[str, str, Any]]:
-    """Return the first elements of a container, each with a unique step and its part of the path."""
-    if _is(value, dict):
-        times: Counter[str] = Counter()  # other keys may look the same
-        found = []
-        for key, one in itertools.islice(_items(value), _VALUES_MAX):
-            text = repr(key)
-            found.append((f"[{text}]{times[text]}", f"[{text}]", one))
-            if not _is(key, _VALUES):
-                found.append((f"[{text}]{times[text]} key", f"a key {type(key).__name__}", key))
-            times[text] += 1
-        return found
-    if _is(value, (set, frozenset)):
-        held = itertools.islice(value, _VALUES_MAX)  # numbers and texts are in the fingerprint of the set
-        return [(f"{{{id(one)}}}", f"an element {type(one).__name__}", one) for one in held if not _is(one, _VALUES)]
-    return [(f"[{i}]", f"[{i}]", one) for i, one in enumerate(itertools.islice(value, _VALUES_MAX))]
-
-
-def _is_iterator(value: Any) -> bool:
-    """Return whether a value has a hidden position that moves: a file that is read, or an iterator written in C."""
-    if _is(value, io.IOBase):
-        try:
-            return bool(value.readable())
-        except Exception:  # of a closed file
-            return False
-    if _is(value, weakref.ProxyTypes):
-        return False
-    return hasattr(type(value), "__next__") and not _is(type(value).__next__, FunctionType)
-
-
-def _is_fixed(value: Any) -> bool:
-    """Return whether an argument stays as it is, or is new in each call, such as the iterator of a comprehension."""
-    return _is(value, _VALUES) or _is_iterator(value)
+def _keeps_nothing(value: Any) -> bool:
+    """Return whether an argument carries nothing from call to call: it never changes, or each call makes it anew."""
+    return is_a(value, VALUES) or is_iterator(value)
 
 
 def line_that_stores(code: CodeType, name: str) -> int | None:
@@ -202,7 +106,7 @@ def line_that_stores(code: CodeType, name: str) -> int | None:
 
 
 class Look:
-    """The values of a `Watch` at one time: by the steps that lead to each, the path to be printed and a fingerprint."""
+    """The noted values at one time. A unique route to each value leads to its printed path and its fingerprint."""
 
     def __init__(self) -> None:
         """Have seen nothing yet."""
@@ -212,19 +116,19 @@ class Look:
 
     def iterator(self) -> str | None:
         """Return the path of an iterator with a hidden position, or None."""
-        return next((path for path, worth in self.values.values() if worth is _ITERATOR), None)
+        return next((path for path, noted in self.values.values() if noted is ITERATOR), None)
 
 
 class Watch:
     """The values outside of a function that its code names."""
 
     def __init__(self, function: Any, functions: dict[CodeType, list[FunctionType]] | None = None) -> None:
-        """Know the function alone; `watching` finds the code that it runs.
+        """Have seen no code yet; `watching` collects the code that runs.
 
         Args:
             functions: those that earlier watches of this function have found, by their code; a search takes a while.
         """
-        self.clock: str | None = None  # the line that reads one, and its name
+        self.clock: str | None = None  # place and name of the first clock that was read
         self._known = {} if functions is None else functions
         self._function = function
         self._codes: set[CodeType] = set()
@@ -234,8 +138,8 @@ class Watch:
         self._scopes: dict[int, dict[str, Any]] = {}  # globals that code uses by computed names, by their id
         self._locals: list[tuple[str, Any]] = []
         self._names: set[str] = set()
-        self._names_random = False  # code of the user does
-        self._draws: set[str] = set()  # of `_DRAWS`, that ran
+        self._names_random = False  # the code of the user has the name `random`
+        self._draws: set[str] = set()  # the generators of `_DRAWS` that were used
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -265,7 +169,7 @@ class Watch:
             caller = frame.f_back
             if code in _STREAM:
                 self._draws.add(_OF_MXNET)
-            if _is(frame.f_locals.get("self"), _core.Store) and code.co_name not in _CONSTANT:
+            if is_a(frame.f_locals.get("self"), _core.Store) and code.co_name not in _ALLOWED:
                 if caller is not None and code.co_name[0] != "_" and not is_ours(caller.f_code.co_filename):
                     sys.settrace(self._go_on)  # Python ends a profile whose function raises
                     refuse(  # before the verb does anything
@@ -275,7 +179,7 @@ class Watch:
             self._note_clock("random.seed()")
         elif event == "call" and code not in self._codes:
             self._codes.add(code)
-            self._names.update(code.co_names, code.co_freevars, (one for one in code.co_consts if _is(one, str)))
+            self._names.update(code.co_names, code.co_freevars, (one for one in code.co_consts if is_a(one, str)))
             if _is_of_python(code.co_filename):
                 if code.co_name == "uuid1":
                     self._note_clock("uuid1()")
@@ -288,13 +192,13 @@ class Watch:
                 self._unsearched.add(code)
             self._names_random |= "random" in code.co_names or "random" in code.co_consts
             for name in (*code.co_names, *code.co_consts):
-                if _is(name, str) and name in frame.f_globals:
+                if is_a(name, str) and name in frame.f_globals:
                     self._roots[id(frame.f_globals), name] = frame.f_globals
-                elif _is(name, str) and name in sys.modules and _is_imported(code, name):
+                elif is_a(name, str) and name in sys.modules and _is_imported(code, name):
                     self._roots[id(sys.modules), name] = sys.modules
             if not _ANY_GLOBAL.isdisjoint(code.co_names):
                 self._scopes[id(frame.f_globals)] = frame.f_globals
-            self._locals.extend(one for one in frame.f_locals.items() if not _is_fixed(one[1]))
+            self._locals.extend(one for one in frame.f_locals.items() if not _keeps_nothing(one[1]))
         elif event == "c_call" and getattr(arg, "__self__", None) is _PYTHONS:
             if arg.__name__ != "getstate":
                 self._draws.add(_OF_PYTHON)
@@ -314,7 +218,7 @@ class Watch:
         self._note(frame, event, arg)
 
     def size(self) -> int:
-        """Return how many pieces of code have run; more of them may have named more values."""
+        """Return the number of code objects that have run; new ones may name more values."""
         return len(self._codes)
 
     def look(self) -> Look:
@@ -336,7 +240,7 @@ class Watch:
         seen: set[int] = set()
         long: deque[tuple[str, str, Any]] = deque()  # containers, whose elements are noted after all other values
         while waiting or long:
-            if len(look.values) >= _VALUES_MAX:
+            if len(look.values) >= VALUES_MAX:
                 look.is_cut = True
                 break
             if waiting:
@@ -381,28 +285,28 @@ class Watch:
         self, look: Look, steps: str, path: str, value: Any, seen: set[int], waiting: deque[Any], long: deque[Any]
     ) -> None:
         """Note a value, and let the values that it holds wait."""
-        if _is(value, _VALUES):
-            look.values[steps] = (path, _worth(value))
+        if is_a(value, VALUES):
+            look.values[steps] = (path, worth(value))
             if hasattr(value, "__dict__") and id(value) not in seen:  # of a class that a script has derived
                 seen.add(id(value))
                 waiting.extend([(f"{steps}|{step}", inner, one) for step, inner, one in self._held(path, value)])
         elif value is sys.stdout or value is sys.stderr:
-            look.values[steps] = (path, _Same(value))
-        elif _is(value, (Array, CodeType)):
-            look.values[steps] = (path, "an array" if _is(value, Array) else _Same(value))
+            look.values[steps] = (path, Same(value))
+        elif is_a(value, (Array, CodeType)):
+            look.values[steps] = (path, "an array" if is_a(value, Array) else Same(value))
         elif id(value) not in seen:
             seen.add(id(value))
             try:
-                look.values[steps] = (path, self._fingerprint(value))
-                elements = _elements_of(value)
-                if elements is not None and len(elements) > _SHORT:
+                look.values[steps] = (path, fingerprint(value, self._names))
+                elements = elements_of(value)
+                if elements is not None and len(elements) > SHORT:
                     long.append((steps, path, elements))
                 elif elements is not None:
-                    waiting.extend((steps + step, path + part, one) for step, part, one in _first(elements))
+                    waiting.extend((steps + step, path + part, one) for step, part, one in first_of(elements))
                 waiting.extend([(f"{steps}|{step}", inner, one) for step, inner, one in self._held(path, value)])
             except Exception:  # of an object that does not let others look at it
-                look.values[steps] = (path, _Same(value))
-        if _is(value, ModuleType):
+                look.values[steps] = (path, Same(value))
+        if is_a(value, ModuleType):
             self._note_random(look, value)
 
     def _note_random(self, look: Look, module: ModuleType) -> None:
@@ -413,110 +317,65 @@ class Watch:
 
     def _note_elements(self, look: Look, steps: str, path: str, value: Any, waiting: deque[Any]) -> None:
         """Note the first elements of a long container: numbers and texts together, other objects one by one."""
-        look.elements += min(len(value), _VALUES_MAX)
-        if look.elements > _ELEMENTS_MAX:
+        look.elements += min(len(value), VALUES_MAX)
+        if look.elements > ELEMENTS_MAX:
             look.is_cut = True
             return
         total = hashlib.blake2b(digest_size=16)
         try:
-            for step, part, one in _first(value):
-                if _is(one, _VALUES):
+            for step, part, one in first_of(value):
+                if is_a(one, VALUES):
                     total.update(f"{step} {type(one).__name__} {one!r}\n".encode(errors="surrogatepass"))
-                elif len(waiting) < _VALUES_MAX:
+                elif len(waiting) < VALUES_MAX:
                     waiting.append((steps + step, path + part, one))
         except Exception:  # of a container that another thread changes, or of a key that does not let others look at it
             return
         look.values[f"{steps}|elements"] = (path, total.hexdigest())
 
-    def _fingerprint(self, value: Any) -> Any:
-        """Return a fingerprint of an object's own content, without the values that it holds."""
-        if _is(value, random.SystemRandom):
-            return _ITERATOR
-        if _is(value, random.Random):
-            return hash(value.getstate())
-        if _is(value, np.random.Generator):
-            return pickle.dumps(value.bit_generator.state)
-        if _is(value, np.random.RandomState):
-            return pickle.dumps(value.get_state(legacy=False))
-        if _is(value, np.random.BitGenerator):
-            return pickle.dumps(value.state)
-        if _is(value, np.random.SeedSequence):
-            return repr(value.state)
-        if _is(value, contextvars.ContextVar):
-            return _Same(value.get(None))
-        if _is(value, weakref.ref):
-            return _Same(value())
-        if _is(value, functools._lru_cache_wrapper):
-            return repr(value.cache_info()) if "cache_info" in self._names else _Same(value)
-        if _is(value, np.flatiter):
-            return _ITERATOR
-        if _is(value, Elements):
-            return _digest(value._host()) if value.size else value.shape
-        if hasattr(type(value), "__array__"):
-            try:
-                array = np.asarray(value)
-                return array.shape if array.dtype == object else _digest(array, is_kept=_is(value, np.ndarray))
-            except Exception:  # elements on a device
-                return _Same(value)
-        if _is(value, (set, frozenset)):
-            return type(value), len(value), sorted(map(repr, itertools.islice(value, _VALUES_MAX)))
-        if _is(value, dict):  # the order counts; that of a longer one is noted with its elements
-            return type(value), len(value), [repr(key) for key, _ in itertools.islice(_items(value), _SHORT)]
-        if _is(value, (list, tuple, deque)):
-            return type(value), len(value)
-        if _is_iterator(value):
-            return _ITERATOR
-        if _is(value, _BUFFERS):
-            return _bytes_of(value)
-        if _is(value, ctypes._Pointer):
-            return _bytes_of(value.contents) if value else type(value)
-        is_kept = hasattr(value, "__dict__") and not _is(value, (type, ModuleType, FunctionType))
-        return type(value) if is_kept or _is(value, MethodType) else _Same(value)
-
     def _held(self, path: str, value: Any) -> Iterator[tuple[str, str, Any]]:
         """Yield the values that the code can reach by a name, each with a step of its own and its path."""
-        if _is(value, BuiltinMethodType):
+        if is_a(value, BuiltinMethodType):
             yield "self", path, value.__self__
-        elif _is(value, MethodType):
+        elif is_a(value, MethodType):
             yield "self", path, value.__self__
             yield "function", path, value.__func__
-        elif _is(value, FunctionType):
+        elif is_a(value, FunctionType):
             yield from self._held_by_function(value)
-        elif _is(value, functools.partial):
+        elif is_a(value, functools.partial):
             self._note_clock_in(path, value.func)
             yield from (("function", path, value.func), ("args", path, value.args), ("keywords", path, value.keywords))
             yield from self._attributes(path, value)
-        elif _is(value, (staticmethod, classmethod)):
+        elif is_a(value, (staticmethod, classmethod)):
             yield "function", path, value.__func__
-        elif _is(value, property):
+        elif is_a(value, property):
             yield from ((name, path, getattr(value, name)) for name in ("fget", "fset", "fdel"))
-        elif _is(value, weakref.ref):
+        elif is_a(value, weakref.ref):
             yield "referent", path, value()
-        elif _is(value, weakref.ProxyTypes):
+        elif is_a(value, weakref.ProxyTypes):
             yield "referent", path, value.__repr__.__self__
-        elif _is(value, contextvars.ContextVar):
+        elif is_a(value, contextvars.ContextVar):
             yield "content", f"{path}.get()", value.get(None)
-        elif _is(value, CellType):
+        elif is_a(value, CellType):
             with contextlib.suppress(ValueError):  # empty
                 yield "contents", path, value.cell_contents
-        elif _is(value, BaseException):
+        elif is_a(value, BaseException):
             yield "args", f"{path}.args", value.args
             yield from self._attributes(path, value)
-        elif _is(value, _core.Store):
+        elif is_a(value, _core.Store):
             added = {name: one for name, one in vars(value).items() if name in self._names and name[0] != "_"}
             yield from ((name, f"{path}.{name}", one) for name, one in added.items())
-        elif not _is(value, (_core.Program, _core.Optimizer)):
-            if _is(value, defaultdict):
+        elif not is_a(value, (_core.Program, _core.Optimizer)):
+            if is_a(value, defaultdict):
                 self._note_clock_in(path, value.default_factory)
                 yield "factory", f"{path}.default_factory", value.default_factory
             if _is_opaque(value):
-                held = [one for one in gc.get_referents(value) if not _is(one, (type, ModuleType))]
+                held = [one for one in gc.get_referents(value) if not is_a(one, (type, ModuleType))]
                 yield from ((f"{i}", path, one) for i, one in enumerate(held))
             yield from self._attributes(path, value)
 
     def _note_clock_in(self, path: str, function: Any) -> None:
         """Note a clock that is called by an object written in C, which a profile does not see."""
-        if self.clock is None and _is(function, BuiltinMethodType) and _is_unsteady(function):
+        if self.clock is None and is_a(function, BuiltinMethodType) and _is_unsteady(function):
             self.clock = f"{path}: {function.__qualname__}()"
 
     def _held_by_function(self, function: FunctionType) -> Iterator[tuple[str, str, Any]]:
@@ -544,20 +403,20 @@ class Watch:
     def _attributes(self, path: str, value: Any) -> Iterator[tuple[str, str, Any]]:
         is_any = self._computes_names() or type(value).__module__.startswith("tensorkv.")
         owner = "" if path == "the function" else f"{path}."
-        is_library = _is(value, ModuleType) and value.__name__.partition(".")[0] in (*_LIBRARIES, "sys")
-        is_of_python = _is_of_stdlib(getattr(value, "__name__" if _is(value, ModuleType) else "__module__", None))
+        is_library = is_a(value, ModuleType) and value.__name__.partition(".")[0] in (*_LIBRARIES, "sys")
+        is_of_python = _is_of_stdlib(getattr(value, "__name__" if is_a(value, ModuleType) else "__module__", None))
         for name, one in list(getattr(value, "__dict__", {}).items()):
             if is_library and not _is_of_user(name, one):
                 continue
-            if is_of_python and _is(value, (type, ModuleType)) and _is_private(name):
+            if is_of_python and is_a(value, (type, ModuleType)) and _is_private(name):
                 continue
-            if _is(value, (type, ModuleType)):
+            if is_a(value, (type, ModuleType)):
                 is_wanted = is_any and _is_counter(name, one) and not is_library
             else:
-                is_wanted = is_any and not _is_iterator(one)
-            if _is(name, str) and (name in self._names or is_wanted):
+                is_wanted = is_any and not is_iterator(one)
+            if is_a(name, str) and (name in self._names or is_wanted):
                 yield name, f"{owner or 'self.'}{name}", one
-        kinds = (*value.__mro__, *type(value).__mro__) if _is(value, type) else type(value).__mro__
+        kinds = (*value.__mro__, *type(value).__mro__) if is_a(value, type) else type(value).__mro__
         for i, kind in enumerate(kinds):
             if _is_of_library(kind):
                 yield from self._added_to(kind, i)
@@ -569,10 +428,10 @@ class Watch:
                     continue
                 if _is_private(name) and _is_of_stdlib(kind.__module__):
                     continue
-                if _is(one, _OF_SLOTS) and not _is(value, type):
+                if is_a(one, _OF_SLOTS) and not is_a(value, type):
                     with contextlib.suppress(Exception):  # of a slot that is empty, or refuses
                         held = one.__get__(value)
-                        if _is(one, MemberDescriptorType) or _is(held, _VALUES):  # code in C may make others anew
+                        if is_a(one, MemberDescriptorType) or is_a(held, VALUES):  # code in C may make others anew
                             yield f"slot {i} {name}", f"{owner or 'self.'}{name}", held
                 else:
                     yield f"class {i} {name}", f"{kind.__name__}.{name}", one
@@ -587,7 +446,7 @@ class Watch:
 def _functions_with(codes: set[CodeType]) -> list[FunctionType]:
     """Return all functions of the process that run one of some pieces of code."""
     found = gc.get_referrers(*codes)
-    return [one for one in found if _is(one, FunctionType) and one.__code__ in codes]
+    return [one for one in found if is_a(one, FunctionType) and one.__code__ in codes]
 
 
 def _has_values(function: FunctionType, values: dict[str, Any]) -> bool:
@@ -609,27 +468,27 @@ def _is_of_library(kind: type) -> bool:
 
 
 def _is_of_stdlib(module: object) -> bool:
-    return _is(module, str) and str(module).partition(".")[0] in sys.stdlib_module_names
+    return is_a(module, str) and str(module).partition(".")[0] in sys.stdlib_module_names
 
 
 def _is_private(name: Any) -> bool:
-    return not _is(name, str) or name.startswith("_")
+    return not is_a(name, str) or name.startswith("_")
 
 
 def _is_of_user(name: Any, value: Any) -> bool:
     """Return whether a value under a name of a library may be one that a script has put there."""
-    if _is(value, _VALUES):
+    if is_a(value, VALUES):
         return True
     if _is_private(name) or name in _IMPORTS:
         return False
-    return _is(value, (list, dict, set, deque)) or not (
+    return is_a(value, (list, dict, set, deque)) or not (
         _is_of_library(type(value)) or _is_of_stdlib(type(value).__module__)
     )
 
 
 def _is_opaque(value: Any) -> bool:
     """Return whether an object is written in C and has no attributes: only the garbage collector knows what it holds."""
-    if hasattr(value, "__dict__") or _is(value, (list, tuple, dict, set, frozenset, deque, *_VALUES, type)):
+    if hasattr(value, "__dict__") or is_a(value, (list, tuple, dict, set, frozenset, deque, *VALUES, type)):
         return False
     return not any("__slots__" in vars(kind) for kind in type(value).__mro__)
 
@@ -639,21 +498,8 @@ _STREAM = (_random._stream.__code__, _random.seed.__code__)  # run by every func
 
 def _is_counter(name: Any, value: Any) -> bool:
     """Return whether a variable may be a counter: a number, a text or a container under a name that Python does not use itself."""
-    is_own = _is(name, str) and not (name.startswith("__") and name.endswith("__"))
-    return is_own and _is(value, (*_VALUES, list, dict, set, deque, np.ndarray)) and not _is(value, type(None))
-
-
-def _elements_of(value: Any) -> Any:
-    """Return a container whose elements are objects, or None."""
-    if _is(value, (list, tuple, deque, dict, set, frozenset)):
-        return value
-    if hasattr(type(value), "__array__") and not _is(value, Elements):
-        try:
-            array = np.asarray(value)
-        except Exception:  # elements on a device
-            return None
-        return array.flat if array.dtype == object else None
-    return None
+    is_own = is_a(name, str) and not (name.startswith("__") and name.endswith("__"))
+    return is_own and is_a(value, (*VALUES, list, dict, set, deque, np.ndarray)) and not is_a(value, type(None))
 
 
 def _is_imported(code: CodeType, name: str) -> bool:
@@ -674,12 +520,15 @@ def _is_unsteady(called: Any) -> bool:
 
 
 def difference(before: Look, after: Look, is_known: bool) -> str | None:
-    """Return the first name whose value is another one in two looks.
+    """Return the path of the first value that differs between two looks.
 
-    A name that one of them has alone counts if no new code has run between them, and both are complete.
+    A value that only one look has counts if neither is cut.
+
+    Args:
+        is_known: no new code has run between the looks. Without it, a value that only one has is no difference.
     """
-    for steps, (path, worth) in before.values.items():
-        if steps in after.values and after.values[steps][1] != worth:
+    for steps, (path, noted) in before.values.items():
+        if steps in after.values and after.values[steps][1] != noted:
             return path
     if not is_known or before.is_cut or after.is_cut:
         return None
