@@ -72,6 +72,7 @@ void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
     if (is_last && !worker_->is_observer()) run(Operation::Kind::kLeave);
     for (const CallPtr& call : calls) call->WaitAccepted(left());
     if (!is_last && !failure) run(Operation::Kind::kClose);
+    if (!is_last && failure && !worker_->is_observer()) worker_->NoteFailedClose(number_);
   } catch (const std::exception& failed) {
     WarnOfDrop("and not all of its pushes may have been accepted", failed.what());
   }
@@ -322,8 +323,8 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
     } else {
       // Pushes under way still count.
       for (const CallPtr& call : worker_->CallsOf(number_)) call->WaitAccepted(options_.patience);
-      // After a failure, the next incarnation continues with the keys.
-      if (!failure) FreeKeys();
+      // After a failure, the next incarnation continues with the keys, unless the program goes on.
+      failure ? worker_->NoteFailedClose(number_) : FreeKeys();
     }
   } catch (...) {
     if (!error) error = std::current_exception();

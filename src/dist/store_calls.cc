@@ -96,6 +96,19 @@ CallPtr StoreCalls::Start(const std::string& verb, Operation operation) {
   return call;
 }
 
+void StoreCalls::CloseFailedStores() noexcept {
+  try {
+    for (const uint32_t store : worker_->TakeFailedCloses()) {
+      std::vector<Operation> operations(1, Make(Operation::Kind::kClose, "close", nullptr));
+      operations[0].store = store;
+      worker_->Launch(Worker::NewCall(worker_, "close", store, {}), std::move(operations));
+      worker_->GoOn();
+    }
+  } catch (const std::exception& error) {
+    static_cast<void>(error);  // the others end by their own patience
+  }
+}
+
 RecordPtr StoreCalls::FirstToRepeat(const std::string& verb, std::span<const RecordPtr> records) {
   for (;;) {
     bool is_lost = false;

@@ -36,6 +36,7 @@ class StoreCalls {
   template <typename F>
   std::invoke_result_t<F&> Counted(Verb verb, std::string_view called, F f) {
     counts_.verbs.Called(verb);
+    if (worker_->has_failed_closes()) CloseFailedStores();
     try {
       return NamedWhereMemoryEnds(called, f);
     } catch (...) {
@@ -117,6 +118,9 @@ class StoreCalls {
                   const std::vector<NDArray>& outputs);
 
  private:
+  // Tells the servers about stores that this thread has closed after a failure.  Its program goes
+  // on, so others must not wait for this worker there.
+  void CloseFailedStores() noexcept;
   struct Counts {
     VerbCounts verbs;
     SharedWaitCounts waits;

@@ -176,6 +176,24 @@ bool Worker::CloseStore(uint32_t store) {
   return has_closed_;
 }
 
+void Worker::NoteFailedClose(uint32_t store) {
+  std::lock_guard lock(mutex_);
+  failed_closes_.emplace_back(std::this_thread::get_id(), store);
+  has_failed_closes_ = true;
+}
+
+std::vector<uint32_t> Worker::TakeFailedCloses() {
+  std::lock_guard lock(mutex_);
+  std::vector<uint32_t> stores;
+  for (const auto& [thread, store] : failed_closes_) {
+    if (thread == std::this_thread::get_id()) stores.push_back(store);
+  }
+  std::erase_if(failed_closes_,
+                [](const auto& close) { return close.first == std::this_thread::get_id(); });
+  has_failed_closes_ = !failed_closes_.empty();
+  return stores;
+}
+
 uint32_t Worker::store_count() const {
   std::lock_guard lock(mutex_);
   return store_count_;

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <functional>
 #include <map>
@@ -11,6 +12,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "job/call.h"
@@ -73,6 +76,12 @@ class Worker final {
   //   throws  kFailedPrecondition  the last store has just been closed
   uint32_t OpenStore();
   uint32_t store_count() const;  // all that were opened
+  // Notes that a store which was not the last one was closed after a failure.  If the calling thread
+  // uses another store later, its program has caught the error.
+  void NoteFailedClose(uint32_t store);
+  bool has_failed_closes() const { return has_failed_closes_; }
+  // Returns the stores that this thread has closed after a failure, and forgets them.
+  std::vector<uint32_t> TakeFailedCloses();
   // Opens a store that another worker has made, for an observer.
   void ObserveStore(uint32_t store);
   // Closes a store.  Returns true if it was the last one: the worker then has to leave the job.
@@ -184,6 +193,8 @@ class Worker final {
   std::string out_of_reach_;  // the reason why the head cannot be reached
   uint32_t store_count_ = 0;
   std::set<uint32_t> open_stores_;
+  std::vector<std::pair<std::thread::id, uint32_t>> failed_closes_;
+  std::atomic<bool> has_failed_closes_ = false;  // `failed_closes_` is not empty
   bool has_closed_ = false;
   std::vector<std::shared_ptr<const void>> ended_owners_;
 

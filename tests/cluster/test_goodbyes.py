@@ -145,6 +145,12 @@ def make():
 def step(kv):
     kv.push("w", mx.nd.ones((300_000,)))
     return kv.pull("w").asnumpy()[-1]
+def fail(kv):
+    try:
+        with kv:
+            raise ValueError("mine")
+    except ValueError:
+        pass
 stores = [make() for _ in range(STORES)]
 assert [step(kv) for kv in stores] == [2] * STORES
 if stores[0].rank == 1:
@@ -164,7 +170,12 @@ print("others", [float(step(kv)) for kv in stores if kv], flush=True)
 """
 
 
-@pytest.mark.parametrize("go", ["stores[GOES].close()", "stores[GOES] = None"], ids=["closed", "dropped"])
+CAUGHT = 'fail(stores[GOES]); stores[GOES - 1].pull("w")'
+
+
+@pytest.mark.parametrize(
+    "go", ["stores[GOES].close()", "stores[GOES] = None", CAUGHT], ids=["closed", "dropped", "failed and caught"]
+)
 @pytest.mark.parametrize(("stores", "goes"), [(2, 0), (2, 1), (4, 0), (4, 2)])
 def test_a_store_that_goes_takes_none_of_the_others_along(processes, stores, goes, go):
     text = f"STORES, GOES = {stores}, {goes}\n" + PARTS.replace("GO\n", f"{go}\n")
@@ -263,6 +274,37 @@ def test_a_worker_that_ends_by_an_exception_is_dead_and_has_not_left(processes, 
     _, said = finish(processes.launch(text, servers=1), timeout=40)
     assert re.search(rf"\[worker 0\] .*knew pushpull 'w': {known}", said), said
     assert "this life is over" not in said and "[worker 1] worker 1" not in said, said
+
+
+EXITS = """
+others = [mx.kv.create("dist_sync") for _ in range(STORES - 1)]
+for other in others:
+    other.init("v", mx.nd.zeros((2,)))
+try:
+    with mx.kv.create("dist_sync") as kv: work(kv)
+except mx.KVError as error:
+    print("knew", error, flush=True)
+    sys.exit(7)
+except SystemExit:
+    if not CATCHES: raise
+    others[0].push("v", mx.nd.ones((2,)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("stores", "catches", "known"),
+    [
+        (2, False, "worker 1 is dead; round 2 needs it"),
+        (4, False, "worker 1 is dead; round 2 needs it"),
+        (2, True, "worker 1 (left|closed store 1) after round 1; round 2 needs it"),
+    ],
+)
+def test_a_worker_that_exits_with_a_status_inside_of_with_is_dead_for_all_stores(processes, stores, catches, known):
+    text = FAILS.format(end="sys.exit(3)", begin=EXITS)
+    text = text.replace("STORES", str(stores)).replace("CATCHES", str(catches))
+    _, said = finish(processes.launch(text, servers=1), timeout=40)
+    assert re.search(rf"\[worker 0\] .*knew pushpull 'w': {known}", said), said
+    assert ("worker 1 is dead" in said) == (not catches), said
 
 
 @pytest.mark.parametrize("stores", [1, 2, 4])

@@ -282,7 +282,7 @@ class KVStore(KVStoreDisk):
 
         If closing then fails too, its error does not hide the exception.
         """
-        self._has_failed = _life.is_failure(error)
+        _life.block_ends(self, error)
         with _beside(error):
             self.close()
 
@@ -292,7 +292,7 @@ class KVStore(KVStoreDisk):
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """As `__exit__`, without blocking the event loop."""
-        self._has_failed = _life.is_failure(error)
+        _life.block_ends(self, error)
         with _beside(error):
             await self.close(async_op=True)
 

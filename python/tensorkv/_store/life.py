@@ -57,6 +57,32 @@ def is_failure(error: BaseException | None) -> bool:
     return error is not None and not isinstance(error, GeneratorExit)
 
 
+# The calls of each open store when `sys.exit` with a failure ended a `with` block.
+_calls_at_exit: weakref.WeakKeyDictionary[KVStore, int] = weakref.WeakKeyDictionary()
+
+
+def block_ends(store: KVStore, error: BaseException | None) -> None:
+    """Note the end of a store's ``with`` block, by an error or well."""
+    store._has_failed = is_failure(error)
+    if not store._has_failed or not isinstance(error, SystemExit):
+        return
+    for other in _open:
+        if other is not store:
+            _calls_at_exit[other] = _calls_of(other)
+
+
+def _calls_of(store: KVStore) -> int:
+    return sum(verb["calls"] for verb in store.stats()["verbs"].values())
+
+
+def _exits_with_failure() -> bool:
+    """Return whether the process ends by the `sys.exit` that has ended a block: no open store was used since.
+
+    Python does not tell an atexit function the exit status.
+    """
+    return len(_calls_at_exit) > 0 and all(_calls_at_exit.get(store) == _calls_of(store) for store in _open)
+
+
 _before_end: list[Callable[[], None]] = []
 
 
@@ -69,8 +95,9 @@ def _close_all() -> None:
     """Close all open stores, so that accepted pushes count and workers leave their jobs; print unseen failures."""
     failed = False
     uncaught = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    has_failed = is_failure(uncaught) or _exits_with_failure()
     for store in _open:
-        store._has_failed = is_failure(uncaught)
+        store._has_failed = has_failed
     steps: list[Callable[[], object]] = [*_before_end, *(store.close for store in _open)]
     for step in steps:
         try:
