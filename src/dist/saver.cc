@@ -354,7 +354,7 @@ void Saver::RecountRounds() {
   }
 }
 
-// Notes if this worker has the lowest living rank: such a worker saves on close.
+// Notes if this worker changes values as the lowest living rank: such a worker saves on close.
 void Saver::NoteWriter() {
   {
     std::lock_guard lock(saving_stores_->mutex);
@@ -367,6 +367,7 @@ void Saver::NoteWriter() {
 
 void Saver::NoteReplaced() {
   if (saving_stores_ == nullptr) return;
+  NoteWriter();
   std::lock_guard lock(saving_stores_->mutex);
   saving_stores_->has_replaced = true;
 }

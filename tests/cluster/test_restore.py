@@ -740,6 +740,26 @@ def test_rounds_behind_the_leave_of_rank_0_are_saved(processes, tmp_path):
     assert status == 0 and said.count("begins at 11.0") == 2, said
 
 
+def test_rows_imported_behind_the_leave_of_rank_0_are_saved(processes, tmp_path):
+    work = """
+    kv = mx.kv.create("dist_sync")
+    kv.init_table("t", 2)
+    print(f"rank {kv.rank} begins at {np.asarray(kv.pull_rows('t', [1]))[0, 0]}", flush=True)
+    kv.push_rows("t", [1], np.ones((1, 2), np.float32))
+    kv.barrier()  # nobody changes rows before both have looked
+    if kv.rank == 1:
+        until_marked("left")
+        kv.import_rows("t", [1], np.full((1, 2), 7, np.float32))
+    kv.close()
+    mark("left")
+    """
+    options = ("--restore", str(tmp_path / "saved"), "--snapshot-every", "10")
+    for begins in (0.0, 7.0):
+        status, said = finish(processes.launch(work, *options))
+        assert status == 0 and said.count(f"begins at {begins}") == 2, said
+        (tmp_path / "mark-left").unlink()
+
+
 def test_an_assign_behind_the_last_save_is_saved(processes, tmp_path):
     work = """
     with mx.kv.create("dist_sync") as kv:
