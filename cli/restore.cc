@@ -26,7 +26,6 @@ int RunRestorer(const std::string& path) {
     options.snapshots.clear();
     options.snapshot_every.clear();
     const std::vector<std::unique_ptr<KVStore>> stores = RestoreStores(path, options);
-    stores[0]->Barrier();
     std::fputs(kRestored, stdout);
     std::fflush(stdout);
     AwaitEndOfLife(*stores[0]);

@@ -303,8 +303,8 @@ class TKV_API KVStore {
   // snapshot has states.  In a job every worker calls it; the number of servers may differ.  Round
   // continues from the round at which a synchronous key was saved.
   //   throws  kNotFound, kDataLoss (naming the file and the key), kInvalidArgument (other keys,
-  //           shapes or dtypes), kFailedPrecondition (another optimizer, a newer format, a worker
-  //           that has been restarted while its job continues); nothing has changed
+  //           shapes or dtypes), kFailedPrecondition (another optimizer, a newer format,
+  //           rejoined() is true); nothing has changed
   virtual SnapshotInfo Load(const std::string& path) = 0;
   // Creates the keys and the optimizer of a snapshot in a store without keys, then loads it as
   // Load.
@@ -332,7 +332,10 @@ class TKV_API KVStore {
   // number is 0 if it made no such push, or was never restarted.
   //   throws  kNotFound
   virtual PushStep FormerStep(const KeyView& key) const;
-  // Returns true if this worker was restarted while its job continued.
+  // Returns true if this worker goes on where an earlier incarnation of it was.  Returns false in
+  // the first incarnation, and in a later one if no worker had pushed when it joined.  The program
+  // then begins as the first time: it loads and passes its barriers.  A barrier that an earlier
+  // incarnation had reached ends as it did before.
   virtual bool rejoined() const { return false; }
   // Returns the URL by which Connect finds the job; empty if no other process can reach it.
   virtual std::string url() const { return {}; }

@@ -481,6 +481,8 @@ TKV_API tkv_code tkv_store_load_states(tkv_store* store, const char* file, tkv_e
 TKV_API tkv_code tkv_store_type(tkv_store* store, tkv_text** type, tkv_error** error);
 TKV_API int32_t tkv_store_rank(const tkv_store* store);        /* -1 for null */
 TKV_API int32_t tkv_store_num_workers(const tkv_store* store); /* -1 for null */
+/* Returns 1 if this worker goes on where an earlier process of it was: it was started again, and a
+   worker had pushed before; 0 for null. */
 TKV_API int32_t tkv_store_has_rejoined(const tkv_store* store);
 /* Returns 1 if the type of the store is for several processes; 0 for null. */
 TKV_API int32_t tkv_store_is_distributed(const tkv_store* store);

@@ -97,7 +97,7 @@ class Job:
         """Return a store of this actor, task or driver, which is a worker of the job from now on.
 
         An actor that Ray restarts after its death is the same worker: the next incarnation of its rank.
-        `KVStore.rejoined` is then true, and `KVStore.round` says from which push on it continues. The same holds for a
+        If a worker had pushed before, `KVStore.rejoined` is true, and `KVStore.round` says from which push on it continues. The same holds for a
         task that Ray retries. If a server has died and the job has snapshots, this call waits until the job has
         restarted from them.
 

@@ -39,6 +39,7 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
     const std::string of_store = path + "/store-" + std::to_string(number);
     stores[number]->Restore(numbers.size() > 1 ? of_store : path);
   }
+  if (auto* const first = dynamic_cast<DistStore*>(stores[0].get())) first->GoOnFromHere();
   return stores;
 }
 

@@ -110,9 +110,10 @@ struct Operation {
   // ends; the head then counts it as dead.
   std::optional<Error> failure;
   // kBarrier: the task that one worker does before the barrier: this worker has done it (kDone), or
-  // another worker does it (kOfAnother).  A barrier completes without dead workers, so the task may
+  // another worker does it (kOfAnother), or the servers note that the job has begun
+  // (kBegins).  A barrier completes without dead workers, so the task may
   // never have been done.  In that case every worker gets `failure`.
-  enum class Task : uint8_t { kNone, kDone, kOfAnother };
+  enum class Task : uint8_t { kNone, kDone, kOfAnother, kBegins };
   Task task = Task::kNone;
   uint32_t store = 0;  // kBarrier, kControl, kClose, kRelease: its number, in the order of create()
   // kPush, kPushPull: the training step of the push.  kRestore: that of the saved key's last push.
@@ -206,11 +207,21 @@ class Client final : private ChunkPlaces {
   Rank rank() const { return welcome_.rank; }
   uint64_t incarnation() const { return welcome_.incarnation; }
   bool rejoined() const { return welcome_.rejoined; }
+  // Returns true unless every server has said that no key had a push when this life began.
+  bool HasJobBegun() const;
+  // Makes this later life begin as a first one.  The life counts its barriers from the first one.
+  // A barrier that an earlier life had reached ends as it did then.  Call it before any barrier.
+  void BeginAnew() { begins_anew_ = true; }
+  // Returns true if an earlier life had reached the barrier that this life reaches next.
+  bool HasReachedNext(const std::string& barrier) const;
   const Epoch& epoch() const { return epoch_; }
   // Returns true if this worker sends the CONTROLs: its rank is the lowest one alive or awaited.
   bool IsSender() const;
   // Returns the rank that sends the CONTROLs and its incarnation, or kNoRank if no worker is left.
   std::pair<Rank, uint64_t> Sender() const;
+  // Returns the rank that loads and assigns for all, and its incarnation.  Under `fail` and `wait` a
+  // dead rank that may be started again keeps the task, because barriers wait for it too.
+  std::pair<Rank, uint64_t> Reader() const;
   // Returns the round of the last push that has left, counted on from the last restored round.
   uint64_t RoundOf(const std::string& key) const;
   // Returns the step of the last push by an earlier life of this worker.
@@ -322,6 +333,7 @@ class Client final : private ChunkPlaces {
     // to this one are repetitions.
     uint64_t repeats_to = 0;
     uint64_t joined_at = 0;  // the round that the last search has found; 0: none
+    uint64_t reached = 0;    // of a barrier: the round that earlier lives had reached
     uint64_t lost_from = 0;  // the first round whose push has failed since that search; 0: none
     bool is_uneven() const { return round < repeats_to; }
     bool has_pushed = false;    // a push of this life has got a round
@@ -486,6 +498,7 @@ class Client final : private ChunkPlaces {
   LinkLimits limits_;
   Role role_ = Role::kWorker;
   Welcome welcome_;
+  bool begins_anew_ = false;
   Epoch epoch_;
   std::optional<Error> closed_;
   bool has_left_ = false;

@@ -51,6 +51,10 @@ void Client::NoteChunk(const ChunkStatus& chunk, KeyState* key) const {
 // Sets the key's current round by what its chunks have.
 void Client::GoOn(KeyState* key) const {
   const Joining& found = key->joining;
+  if (key->is_barrier && begins_anew_ && !key->has_pushed) {
+    key->reached = found.newest;
+    return;
+  }
   uint64_t oldest = found.oldest;
   // A push that has failed counts for nobody, even if all chunks have it.
   if (key->lost_from != 0) oldest = std::min(oldest, key->lost_from - 1);

@@ -70,6 +70,48 @@ TEST_F(JoiningTest, ALaterLifeLearnsTheNewestStepOfItsKey) {
   EXPECT_EQ(client_.FormerStepOf(meta_.name), (PushStep{4, 2}));
 }
 
+TEST_F(JoiningTest, ALaterLifeThatBeginsAnewPassesEveryBarrierAgain) {
+  protocol_.features = kBegunFeature;
+  Rejoin();
+  Begin(Kind::kRelease, "create");
+  EXPECT_TRUE(client_.HasJobBegun()) << "the server has not been heard yet";
+  AnswerAll(Sent(), Type::kOk);
+  EXPECT_FALSE(client_.HasJobBegun());
+  client_.BeginAnew();
+  const std::string barrier = InternalKey(0, "barrier");
+  for (const uint64_t round : {1U, 2U, 3U}) {
+    Begin(Kind::kBarrier, "barrier");
+    if (round == 1) {
+      const auto asked = Of(Type::kStatus, Sent());
+      ASSERT_EQ(asked.size(), 1U);
+      Tell(asked[0], 2);
+      AnswerAll(Of(Type::kAbstain, Sent()), Type::kOk);
+    }
+    EXPECT_EQ(client_.HasReachedNext(barrier), round < 2) << "behind barrier " << round;
+    const auto sent = Sent();
+    const auto pushes = Of(Type::kPush, sent);
+    ASSERT_EQ(pushes.size(), 1U);
+    EXPECT_EQ(pushes[0].number, round);
+    AnswerAll(sent, Type::kAccepted, 2);
+    client_.TakeOutcomes();
+  }
+}
+
+TEST_F(JoiningTest, ABarrierFromWhichOnTheJobHasBegunIsPulledAsAnyOther) {
+  protocol_.features = kBegunFeature;
+  Operation barrier;
+  barrier.kind = Kind::kBarrier;
+  barrier.verb = "barrier";
+  barrier.task = Operation::Task::kBegins;
+  client_.Start(std::move(barrier), now_);
+  client_.Settle(now_, &effects_);
+  const auto sent = Sent();
+  ASSERT_EQ(sent.size(), 2U);
+  EXPECT_EQ(sent[0].type, Type::kPush);
+  EXPECT_EQ(sent[0].flags & kBegins, kBegins);
+  EXPECT_EQ(sent[1].type, Type::kPull);
+}
+
 TEST_F(JoiningTest, APushThatHasNotReachedAllChunksIsRepeated) {
   JoinUneven();
   ASSERT_EQ(abstains_.size(), 1U);

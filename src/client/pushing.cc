@@ -15,9 +15,12 @@ using Kind = Operation::Kind;
 // server without that feature completes the barrier without an error.
 void AddTask(const Operation& what, const ServerLink& link, Message* barrier) {
   using Task = Operation::Task;
-  const uint64_t feature = what.task == Task::kNone ? kFailsFeature : kDoneFeature;
+  const uint64_t feature = what.task == Task::kNone     ? kFailsFeature
+                           : what.task == Task::kBegins ? kBegunFeature
+                                                        : kDoneFeature;
   if (link.incarnation() != 0 && (link.features() & feature) == 0) return;
   if (what.task == Task::kDone) barrier->flags |= kDone;
+  if (what.task == Task::kBegins) barrier->flags |= kBegins;
   if (!what.failure) return;
   barrier->flags |= kFails;
   if (what.task == Task::kOfAnother) barrier->flags |= kUnlessDone;

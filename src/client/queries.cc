@@ -51,6 +51,14 @@ bool Client::Knows(const std::string& name) const {
   return key != keys_.end() && key->second.is_ready && !key->second.is_stale;
 }
 
+std::pair<Rank, uint64_t> Client::Reader() const {
+  if (epoch_.policy == Epoch::Policy::kContinue) return Sender();
+  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
+    if (!epoch_.IsLast(rank)) return {rank, epoch_.workers[static_cast<size_t>(rank)].incarnation};
+  }
+  return {kNoRank, 0};
+}
+
 bool Client::IsSender() const {
   const Rank sender = Sender().first;
   return sender != kNoRank && sender == welcome_.rank;
@@ -73,6 +81,17 @@ const char* Client::StateFor(LinkId id, const Message& message) const {
     return link.Awaits(message.seq) ? "awaited" : "not awaited";
   }
   return "closed";
+}
+
+bool Client::HasJobBegun() const {
+  return links_.empty() || std::ranges::any_of(links_, [](const ServerLink& link) {
+           return link.dead() || link.has_begun();
+         });
+}
+
+bool Client::HasReachedNext(const std::string& barrier) const {
+  const auto key = keys_.find(IdOf(barrier));
+  return key != keys_.end() && key->second.round < key->second.reached;
 }
 
 size_t Client::unaccepted_bytes() const {

@@ -70,8 +70,10 @@ void ServerLink::Opened(LinkId link, const LinkTurn& turn) {
 }
 
 void ServerLink::Welcomed(const Welcome& welcome, const LinkTurn& turn) {
+  const bool is_first = incarnation_ == 0;
   incarnation_ = welcome.server_incarnation;
   features_ = welcome.protocol.features;
+  if (is_first) has_begun_ = (features_ & kBegunFeature) == 0 || welcome.rejoined;
   credit_bytes_ = welcome.credit_bytes;
   state_ = State::kOpen;
   down_since_ = kNever;
@@ -332,7 +334,8 @@ void ServerLink::Leave(Outgoing outgoing, const LinkTurn& turn) {
 void ServerLink::SetNeed(ChunkPlaces::Found found, Purpose purpose, Role role, Message* message) {
   const bool is_push = message->type == Type::kPush;
   const bool is_read = message->type == Type::kPull && purpose == Purpose::kOp;
-  if (found.place == nullptr || (message->flags & kOfCut) != 0) return;
+  const bool is_of_cut = message->type == Type::kPull && (message->flags & kOfCut) != 0;
+  if (found.place == nullptr || is_of_cut) return;
   if (!is_push && message->type != Type::kPull && message->type != Type::kAbstain) return;
   const bool follows = is_push ? found.meta->mode == KeyMeta::Mode::kAsync
                                : is_read && role == Role::kWorker && !found.meta->exact_reads();

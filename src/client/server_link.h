@@ -101,6 +101,8 @@ class ServerLink {
   LinkId link() const { return link_; }
   uint64_t incarnation() const { return incarnation_; }  // of the server; 0: not known yet
   uint64_t features() const { return features_; }        // of the server
+  // Returns false if the server said, when the link was opened first, that no key had a push.
+  bool has_begun() const { return has_begun_; }
   // Returns false if the server is known not to keep the steps of pushes.
   bool TakesSteps() const { return incarnation_ == 0 || (features_ & kStepsFeature) != 0; }
   // Returns false if the server is known not to take the step of restored values.
@@ -227,6 +229,7 @@ class ServerLink {
   LinkId link_ = kNoLink;
   uint64_t incarnation_ = 0;
   uint64_t features_ = 0;
+  bool has_begun_ = true;
   uint64_t credit_bytes_ = 0;
   uint64_t next_seq_ = 1;
   size_t unaccepted_bytes_ = 0;    // of bodies that were sent

@@ -75,7 +75,7 @@ void DistStore::AwaitEndOf(const Meeting& meeting) {
   constexpr std::chrono::milliseconds kStep(1);
   const auto is_over = [&] {
     return worker_->Run([&](ClientNode& node, Time) {
-      return node.client().Sender() != meeting.worker || node.client().closed();
+      return node.client().Reader() != meeting.worker || node.client().closed();
     });
   };
   worker_->GoOn();
@@ -102,7 +102,7 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
   }
   CheckEven(verb, loading->records);
   loading->meeting.worker =
-      worker_->Run([](ClientNode& node, Time) { return node.client().Sender(); });
+      worker_->Run([](ClientNode& node, Time) { return node.client().Reader(); });
   if (loading->meeting.worker.first != rank()) return;
   Named(verb.c_str(), [&] {
     loading->reader.emplace(OpenSnapshot(path, number_, options_));
@@ -209,8 +209,10 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
   Loading loading;
   Meet(verb, loading.meeting, "nothing has been put back",
        [&] { OpenFor(verb, path, parts, &loading); });
-  Meet(verb, loading.meeting, "some keys may have been put back and others not",
-       [&] { PutBack(verb, parts, loading); });
+  Meet(verb, loading.meeting, "some keys may have been put back and others not", [&] {
+    // An earlier life of this worker has put the values back, or told why it could not.
+    if (!HasReachedNextBarrier()) PutBack(verb, parts, loading);
+  });
   // Residuals belong to pushes after the snapshot.
   if (parts == Parts::kAll) {
     const auto lock = Lock(verb);
@@ -312,10 +314,12 @@ void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> item
       }
     }
     CheckEven(verb, records);
-    meeting.worker = worker_->Run([](ClientNode& node, Time) { return node.client().Sender(); });
+    meeting.worker = worker_->Run([](ClientNode& node, Time) { return node.client().Reader(); });
   });
   Meet(verb, meeting, "some keys may have been assigned and others not", [&] {
-    if (meeting.worker.first == rank()) SendValues(verb, items, records);
+    if (meeting.worker.first == rank() && !HasReachedNextBarrier()) {
+      SendValues(verb, items, records);
+    }
   });
   saver_.NoteReplaced();
 }

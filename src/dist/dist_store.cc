@@ -15,7 +15,27 @@ namespace tkv {
 DistStore::DistStore(std::string type, const StoreOptions& options,
                      const std::shared_ptr<Worker>& worker)
     : DistStore(std::move(type), options, worker,
-                StoresSavingIn(worker.get(), options.snapshots, options.snapshot_every)) {}
+                StoresSavingIn(worker.get(), options.snapshots, options.snapshot_every)) {
+  if (worker_->rejoined() && number_ == 0) BeginAnewIfNothingHasBegun();
+}
+
+// Makes a worker that was started again begin as a first life if no key had a push.  Its script
+// then loads and passes barriers as the other workers do, or as its earlier lives did.
+void DistStore::BeginAnewIfNothingHasBegun() {
+  // The answer to any message comes after the server's WELCOME, which says if the job has begun.
+  // Nothing is kept yet that this message could free.
+  const CallPtr asked =
+      calls_.Start("create", calls_.Make(Operation::Kind::kRelease, "create", nullptr));
+  try {
+    calls_.Await(asked, options_.server_patience);
+  } catch (const Error& unheard) {
+    static_cast<void>(unheard);  // later calls say which server is missing
+    return;
+  }
+  const bool has_begun =
+      worker_->Run([](ClientNode& node, Time) { return node.client().HasJobBegun(); });
+  if (!has_begun) worker_->BeginAnew();
+}
 
 DistStore::DistStore(std::string type, const StoreOptions& options,
                      const std::shared_ptr<Worker>& worker,
@@ -176,6 +196,16 @@ CallPtr DistStore::StartBarrier(const std::string& verb, const std::optional<Err
 
 void DistStore::Barrier() {
   AsWorker(Verb::kBarrier, "barrier", [&] { calls_.Await(StartBarrier("barrier")); });
+}
+
+void DistStore::GoOnFromHere() {
+  calls_.Await(StartBarrier("barrier", {}, Operation::Task::kBegins));
+}
+
+bool DistStore::HasReachedNextBarrier() const {
+  return worker_->Run([&](ClientNode& node, Time) {
+    return node.client().HasReachedNext(InternalKey(number_, "barrier"));
+  });
 }
 
 Ticket DistStore::BarrierAsync() {

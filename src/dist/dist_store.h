@@ -38,6 +38,10 @@ class DistStore : public KVStore {
   DistStore(std::string type, const StoreOptions& options, const std::shared_ptr<Worker>& worker);
   ~DistStore() override;
 
+  // Waits until every worker has called it.  Workers that are started again from now on go on with
+  // what the store has: their `rejoined` is true, although no key may have had a push.
+  void GoOnFromHere();
+
   // Returns the position among the stores of this worker, in the order of Create.
   uint32_t number() const { return number_; }
   // As Worker::HasLostItsPlace.
@@ -276,6 +280,9 @@ class DistStore : public KVStore {
   void SendValues(const std::string& verb, std::span<const InitItem> items,
                   const std::vector<RecordPtr>& records);
   void ContinueRounds(const KeyRecord& record);
+  void BeginAnewIfNothingHasBegun();
+  // Returns true if an earlier life of this worker had reached the barrier that comes next.
+  bool HasReachedNextBarrier() const;
   void SetFunction(const UpdateFunction& updater);
   void SetProgram(std::shared_ptr<const Optimizer> optimizer);
   // Sets the updater; returns false if that is left to another worker.

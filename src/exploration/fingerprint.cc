@@ -180,18 +180,19 @@ class StateWriter {
     All(shard.incarnation_, shard.epoch_, shard.member_count_, shard.sessions_, shard.came_again_,
         shard.hellos_, shard.describes_, shard.keys_, shard.chunks_, shard.all_,
         shard.control_count_, shard.held_bytes_, shard.cuts_, shard.grants_, shard.grant_count_,
-        shard.half_closed_, shard.dropped_);
+        shard.half_closed_, shard.dropped_, shard.has_begun_);
   }
   void Add(const SessionTable& table) { All(table.sessions_, table.links_); }
   void Add(const WaitingDescribes& describes) { All(describes.requests_); }
   void Add(const CutTable& table) { All(table.cutter_, table.cuts_); }
   // Adds a link without its counters.
   void Add(const ServerLink& link) {
-    All(link.server_, link.state_, link.link_, link.incarnation_, link.credit_bytes_,
-        link.next_seq_, link.unaccepted_bytes_, link.waiting_pull_bytes_, link.ready_pull_bytes_,
-        link.dead_, link.is_marked_, link.has_priorities_, link.pushes_, link.pulls_,
-        link.ready_pulls_, link.asking_pulls_, link.sent_, link.mutating_, link.down_since_,
-        link.next_dial_, link.backoff_, link.open_since_, link.last_heard_, link.next_ping_);
+    All(link.server_, link.state_, link.link_, link.incarnation_, link.has_begun_,
+        link.credit_bytes_, link.next_seq_, link.unaccepted_bytes_, link.waiting_pull_bytes_,
+        link.ready_pull_bytes_, link.dead_, link.is_marked_, link.has_priorities_, link.pushes_,
+        link.pulls_, link.ready_pulls_, link.asking_pulls_, link.sent_, link.mutating_,
+        link.down_since_, link.next_dial_, link.backoff_, link.open_since_, link.last_heard_,
+        link.next_ping_);
   }
   // Adds a client without pushes_, timers_ and stands_, which are derived from ops_.
   void Add(const Client& client) {
@@ -199,7 +200,7 @@ class StateWriter {
         client.head_lost_since_, client.head_has_ended_, client.now_, client.last_op_, client.ops_,
         client.barriers_, client.keys_, client.links_, client.pump_, client.controls_,
         client.announced_, client.generation_, client.birth_count_, client.leaving_,
-        client.closing_, client.ready_, client.next_timer_);
+        client.closing_, client.ready_, client.next_timer_, client.begins_anew_);
   }
 
   std::string* bytes_;

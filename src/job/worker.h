@@ -65,6 +65,7 @@ class Worker final {
   int rank() const { return rank_; }  // -1 for an observer
   int workers() const { return workers_; }
   int local_workers() const { return local_workers_; }
+  // Returns true if this rank has lived before, and this life does not begin anew.
   bool rejoined() const { return rejoined_; }
   int servers() const { return servers_; }
   // The policy of the job, which its head has set.
@@ -104,6 +105,11 @@ class Worker final {
   auto Run(F f) {
     return thread_->Run(
         [&](Node& node, Time now) { return f(static_cast<ClientNode&>(node), now); });
+  }
+  // Makes a later life begin as a first one.  Call it before anything else.
+  void BeginAnew() {
+    Run([](ClientNode& node, Time) { node.BeginAnew(); });
+    rejoined_ = false;
   }
   // Returns a call of a store of this worker.  The call may outlive the worker.
   static CallPtr NewCall(const std::shared_ptr<Worker>& worker, const std::string& verb,

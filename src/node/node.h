@@ -276,6 +276,7 @@ class ClientNode final : public Node {
   void Cancel(std::span<const OpId> ids, const Error& error, Time now);
   void Detach(std::span<const OpId> ids);
   std::vector<Outcome> TakeOutcomes() { return client_.TakeOutcomes(); }
+  void BeginAnew() { client_.BeginAnew(); }
   bool joined() const { return member_.joined() && member_.epoch().number > 0; }
   const Client& client() const { return client_; }
   // For tests: makes a counter fall below 0 in the next event, as a bug of TensorKV would.

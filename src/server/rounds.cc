@@ -159,6 +159,7 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
         worker_.ContributeLast(chunk, rank, std::move(part), std::move(scalars));
       });
       note_step();
+      NoteFailure(key, *chunk);
       NotifyListeners(id, *chunk);
       Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
       AnswerParked(id, key, chunk, effects);
@@ -262,6 +263,24 @@ void Shard::NotifyListeners(const ChunkId& id, const Chunk& chunk) const {
   for (ShardListener* const listener : listeners_) listener->Completed(*this, id, chunk);
 }
 
+// Keeps the error of a barrier's round that has just completed.
+void Shard::NoteFailure(Key* key, const Chunk& chunk) {
+  if (!key->is_barrier || !chunk.failure) return;
+  if (key->failures.size() >= Key::kFailuresMax) key->failures.erase(key->failures.begin());
+  key->failures.emplace_back(chunk.version, *chunk.failure);
+}
+
+// Returns the error of a round, or null.  If the key is no barrier, only the newest round's
+// error is known.
+const Error* Shard::FailureOf(const ChunkId& id, const Chunk& chunk, uint64_t round) const {
+  if (round == chunk.version) return chunk.failure ? &*chunk.failure : nullptr;
+  if (chunk.elements > 0 || chunk.value.by_rows()) return nullptr;
+  for (const auto& [failed, error] : keys_.at(id.key).failures) {
+    if (failed == round) return &error;
+  }
+  return nullptr;
+}
+
 // Throws std::bad_alloc if a listener wants the push to find no memory.
 void Shard::TakeMemory(const ChunkId& id) const {
   for (ShardListener* const listener : listeners_) {
@@ -279,6 +298,7 @@ void Shard::CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* e
       }
     }
     worker_.Complete(chunk);
+    NoteFailure(key, *chunk);
     NotifyListeners(id, *chunk);
     AnswerParked(id, key, chunk, effects);
   }
@@ -297,9 +317,10 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
     if (const std::string why = cuts_.WhyNot(session->id); !why.empty()) {
       return effects->Send(session->link, ErrorReply(pull.seq, Code::kFailedPrecondition, why));
     }
-  } else if (chunk.failure && !pull.anyway && pull.min_version == chunk.version) {
-    return effects->Send(session->link,
-                         ErrorReply(pull.seq, chunk.failure->code(), chunk.failure->what()));
+  } else if (!pull.anyway) {
+    if (const Error* const failure = FailureOf(id, chunk, pull.min_version)) {
+      return effects->Send(session->link, ErrorReply(pull.seq, failure->code(), failure->what()));
+    }
   }
   Message reply;
   reply.type = Type::kValue;

@@ -1124,6 +1124,60 @@ TEST_F(ShardTest, WithoutAWorkerTheLastValuesStay) {
   EXPECT_NE(shard_.FindKey(key_), nullptr);
 }
 
+TEST_F(ShardTest, AWelcomeSaysIfTheJobHasBegun) {
+  const auto greeted = [&](LinkId link) { return DecodeWelcome(Greet(link, 0, 4).extra).rejoined; };
+  Message barrier = Make(Type::kPush, 2, 1);
+  barrier.key = IdOf(InternalKey(0, "barrier"));
+  barrier.flags = kBarrierKey;
+  EXPECT_EQ(Send(kLink0, barrier).type, Type::kAccepted);
+  EXPECT_EQ(Send(kLink0, Push(3, 2, 1)).type, Type::kError);
+  EXPECT_FALSE(greeted(11)) << "no push of a key was accepted";
+  EXPECT_EQ(Send(11, Push(4, 1, 1)).type, Type::kAccepted);
+  EXPECT_TRUE(greeted(12));
+  EXPECT_EQ(Send(12, Make(Type::kDelete, 5)).type, Type::kOk);
+  EXPECT_TRUE(greeted(13)) << "also if the key is deleted";
+}
+
+TEST_F(ShardTest, ABarrierMaySayThatTheJobHasBegun) {
+  Message barrier = Make(Type::kPush, 2, 1);
+  barrier.key = IdOf(InternalKey(0, "barrier"));
+  barrier.flags = kBarrierKey | kBegins;
+  EXPECT_EQ(Send(kLink0, barrier).type, Type::kAccepted);
+  EXPECT_TRUE(DecodeWelcome(Greet(11, 0, 4).extra).rejoined);
+}
+
+TEST_F(ShardTest, ALaterLifeGetsTheErrorsOfTheBarriersThatItPassesAgain) {
+  const Error failure(Code::kNotFound, "no snapshot");
+  key_ = IdOf(InternalKey(0, "barrier"));
+  uint64_t seq = 1;
+  for (const uint64_t round : {1U, 2U, 3U}) {
+    for (const LinkId link : {kLink0, kLink1}) {
+      Message push = Make(Type::kPush, ++seq, round);
+      push.flags = kBarrierKey;
+      if (round != 2 && link == kLink0) {
+        push.flags |= kFails;
+        push.extra = EncodeFailure(failure);
+      }
+      EXPECT_EQ(Send(link, push).type, Type::kAccepted);
+    }
+  }
+  ++epoch_.number;
+  epoch_.workers[1].incarnation = 8;
+  shard_.On(epoch_, &effects_);
+  Greet(3, 1, 8);
+  seq = 0;
+  for (const uint64_t round : {1U, 2U, 3U}) {
+    Message push = Make(Type::kPush, ++seq, round);
+    push.flags = kBarrierKey;
+    EXPECT_EQ(Send(3, push).type, Type::kAccepted);
+    Message pull = Make(Type::kPull, ++seq, round);
+    pull.flags = kNoBody;
+    const Message answer = Send(3, pull);
+    EXPECT_EQ(answer.type, round == 2 ? Type::kValue : Type::kError) << round;
+    EXPECT_EQ(answer.extra, round == 2 ? "" : "worker 0: no snapshot");
+  }
+}
+
 TEST_F(ShardTest, AnUncommittedControlOfADeadSenderIsDropped) {
   Message control = Make(Type::kControl, 2, 1);
   control.extra = Encode(UpdateSpec{Optimizer::Create("test")->program().ToText(), false, {1.0}});

@@ -145,6 +145,7 @@ void Shard::AdmitSession(LinkId link, const Hello& hello, Effects* effects) {
                options_.credit_budget_bytes / std::max<size_t>(1, epoch_.workers.size()));
   welcome.rank = id.rank;
   welcome.incarnation = id.incarnation;
+  welcome.rejoined = has_begun_;
   welcome.protocol = options_.protocol;
   Message reply;
   reply.type = Type::kWelcome;
@@ -428,6 +429,8 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
 
 void Shard::Answer(Session* session, const Message& request, Message reply, Effects* effects) {
   if (IsMutating(request.type)) session->Finish(request.seq, reply);
+  has_begun_ |=
+      reply.type == Type::kAccepted && (request.flags & (kBarrierKey | kBegins)) != kBarrierKey;
   if (session->link != kNoLink) effects->Send(session->link, std::move(reply));
 }
 

@@ -95,6 +95,10 @@ class Shard {
     // Births that a later INIT of the same shape replaced before the first round.  Workers that
     // know one of them may use this key.
     std::vector<uint64_t> former_births;
+    // The rounds of a barrier that ended with an error, the last kFailuresMax of them.  A worker
+    // that passes its barriers again gets the same errors.
+    static constexpr size_t kFailuresMax = 64;
+    std::vector<std::pair<uint64_t, Error>> failures;
 
     uint64_t AbstainOf(Rank rank) const;
   };
@@ -184,6 +188,8 @@ class Shard {
   void EraseKey(const KeyId& id, const char* why, Effects* effects);
 
   bool IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const;
+  static void NoteFailure(Key* key, const Chunk& chunk);
+  const Error* FailureOf(const ChunkId& id, const Chunk& chunk, uint64_t round) const;
   void NotifyListeners(const ChunkId& id, const Chunk& chunk) const;
   void TakeMemory(const ChunkId& id) const;
   void CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
@@ -234,6 +240,7 @@ class Shard {
   std::set<uint32_t> half_closed_;
   ClosedStores dropped_;
   size_t held_bytes_ = 0;
+  bool has_begun_ = false;  // a push of a key, or with kBegins, was accepted
   Time now_ = 0;
   Time next_refusal_ = 0;  // time from which the next refusal is logged
   std::vector<ShardListener*> listeners_;

@@ -34,8 +34,10 @@ constexpr Rule RuleOf(Type type) {
     case Type::kStatus:
       return {true, kInStep, 0, false};
     case Type::kPush:
-      return {true, kBarrierKey | kHasScalars | kOfBirth | kFails | kInStep | kUnlessDone | kDone,
-              2048, true, true};
+      return {
+          true,
+          kBarrierKey | kHasScalars | kOfBirth | kFails | kBegins | kInStep | kUnlessDone | kDone,
+          2048, true, true};
     case Type::kPull:
       return {true, kNoBody | kOfBirth | kCut | kOfCut | kAnyway, sizeof(RowRange), true};
     case Type::kCancel:

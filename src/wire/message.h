@@ -104,6 +104,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kFails = 8,          // PUSH with kBarrierKey: the round ends with the error in `extra`
   kUnlessDone = 64,    // PUSH with kFails: only if no push of the round has kDone
   kDone = 32,          // PUSH with kBarrierKey: this worker has completed the barrier's task
+  kBegins = 16,        // PUSH with kBarrierKey: from here on the job has begun, as by other pushes
   kInStep = 128,       // PUSH, RESTORE: `extra` begins with a step; STATUS: asks for that of the
                        // last push
   kAnyway = 32,        // PULL with kNoBody: a failed update of the round is no error
@@ -183,6 +184,7 @@ struct Welcome {  // WELCOME
   Rank rank = kNoRank;       // from the head
   uint64_t incarnation = 0;  // from the head
   bool rejoined = false;     // from the head: the rank had an earlier incarnation
+                             // from a server with kBegunFeature: it has accepted a push of a key
   Protocol protocol;         // the sender's
 };
 

@@ -28,6 +28,8 @@ inline constexpr uint64_t kStepsFeature =
     256;  // a server that takes a PUSH and a STATUS with kInStep
 inline constexpr uint64_t kRestoresStepsFeature =
     512;  // a server that takes a RESTORE with kInStep
+// A server whose WELCOME says if the job has begun, and that takes a PUSH with kBegins.
+inline constexpr uint64_t kBegunFeature = 1024;
 
 // Returns the package that this process runs, such as "tensorkv 0.1.0".
 std::string PackageName();

@@ -349,6 +349,7 @@ def test_a_second_claim_to_a_rank_ends_the_first(processes):
         os._exit(0)
     kv = mx.kv.create("dist_sync")
     kv.init("w", mx.nd.zeros((2,)))
+    kv.pushpull("w", mx.nd.ones((2,)), out=mx.nd.zeros((2,)))
     if kv.rank == 1:
         subprocess.run([sys.executable, "-u", __file__], env={**os.environ, "SECOND": "1"}, check=True)
         try:

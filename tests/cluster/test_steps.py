@@ -177,7 +177,11 @@ def test_a_key_that_the_optimizer_gets_when_the_script_knows_the_step(processes)
 
 def test_a_restarted_worker_of_an_asynchronous_store_is_told_to_keep_the_number():
     with mx.testing.cluster(1, 1, "dist_async") as job:
-        assert Steps(job.store(0)).made([]) == 0
+        kv = job.store(0)
+        assert Steps(kv).made([]) == 0
+        kv.init("w", np.zeros(1))
+        kv.push("w", np.ones(1))
+        kv.pull("w")
         with pytest.raises(mx.errors.FailedPreconditionError, match="keep their number in the store"):
             Steps(job.restart(0)).made([])
 

@@ -211,8 +211,8 @@ class KVStore(KVStoreDisk):
 
         No barrier is needed after `init`, which waits for the key, nor after `push`, because a pull gives the round of the
         worker's own last push. A barrier is needed around `delete`, and when workers share something else, such as a
-        file. The nth calls of all workers form one barrier. A restarted worker continues the count of its earlier
-        incarnation: if `rejoined` is true, it must leave out the barriers that were reached before.
+        file. The nth calls of all workers form one barrier. If `rejoined` is true, a worker continues the count of its
+        earlier incarnation, and must leave out the barriers that were reached before.
 
         Args:
             async_op: return a Ticket, which is done when all workers have called it.

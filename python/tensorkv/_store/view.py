@@ -179,7 +179,12 @@ class KVStoreView(_core.Store):
 
     @property
     def rejoined(self) -> bool:
-        """True if an earlier incarnation of this worker took part in this job."""
+        """True if this worker goes on where an earlier incarnation of it was.
+
+        It is False in the first incarnation, and also in a later one if no worker had pushed anything when it joined. The
+        script then begins as the first time: it loads and passes its barriers, and those that its earlier incarnations
+        had reached end as they did before.
+        """
         return self._rejoined
 
     def num_dead_node(self, node_id: int) -> int:

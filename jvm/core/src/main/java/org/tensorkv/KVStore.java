@@ -594,7 +594,10 @@ public final class KVStore implements AutoCloseable {
     }
   }
 
-  /** Whether this worker has lived before in this job. */
+  /**
+   * Whether this worker goes on where an earlier process of it was: it was started again, and a
+   * worker had pushed before. If none had, its program begins as the first time.
+   */
   public boolean hasRejoined() {
     try (Call call = new Call()) {
       return Native.tkv_store_has_rejoined(call.use(handle)) != 0;
