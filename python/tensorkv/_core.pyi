@@ -353,7 +353,7 @@ class Store:
 
     def _describe_rows(self, verb: str, key: object) -> tuple[tuple[int, ...], str, int | None]:
         """
-        Returns shape and dtype of a key, and None; of one that is kept by rows those of a row, and the number that its ids are below.
+        Returns shape, dtype and None of a plain key, and of a table the shape of a row, the dtype and the number of rows.
         """
 
 class RowInitializer:
