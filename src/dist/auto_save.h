@@ -26,7 +26,7 @@ class AutoSave {
   AutoSave(std::string folder, const std::string& every, Time now);
 
   const std::string& folder() const { return folder_; }
-  // Returns true if a save is due after so many rounds of this store.
+  // Returns true if a save is due when the key with the most rounds has so many.
   bool IsDue(uint64_t rounds, Time now) const {
     return (rounds_ > 0 && rounds >= last_rounds_ + rounds_) || (span_ > 0 && now >= last_ + span_);
   }
@@ -97,7 +97,8 @@ struct SavingStores {
   bool has_replaced = false;
 };
 
-// Returns the stores of a worker that save automatically into a folder; null without a folder.
+// Returns the stores of a worker that save automatically into a folder; null if both texts
+// are empty.
 //   throws  kInvalidArgument  another store saves there, and not as often; and as AutoSave
 std::shared_ptr<SavingStores> StoresSavingIn(Worker* worker, const std::string& folder,
                                              const std::string& every);

@@ -149,7 +149,7 @@ class DistStore : public KVStore {
   DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store);
 
   std::unique_lock<std::mutex> Lock(std::string_view verb) const { return keys_.Lock(verb); }
-  // Returns what every server reports about all its keys.
+  // Returns the keys of each server.
   ServerListings ListAll(const std::string& verb) const;
   const std::shared_ptr<Worker>& worker() const { return worker_; }
   StoreCalls& calls() const { return calls_; }
@@ -227,8 +227,9 @@ class DistStore : public KVStore {
   RowsExport ExportRowsAs(const std::string& verb, const KeyView& key, const RowsFilter& filter);
   void ImportRowsAs(const std::string& verb, const KeyView& key, const Rows& rows);
 
-  // An asynchronous call goes on after the verb has returned.  Its arrays then stay marked as in
-  // use.
+  //   until_done  the call ends when the rounds of its keys are complete; otherwise when the
+  //               servers have accepted its pushes
+  //   is_async    the call goes on after the verb has returned, and marks its arrays as in use
   CallPtr PushAs(const std::string& verb, std::span<const PushItem> items, bool until_done);
   CallPtr PullAs(const std::string& verb, std::span<const PullItem> items, bool is_async);
   CallPtr StartPushes(const std::string& verb, const std::vector<PushSource>& sources,
@@ -305,12 +306,12 @@ class DistStore : public KVStore {
   StoreKeys keys_{&calls_};  // its mutex guards the members below too
   std::shared_ptr<const Optimizer> optimizer_;
   std::vector<double> committed_params_;
-  // If another rank has set the optimizer, this one sends its hyperparameters with the first push
-  // of each key.  The servers can then see differences.
-  uint64_t optimizer_number_ = 0;
+  uint64_t optimizer_number_ = 0;  // counts the calls of set_optimizer
+  // Another rank has sent the optimizer to the servers.  This one then sends its hyperparameters
+  // with the first push of each key, so that the servers can see differences.
   bool is_optimizer_of_other_ = false;
   CompiledUpdates compiled_;
-  KeyStats deleted_{Key(KeyView(0))};  // the sums of deleted keys
+  KeyStats deleted_{Key(KeyView(0))};  // the totals of deleted keys
 
   Saver saver_;
 };

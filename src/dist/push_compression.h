@@ -15,12 +15,12 @@
 
 namespace tkv {
 
-// Thread-safe.
+// Thread-safe, except Plan.
 class PushCompression {
  public:
   // Makes the compression of a store.
   //   threads  as StoreOptions::threads
-  //   log      takes the warning that elements which are not finite were lost; may be empty
+  //   log      takes the warning that a push had elements that are not finite; may be empty
   PushCompression(int threads, std::function<void(int, const std::string&)> log)
       : threads_(threads), log_(std::move(log)) {}
 
@@ -32,7 +32,7 @@ class PushCompression {
   //   throws  kInvalidArgument  values of this dtype cannot be compressed
   void Plan(std::string_view verb, PushSource* source) const;
   // Encodes the sources that have a residual.
-  //   throws  kResourceExhausted  no residual has changed
+  //   throws  kResourceExhausted  residuals of some keys may have changed
   void Compress(std::vector<PushSource>* sources);
 
  private:

@@ -55,7 +55,7 @@ class Saving final : public PendingCall {
     has_replaced_ = has_replaced;
   }
   // Writes the snapshot, and releases the versions that the servers keep.
-  //   returns  the path of the snapshot
+  //   returns  the path of the snapshot; empty if there is nothing new to write
   //   throws   as WriteSnapshot, errors of the servers, and what the interrupt throws
   std::string Run() { return Write(options_.interrupt); }
   // Does the work of Run on a new thread.

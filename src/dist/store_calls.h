@@ -79,8 +79,8 @@ class StoreCalls {
   // Starts one operation and waits for it.
   //   blocks, throws  as Await, with the store's patience
   Outcome AwaitOutcome(const std::string& verb, Operation operation);
-  // Returns the first record whose key has a push of this worker in some parts, which the worker has
-  // to repeat; null: there is none.  Asks the servers about pushes that have failed.
+  // Returns the first record of whose key only some parts have this worker's last push, so that the
+  // user has to repeat it; null if there is none.  Asks the servers about pushes that have failed.
   //   blocks, throws  as Await, with the store's patience
   RecordPtr FirstToRepeat(const std::string& verb, std::span<const RecordPtr> records);
   // An operation of a call, and the values that it pushes; null: none.
@@ -90,7 +90,7 @@ class StoreCalls {
   };
   // Starts all operations of a call.  Operations whose values are on GPUs start when the values
   // have arrived.
-  //   blocks  for the values on GPUs, for each lot at most the patience
+  //   blocks  for each batch of copies from GPUs, at most the patience
   void Launch(const CallPtr& call, std::vector<Part> parts);
   // Waits for a call.  A call whose wait fails is cancelled.
   //   throws  the error of the call, kDeadlineExceeded, and what the interrupt throws
@@ -109,7 +109,7 @@ class StoreCalls {
   void WaitFor(const NDArray& array, Access access);
   // Makes the sources independent of the caller, who may write to them after a push has returned.
   // Arrays of this library stay marked as in use until they are read.  Other arrays are copied,
-  // unless the servers accept the push soon.
+  // unless the servers accept the push soon.  If the copies would exceed the window, it waits first.
   //   blocks  for the servers to accept the push, at most the patience
   void FreeSources(const CallPtr& call, const std::vector<PushSource>& sources);
   // Marks the arrays of an asynchronous call that was launched, so that their users wait for it.

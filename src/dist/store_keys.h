@@ -18,8 +18,8 @@ class StoreKeys {
   // Makes the keys of a store with these calls, which outlive them.
   explicit StoreKeys(const StoreCalls* calls) : calls_(*calls) {}
 
-  // Guards the keys, and the members of records that say so.  Never held during a wait.  Every
-  // other method needs it.
+  // Guards the keys, and the members of records that say so.  The caller holds it for all methods
+  // but Lock, and during no wait.
   std::mutex& mutex() const { return mutex_; }
   // Locks the mutex of an open store.
   //   throws  kFailedPrecondition  as StoreCalls::CheckOpen

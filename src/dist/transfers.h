@@ -48,8 +48,8 @@ struct PushSource {
   std::shared_ptr<GpuSums> gpus = {};
   size_t gpu_sum = 0;
 
-  // Pushes a sum that the worker has computed.  Sums of 16-bit values stay wide, and the server
-  // rounds them once.
+  // Makes a sum that the worker has computed the value to push.  A sum of 16-bit values stays
+  // float32, and the server rounds it once.
   void Take(const NDArray& sum) {
     array = sum;
     is_own = true;
@@ -67,10 +67,10 @@ struct PullTarget {
   std::vector<NDArray> outs;
   int priority = 0;
   size_t bytes = 0;  // the bytes that the user gets
-  // For a table: the ids of all outputs, one output after another.
+  // For a table: every id that an output asks for, once, in the order of the wire.
   codec::Contribution ids = {};
   std::shared_ptr<const codec::IdOrder> order = {};
-  std::vector<size_t> out_ends = {};  // the end of each output's ids
+  std::vector<size_t> out_ends = {};  // for each output the end of its ids in `order`
   bool is_shared = false;             // every output gets all rows
   // The GPU outputs of the whole call, if there are any.
   std::shared_ptr<GpuLandings> gpus = {};

@@ -1,4 +1,5 @@
-// Calls of a distributed store that are under way.  A user's ticket is a pointer to one.
+// Calls of a distributed store that are under way.  The ticket of a push, pull or barrier is a pointer
+// to one.
 
 #pragma once
 
@@ -26,7 +27,8 @@ namespace tkv {
 struct KeyRecord;
 
 // A call: its operations, and the work to do when they have ended.
-// Guarded by its own mutex.  A child of fork() has a copy from the moment of the fork and never
+// A mutex guards the private members.  The public ones below are set before the call is launched.
+// A child of fork() has a copy from the moment of the fork and never
 // locks it.  The threads of the store belong to the parent, and one of them may have held the lock.
 class Call final : public PendingCall, public std::enable_shared_from_this<Call> {
  public:
@@ -84,7 +86,8 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   void WaitAccepted(std::chrono::nanoseconds patience) {
     WaitFor(patience, [this] { return done_ || unaccepted_ == 0; });
   }
-  // Returns true if the call has ended with a push that no server has.
+  // Returns true if an operation failed before the servers had accepted its push; some parts of the
+  // key may have it.
   bool has_lost_push() const {
     const auto lock = Lock();
     return has_lost_push_;
@@ -94,7 +97,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     return done_ || unaccepted_ == 0;
   }
 
-  // ---- for the store, under the lock of its node
+  // ---- for the store; Expect, Accepted and End are called under the lock of its node
   void Expect(size_t operations, size_t pushes) {
     std::lock_guard lock(mutex_);
     left_ = operations;

@@ -22,7 +22,8 @@ struct ServerListings {
   std::vector<std::string> errors;
 };
 
-// Asks every server for its keys, all at once.
+// Returns the keys of all stores, which it fetches from all servers in parallel.
+//   store   the caller's; its close cancels the requests
 //   blocks  at most the patience, and some seconds
 //   throws  what the interrupt throws
 ServerListings ListServers(const std::shared_ptr<Worker>& worker, const std::string& verb,

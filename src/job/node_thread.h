@@ -77,7 +77,8 @@ class NodeThread final : private LinkHandler {
   }
   // Does the work of the node until the condition holds.
   //   blocks  at most so long
-  //   returns  false at once if another caller is doing the work already
+  //   returns  false at once if another caller does the work or the thread has stopped, else true,
+  //            also if the time is over
   bool PollUntil(const std::function<bool()>& done, Time longest);
   // Does the work of the node until all that arrived before has been handled.
   //   blocks  at most so long
@@ -183,7 +184,7 @@ class NodeThread final : private LinkHandler {
   std::mutex turn_;
   std::condition_variable turn_changed_;
   bool own_polls_ = false;  // the node's thread is polling
-  // The time of the last event, as the polling thread saw it.
+  // The time of the last event, or of the arrival of the last caller.
   Time active_ = 0;
   // A caller polls or is about to.
   std::atomic<bool> caller_polls_{false};

@@ -25,8 +25,8 @@ namespace tkv {
 
 struct SavingStores;
 
-// Returns a number that differs between incarnations, also those of other processes.  A repeated
-// HELLO is then not taken for a new incarnation.
+// Returns a number of this attempt to join, which no other process has.  The head knows a repeated
+// HELLO by it.  The head's number of the incarnation is another one.
 uint64_t LifeNumber();
 
 struct WorkerOptions {
@@ -53,7 +53,8 @@ class Worker final {
   //   doing  begins the message of an error: "connect"
   //   blocks  a worker: until the head and all servers are there, at most the patience
   //           an observer: until the head is there, at most the server patience
-  //   throws  kDeadlineExceeded, kFailedPrecondition (all workers have joined), kUnauthenticated
+  //   throws  kDeadlineExceeded, kFailedPrecondition (all workers have joined, the job has ended),
+  //           kUnauthenticated, kUnavailable (the head has ended), kResourceExhausted
   Worker(const std::string& doing, const StoreOptions& store, WorkerOptions options);
   ~Worker();
   Worker(const Worker&) = delete;
