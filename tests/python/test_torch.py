@@ -1168,7 +1168,10 @@ def test_a_step_that_another_worker_does_not_make_says_so_after_the_patience(who
 def test_the_error_of_a_worker_that_has_lived_before_is_true_also_after_a_restore(who):
     """In a job of --restore a helper process has taken the place of each worker, so that `rejoined` is true there, too."""
     with mx.testing.cluster(1, 1, patience=30) as job:
-        job.store(0).init("other", np.zeros(1))
+        first = job.store(0)
+        first.init("other", np.zeros(1))
+        first.push("other", np.ones(1))  # a life that pushes nothing is followed by one that begins anew
+        first.pull("other")
         kv = job.restart(0)
         assert kv.rejoined
         model = mlp()
