@@ -16,9 +16,8 @@ class SnapshotClientTest : public test::ClientTest {
     reply.extra = Encode(state);
     Receive(reply);
   }
-  // Makes the key, and returns the two messages by which a load restores it.
-  std::vector<Message> RestoreInStep(PushStep step) {
-    MakeKey();
+  // Returns the operation by which a load restores the key.
+  Operation Restore() {
     Operation restore;
     restore.kind = Kind::kRestore;
     restore.verb = "load";
@@ -26,6 +25,12 @@ class SnapshotClientTest : public test::ClientTest {
     restore.states = std::make_shared<const std::vector<ChunkState>>(2);
     restore.value.bytes = {bytes_.data(), bytes_.size(), nullptr};
     restore.value.ends = {1024 * 4, 2000 * 4};
+    return restore;
+  }
+  // Makes the key, and returns the two messages by which a load restores it.
+  std::vector<Message> RestoreInStep(PushStep step) {
+    MakeKey();
+    Operation restore = Restore();
     restore.step = step;
     client_.Start(std::move(restore), now_);
     client_.Settle(now_, &effects_);
@@ -117,14 +122,7 @@ TEST_F(SnapshotClientTest, ARestoreWaitsForPushesAndHoldsBackLaterOnes) {
   MakeKey();
   Begin(Kind::kPush, "push");
   const auto pushes = Sent();
-  Operation restore;
-  restore.kind = Kind::kRestore;
-  restore.verb = "load";
-  restore.key = meta_.name;
-  restore.states = std::make_shared<const std::vector<ChunkState>>(2);
-  restore.value.bytes = {bytes_.data(), bytes_.size(), nullptr};
-  restore.value.ends = {1024 * 4, 2000 * 4};
-  const OpId id = client_.Start(std::move(restore), now_);
+  const OpId id = client_.Start(Restore(), now_);
   client_.Settle(now_, &effects_);
   Begin(Kind::kPush, "push");
   EXPECT_TRUE(Sent().empty());

@@ -43,6 +43,29 @@ def until_marked(name, longest=60):
 """
 
 
+# A bootstrap object that brings processes together by files in a folder; scripts put it before their own lines.
+FILE_STORE = """
+class FileStore:
+    def __init__(self, folder):
+        self.folder = folder
+    def path(self, key):
+        return os.path.join(self.folder, key.replace("/", "_"))
+    def set(self, key, value):
+        with open(self.path(key) + ".new", "w") as file:
+            file.write(value)
+        os.rename(self.path(key) + ".new", self.path(key))
+    def wait(self, keys, timeout):
+        end = time.time() + timeout.total_seconds()
+        while not all(os.path.exists(self.path(key)) for key in keys):
+            if time.time() > end:
+                raise TimeoutError(keys)
+            time.sleep(0.01)
+    def get(self, key):
+        with open(self.path(key), "rb") as file:
+            return file.read()
+"""
+
+
 class Processes:
     """Starts processes and remembers them, so that none outlives the test."""
 

@@ -9,10 +9,10 @@ import time
 
 import pytest
 from hosts import hosts  # noqa: F401 - a fixture
-from jobs import SOON, finish, read_until
+from jobs import FILE_STORE, SOON, finish, read_until
 from test_late import BRIEF_CLOCKS, BRIEFLY
 from test_lives import LEFT_AND_FAILED
-from test_processes import FILE_STORE, SURVIVOR, TRAIN, seconds_of
+from test_processes import SURVIVOR, TRAIN, seconds_of
 
 TKV = [sys.executable, "-m", "tensorkv"]
 

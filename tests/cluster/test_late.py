@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from jobs import finish, read_until
+from jobs import FILE_STORE, finish, read_until
 
 LATE = 7  # seconds, if a line after five of them is looked for
 PORT = 12_091 + os.getpid() % 1000 * 3
@@ -76,27 +76,10 @@ def test_a_head_whose_name_is_known_late_is_awaited(processes, tmp_path):
 
 
 BY_OBJECT = """
-class FileStore:
-    def path(self, key):
-        return os.path.join(sys.argv[2], key.replace("/", "_"))
-    def set(self, key, value):
-        with open(self.path(key) + ".new", "w") as file:
-            file.write(value)
-        os.rename(self.path(key) + ".new", self.path(key))
-    def wait(self, keys, timeout):
-        end = time.time() + timeout.total_seconds()
-        while not all(os.path.exists(self.path(key)) for key in keys):
-            if time.time() > end:
-                raise TimeoutError(keys)
-            time.sleep(0.01)
-    def get(self, key):
-        with open(self.path(key), "rb") as file:
-            return file.read()
-
 rank = int(sys.argv[1])
 if rank == int(os.environ["WHO"]):
     time.sleep(float(os.environ["LATE"]))
-kv = mx.kv.create("dist_sync", bootstrap=FileStore(), rank=rank, num_workers=2)
+kv = mx.kv.create("dist_sync", bootstrap=FileStore(sys.argv[2]), rank=rank, num_workers=2)
 kv.init("w", mx.nd.zeros((2,)))
 kv.push("w", mx.nd.ones((2,)) * (kv.rank + 1))
 os.write(1, f"sum {kv.pull('w').asnumpy()[0]}\\n".encode())
@@ -106,7 +89,7 @@ kv.close()
 
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_bootstrap_object_waits_for_a_worker_that_is_late(processes, tmp_path, late):
-    command = [sys.executable, "-u", processes.script(BY_OBJECT)]
+    command = [sys.executable, "-u", processes.script(FILE_STORE + BY_OBJECT)]
     started = [processes.start([*command, rank, tmp_path], WHO=late, **BRIEF_CLOCKS) for rank in ("0", "1")]
     ends = [finish(process) for process in started]
     said = "".join(text for _, text in ends)

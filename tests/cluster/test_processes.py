@@ -9,7 +9,7 @@ import textwrap
 import time
 
 import pytest
-from jobs import SOON, children_of_this_test, finish, pids_of, read_until, wait_until
+from jobs import FILE_STORE, SOON, children_of_this_test, finish, pids_of, read_until, wait_until
 
 TRAIN = """
 kv = mx.kv.create("dist_sync")
@@ -522,28 +522,6 @@ def test_another_token_is_refused(processes, tmp_path):
     assert time.time() - begin < 30
     head.terminate()
     assert finish(head)[0] == 128 + signal.SIGTERM
-
-
-FILE_STORE = """
-class FileStore:
-    def __init__(self, folder):
-        self.folder = folder
-    def path(self, key):
-        return os.path.join(self.folder, key.replace("/", "_"))
-    def set(self, key, value):
-        with open(self.path(key) + ".new", "w") as file:
-            file.write(value)
-        os.rename(self.path(key) + ".new", self.path(key))
-    def wait(self, keys, timeout):
-        end = time.time() + timeout.total_seconds()
-        while not all(os.path.exists(self.path(key)) for key in keys):
-            if time.time() > end:
-                raise TimeoutError(keys)
-            time.sleep(0.01)
-    def get(self, key):
-        with open(self.path(key), "rb") as file:
-            return file.read()
-"""
 
 
 def test_an_object_with_set_get_and_wait_brings_processes_together(processes, tmp_path):
