@@ -164,7 +164,7 @@ TKV_API std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& p
                                                             const StoreOptions& options);
 // Waits until this incarnation of a worker takes part no more: another process has taken its rank,
 // or the head says that it is dead or has left.
-//   blocks  for ever if the head is lost
+//   blocks  until then; without the head at most the patience
 TKV_API void AwaitEndOfLife(const KVStore& store);
 
 // The number of updates of a key by its optimizer.

@@ -354,7 +354,11 @@ void DistStore::CloseAs(const std::optional<Error>& failure) {
       // Pushes under way still count.
       for (const CallPtr& call : worker_->CallsOf(number_)) call->WaitAccepted(options_.patience);
       // After a failure, the next incarnation continues with the keys, unless the program goes on.
-      failure ? worker_->NoteFailedClose(number_) : FreeKeys();
+      if (failure) {
+        worker_->NoteFailedClose(number_);
+      } else {
+        FreeKeys();
+      }
     }
   } catch (...) {
     if (!error) error = std::current_exception();

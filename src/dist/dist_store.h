@@ -44,8 +44,8 @@ class DistStore : public KVStore {
 
   // Returns the position among the stores of this worker, in the order of Create.
   uint32_t number() const { return number_; }
-  // As Worker::HasLostItsPlace.
-  bool HasLostItsPlace() const { return worker_->HasLostItsPlace(); }
+  // As Worker::HasLostItsPlace, with the store's patience.
+  bool HasLostItsPlace() const { return worker_->HasLostItsPlace(options_.patience); }
 
   void Init(std::span<const InitItem> items) override {
     AsWorker(Verb::kInit, "init", [&] { InitAs("init", items); });

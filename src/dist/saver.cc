@@ -485,8 +485,8 @@ void Saver::SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseco
     if (saving == nullptr) return;
     saving->OnEnd([log_failure, log = options_.log, folder, saving = saving.get()] {
       if (const auto error = saving->failure()) return log_failure(*error);
-      if (log && !saving->saved_path().empty())
-        log(1, Format("a snapshot has been saved in {}", folder));
+      if (!log || saving->saved_path().empty()) return;
+      log(1, Format("a snapshot has been saved in {}", folder));
     });
     Saving::Start(saving);
   } catch (const Error& error) {

@@ -62,6 +62,7 @@ class Member {
   const Epoch& epoch() const { return epoch_; }
   LinkId link() const { return welcomed_ ? link_ : kNoLink; }  // kNoLink: the head is out of reach
   bool head_has_ended() const { return head_has_ended_; }      // and no other head has replaced it
+  Time lost_since() const { return lost_since_; }              // kNever: the head is in reach
   // The reason why the head has refused or ended this life, or why dialing is useless.
   const std::optional<Error>& refused() const { return refused_; }
   const char* State() const;  // for the table of coverage

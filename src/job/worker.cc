@@ -204,10 +204,12 @@ bool Worker::is_over() const {
   return has_closed_ || refused_.has_value();
 }
 
-bool Worker::HasLostItsPlace() {
+bool Worker::HasLostItsPlace(std::chrono::nanoseconds patience) {
   if (is_over()) return true;
-  return Run([&](const ClientNode& node, Time) {
+  return Run([&](const ClientNode& node, Time now) {
     if (node.client().closed() || node.member().refused()) return true;
+    const Time lost_since = node.member().lost_since();
+    if (lost_since != kNever && now - lost_since > patience.count()) return true;
     const auto& workers = node.member().epoch().workers;
     return !is_observer() && workers[static_cast<size_t>(rank_)].IsOver();
   });

@@ -98,8 +98,9 @@ class Worker final {
   // then needs a new worker.
   bool is_over() const;
   // Returns true if this incarnation takes part no more: `is_over`, or the head says that it is
-  // dead or has left, or that another one has its rank.
-  bool HasLostItsPlace();
+  // dead or has left, or that another one has its rank.  Also if the head has been out of reach for
+  // longer than the patience.
+  bool HasLostItsPlace(std::chrono::nanoseconds patience);
 
   // Calls f(client, now) under the node's lock.
   template <typename F>

@@ -15,7 +15,7 @@ import sys
 import numpy as np
 import pytest
 import tensorkv as mx
-from jobs import finish, restorer_of, wait_until
+from jobs import finish, read_until, restorer_of, start_by_hand, wait_until
 
 WORK = """
 KEYS = ["a", "b", "c"]
@@ -980,3 +980,30 @@ def test_a_schedule_in_python_goes_on_from_the_counts_of_its_own_store(processes
     assert len(set(loaded)) == 2 and all(rounds == counts for rounds, counts in loaded), said
     rates = re.findall(r"rate (\S+), wanted (\S+)", said)
     assert len(rates) == 2 and all(rate == wanted for rate, wanted in rates), said
+
+
+SAVES_ONCE = """
+kv = mx.kv.create("dist_sync")
+kv.init("w", np.zeros(4, np.float32))
+kv.push("w", np.ones(4, np.float32))
+kv.save(os.environ["FOLDER"])
+kv.close()
+"""
+
+
+def test_a_process_that_puts_a_snapshot_back_outlives_its_head_by_the_patience_at_most(processes, tmp_path):
+    folder = tmp_path / "run"
+    saved = start_by_hand(processes, SAVES_ONCE, workers=1, FOLDER=folder)
+    assert [finish(saved[name])[0] for name in ("worker 0", "server", "head")] == [0, 0, 0]
+    command = [sys.executable, "-u", "-m", "tensorkv"]
+    head = processes.start([*command, "head", "--workers", "1", "--servers", "1"], TKV_JOB="again")
+    address = read_until(head, "head listens at").split()[-1]
+    variables = {"TKV_HEAD": address, "TKV_JOB": "again"}
+    server = processes.start([*command, "server", "--rank", "0"], **variables)
+    worker = {"TKV_RANK": 0, "TKV_ROLE": "worker", "TKV_PATIENCE_MS": 1000}
+    restorer = processes.start([*command, "restorer", str(folder)], **worker, **variables)
+    read_until(restorer, "restored")
+    head.kill()
+    assert finish(restorer, timeout=20)[0] == 0
+    server.terminate()
+    finish(server)

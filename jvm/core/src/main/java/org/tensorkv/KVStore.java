@@ -595,8 +595,8 @@ public final class KVStore implements AutoCloseable {
   }
 
   /**
-   * Whether this worker goes on where an earlier process of it was: it was started again, and a
-   * worker had pushed before. If none had, its program begins as the first time.
+   * Returns true if this worker goes on where an earlier process of it was: it was started again,
+   * and a worker had pushed before. If none had, its program begins as the first time.
    */
   public boolean hasRejoined() {
     try (Call call = new Call()) {
