@@ -304,7 +304,7 @@ class TKV_API KVStore {
   // continues from the round at which a synchronous key was saved.
   //   throws  kNotFound, kDataLoss (naming the file and the key), kInvalidArgument (other keys,
   //           shapes or dtypes), kFailedPrecondition (another optimizer, a newer format,
-  //           rejoined() is true); nothing has changed
+  //           rejoined() is true and nothing was pushed since); nothing has changed
   virtual SnapshotInfo Load(const std::string& path) = 0;
   // Creates the keys and the optimizer of a snapshot in a store without keys, then loads it as
   // Load.

@@ -194,18 +194,25 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
   }
 }
 
+// Throws if this incarnation of a worker that was started again has pushed nothing yet.  Its script
+// may be at its beginning, and the others do not come to the barriers.
+void DistStore::CheckHasPushed(const std::string& task) {
+  const auto lock = Lock(task);
+  const auto is_pushed = [](const RecordPtr& record) { return record->pushes > 0; };
+  if (!worker_->rejoined() || std::ranges::any_of(keys_.Records(), is_pushed)) return;
+  throw Fail(
+      Code::kFailedPrecondition,
+      "{}: this rank has lived before in this job, because it was started again or a snapshot was "
+      "restored before its script began, and has pushed nothing since; the values and states on "
+      "the servers count until its first push, and `round` says where they are",
+      task);
+}
+
 // Loads between two barriers.  No worker has then begun a round on the old values, and none reads
 // before all values are loaded.
 KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::string& path,
                                         Parts parts) {
-  // The other workers go on and would not come to the barriers.
-  if (worker_->rejoined()) {
-    throw Fail(Code::kFailedPrecondition,
-               "{} {}: this rank has lived before in this job, because it was started again or a "
-               "snapshot was restored before its script began; values and states are on the "
-               "servers, and `round` says where they are",
-               verb, path);
-  }
+  CheckHasPushed(Format("{} {}", verb, path));
   Loading loading;
   Meet(verb, loading.meeting, "nothing has been put back",
        [&] { OpenFor(verb, path, parts, &loading); });
@@ -271,20 +278,6 @@ void DistStore::SendValues(const std::string& verb, std::span<const InitItem> it
   calls_.Await(call);
 }
 
-// Throws if this incarnation of a worker that was started again has pushed nothing yet.  Its script
-// may be at its beginning, and the others do not come to the barriers.
-void DistStore::CheckHasPushed(const std::string& verb) {
-  const auto lock = Lock(verb);
-  const auto is_pushed = [](const RecordPtr& record) { return record->pushes > 0; };
-  if (std::ranges::any_of(keys_.Records(), is_pushed)) return;
-  throw Fail(
-      Code::kFailedPrecondition,
-      "{}: this rank has lived before in this job, because it was started again or a snapshot was "
-      "restored before its script began, and has pushed nothing since; the values on the servers "
-      "count until its first push",
-      verb);
-}
-
 // Throws if parts of a key have a push of this worker that it has to repeat.  The other parts would
 // be updated after the values are replaced, and these not.
 void DistStore::CheckEven(const std::string& verb, std::span<const RecordPtr> records) {
@@ -298,7 +291,7 @@ void DistStore::CheckEven(const std::string& verb, std::span<const RecordPtr> re
 // Assigns between two barriers, as a load.  No worker has begun a round on the old values, and none
 // reads before all keys have the new ones.
 void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> items) {
-  if (worker_->rejoined()) CheckHasPushed(verb);
+  CheckHasPushed(verb);
   std::vector<RecordPtr> records;
   Meeting meeting{.task = "gives the values", .verb = "assign"};
   Meet(verb, meeting, "nothing has been assigned", [&] {

@@ -275,7 +275,7 @@ class DistStore : public KVStore {
   void Meet(const std::string& verb, const Meeting& meeting, const char* left, F f);
   void AwaitEndOf(const Meeting& meeting);
   void AssignAs(const std::string& verb, std::span<const InitItem> items);
-  void CheckHasPushed(const std::string& verb);
+  void CheckHasPushed(const std::string& task);
   void CheckEven(const std::string& verb, std::span<const RecordPtr> records);
   // Sends the values of an assign to the servers, and waits for them.
   void SendValues(const std::string& verb, std::span<const InitItem> items,

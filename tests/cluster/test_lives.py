@@ -557,6 +557,35 @@ with mx.kv.create("dist_sync") as kv:
     ), said
 
 
+@pytest.mark.parametrize("kind", ["restarted", "restored"])
+def test_a_life_that_has_pushed_may_load(processes, kind):
+    work = """
+loads = 0
+with mx.kv.create("dist_sync") as kv:
+    kv.init("w", np.zeros(4, np.float32))
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+    print("begins at", kv.round("w"), kv.rejoined, flush=True)
+    while kv.round("w") < 6 or loads < 1:
+        kv.pushpull("w", np.ones(4, np.float32))
+        assert kv.pull("w").asnumpy()[0] == 2 * kv.round("w"), kv.round("w")
+        if kv.round("w") == 2:
+            kv.save(sys.argv[1])
+        if kv.round("w") == 3 and kv.rank == 1 and not kv.rejoined and KIND == "restarted":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kv.round("w") == 6 and loads < 1:
+            kv.load(sys.argv[1])
+            loads += 1
+            assert kv.round("w") == 2 and kv.pull("w").asnumpy()[0] == 4
+    print("ends at", kv.round("w"), flush=True)
+"""
+    work = work.replace("KIND", repr(kind)).replace("sys.argv[1]", repr(str(processes.folder / "snapshots")))
+    jobs = [("--restart", "1")] if kind == "restarted" else [(), ("--restore", processes.folder / "snapshots")]
+    for options in jobs:
+        status, said = finish(processes.launch(work, *options, servers=1))
+        assert status == 0 and said.count("ends at 6") == 2, said
+    assert re.search(r"begins at \d True", said), said
+
+
 REPEATS = """
 kv = mx.kv.create("dist_sync")
 if KIND == "dense":

@@ -122,9 +122,8 @@ class KVStoreDisk(KVStoreUpdating):
             DataLossError: it is damaged; names the file and the key.
             InvalidArgumentError: other keys, shapes or dtypes.
             FailedPreconditionError: the states are of another optimizer, or of a newer format. Or `rejoined` is
-                true, because this worker was restarted after a push, or its job goes on from a snapshot: the servers have
-                the values already. Or all is loaded,
-                but this rank does not find the snapshot, and a learning-rate schedule in Python needs its counts of updates.
+                true and this life of the worker has pushed nothing yet: the servers have the values already. Or all is
+                loaded, but this rank does not find the snapshot, and a learning-rate schedule in Python needs its counts of updates.
         """
         place = _place("load", path)
         seen = _snapshots.Place(place)
