@@ -34,8 +34,7 @@ void Client::AdvanceControl(Effects* effects) {
     }
     if (op->unaccepted > 0) return;
     if (op->announcing == Announcing::kSending && op->error) {
-      op->announcing = Announcing::kWithdrawing;
-      QueueControl(op, Type::kWithdraw);
+      Withdraw(op, *op->error);
       if (op->unaccepted > 0) return;
     }
     if (op->announcing == Announcing::kWithdrawing) {
@@ -48,10 +47,19 @@ void Client::AdvanceControl(Effects* effects) {
       commit.type = Type::kCommit;
       commit.number = op->generation;
       commit.seq = op->id;
-      effects->to_head.push_back(std::move(commit));
+      head_.Send(std::move(commit), effects);
     }
     return;
   }
+}
+
+// Takes a CONTROL back from all servers.  The CONTROL fails with this error when they
+// have answered.
+void Client::Withdraw(Op* control, const Error& error) {
+  head_.End(control->id);
+  control->error = error;
+  control->announcing = Announcing::kWithdrawing;
+  QueueControl(control, Type::kWithdraw);
 }
 
 bool Client::MayLeave(const Op& control) {

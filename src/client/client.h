@@ -20,6 +20,7 @@
 
 #include "base/pooled_table.h"
 #include "base/small_vector.h"
+#include "client/head_requests.h"
 #include "client/server_link.h"
 #include "codec/codec.h"
 #include "trace/span.h"
@@ -158,7 +159,8 @@ class Client final : private ChunkPlaces {
  public:
   explicit Client(ClientOptions options)
       : options_(std::move(options)),
-        limits_{options_.server_patience, options_.ping_after, options_.pull_bytes_max} {}
+        limits_{options_.server_patience, options_.ping_after, options_.pull_bytes_max},
+        head_(options_.server_patience) {}
 
   // ---- the head
   void Joined(Role role, const Welcome& welcome);
@@ -452,6 +454,7 @@ class Client final : private ChunkPlaces {
   bool IsInitedBefore(const KeyState& key, const Op& control) const;
   uint64_t QueuedPushes(const KeyState& key, OpId before) const;
   void QueueControl(Op* op, Type type);
+  void Withdraw(Op* control, const Error& error);
 
   // links.cc
   LinkTurn Turn(Time now, Effects* effects) {
@@ -468,11 +471,7 @@ class Client final : private ChunkPlaces {
   void TickLink(ServerLink* link, const LinkTurn& turn);
 
   // deadlines.cc
-  bool HasNoHead(Time now) const {
-    return head_has_ended_ ||
-           (head_lost_since_ != kNever && now - head_lost_since_ >= options_.server_patience);
-  }
-  Error NoHead(Time now) const;
+  void FailRequests(Effects* effects);
   void SetTimer(const Op& op);
   OpId PopTimer();
   std::vector<OpId> TakeDue(Time now);
@@ -502,8 +501,7 @@ class Client final : private ChunkPlaces {
   Epoch epoch_;
   std::optional<Error> closed_;
   bool has_left_ = false;
-  Time head_lost_since_ = kNever;
-  bool head_has_ended_ = false;
+  HeadRequests head_;
   Time now_ = 0;
 
   OpId last_op_ = kNoOp;

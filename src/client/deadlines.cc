@@ -75,40 +75,30 @@ void Client::Tick(Time now, Effects* effects) {
     if (Op* const op = Find(id)) TickOp(op, now, effects);
     if (const Op* const op = Find(id)) SetTimer(*op);
   }
-  if (HasNoHead(now) && !controls_.empty()) {
-    Op* const op = Find(controls_.front());
-    if (op != nullptr && op->announcing == Announcing::kCommitting) {  // the CONTROL is taken back
-      op->error = NoHead(now);
-      op->announcing = Announcing::kWithdrawing;
-      QueueControl(op, Type::kWithdraw);
-    }
-  }
-  if (HasNoHead(now)) {
-    const std::vector<OpId> leaving(leaving_.begin(), leaving_.end());
-    for (const OpId id : leaving) {  // no head can answer their GOODBYEs
-      Op& op = *Find(id);
-      if (!op.has_left) continue;  // pushes before it are not accepted yet
-      const Error error = NoHead(now);
-      effects->Log(Level::kWarning,
-                   Format("{}: left without a word to the others: {}", Head(op), error.what()));
-      has_left_ = true;
-      Fail(&op, error);
-    }
-  }
+  if (head_.OutOfReach(now)) FailRequests(effects);
   Settle(now, effects);
   while (!timers_.empty() && Find(timers_.front().second) == nullptr) PopTimer();
   if (!timers_.empty()) Rearm(timers_.front().first);
-  if (head_lost_since_ != kNever && !(controls_.empty() && leaving_.empty())) {
-    const Time gone_at = head_has_ended_ ? now : head_lost_since_ + options_.server_patience;
-    Rearm(std::max(gone_at, now + kSecond));
+  if (head_.is_lost() && !(controls_.empty() && leaving_.empty())) {
+    Rearm(std::max(head_.GivesUpAt(), now + kSecond));
   }
   for (const ServerLink& link : links_) link.Rearm(turn);
 }
 
-Error Client::NoHead(Time now) const {
-  return {Code::kUnavailable, head_has_ended_ ? std::string("the process of the head has ended")
-                                              : Format("the head is out of reach for {:.1f} s",
-                                                       Seconds(now - head_lost_since_))};
+// Ends the operations whose requests no head can answer.
+void Client::FailRequests(Effects* effects) {
+  const Error error = head_.WhyNone(now_);
+  for (const OpId id : head_.Operations()) {
+    Op& op = *Find(id);
+    if (op.what.kind == Operation::Kind::kControl) {
+      Withdraw(&op, error);
+      continue;
+    }
+    effects->Log(Level::kWarning,
+                 Format("{}: left without a word to the others: {}", Head(op), error.what()));
+    has_left_ = true;
+    Fail(&op, error);
+  }
 }
 
 void Client::TickOp(Op* op, Time now, Effects* effects) {
@@ -251,10 +241,7 @@ void Client::Expire(Op* op, Time now) {
   if (op->what.kind == Operation::Kind::kControl && op->announcing != Announcing::kWaiting &&
       op->announcing != Announcing::kWithdrawing) {
     op->deadline = now + options_.server_patience;  // the CONTROL is taken back first
-    op->error = TimeoutOf(*op);
-    op->announcing = Announcing::kWithdrawing;
-    QueueControl(op, Type::kWithdraw);
-    return;
+    return Withdraw(op, TimeoutOf(*op));
   }
   LeaveStand(op);
   op->expired = true;
@@ -279,10 +266,7 @@ std::string Client::Awaited(const Op& op) const {
       return Format("server {}", link.server());
     }
   }
-  const bool asks_head =
-      op.what.kind == Operation::Kind::kLeave ||
-      (op.what.kind == Operation::Kind::kControl && op.announcing == Announcing::kCommitting);
-  if (asks_head) return "the head";
+  if (op.what.kind == Operation::Kind::kLeave || head_.Has(op.id)) return "the head";
   if (op.what.kind == Operation::Kind::kInit) {
     const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
     return has_heirs ? "the worker that creates the key" : "worker 0";

@@ -61,37 +61,24 @@ void Client::On(const Epoch& epoch, Time now, Effects* effects) {
 }
 
 void Client::HeadOpened(Effects* effects) {
-  head_lost_since_ = kNever;
-  head_has_ended_ = false;
-  for (const OpId id : leaving_) {  // GOODBYE is sent again: its answer may have been lost
-    Find(id)->has_left = false;
-  }
-  if (Op* const op = controls_.empty() ? nullptr : Find(controls_.front())) {
-    if (op->announcing == Announcing::kCommitting) op->announcing = Announcing::kSending;
-  }
+  head_.Opened(effects);
   Settle(now_, effects);
 }
 
 void Client::HeadClosed(Time now) {
-  if (head_lost_since_ == kNever) head_lost_since_ = now;
-  Rearm(now + options_.server_patience);
+  head_.Closed(now);
+  Rearm(head_.GivesUpAt());
 }
 
 void Client::HeadEnded(Time now) {
-  head_has_ended_ = true;
-  HeadClosed(now);
-  Rearm(now);
+  head_.Ended(now);
+  Rearm(head_.GivesUpAt());
 }
 
 void Client::HeadAnswered(const Message& message, Time now, Effects* effects) {
+  if (message.type != Type::kOk || !head_.End(message.seq)) return;
   Op* const op = Find(message.seq);
-  if (op == nullptr || message.type != Type::kOk) return;
-  if (op->what.kind == Operation::Kind::kLeave) {
-    has_left_ = true;
-  } else if (op->what.kind != Operation::Kind::kControl ||
-             op->announcing != Announcing::kCommitting) {
-    return;
-  }
+  if (op->what.kind == Operation::Kind::kLeave) has_left_ = true;
   Finish(op);
   Settle(now, effects);
 }

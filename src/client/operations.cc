@@ -59,10 +59,10 @@ OpId Client::Start(Operation operation, Time now) {
   }
   if (op.what.kind == Kind::kControl) {
     controls_.push_back(id);
-    if (head_lost_since_ != kNever) Rearm(now + kSecond / 10);
+    if (head_.is_lost()) Rearm(now + kSecond / 10);
   } else if (op.what.kind == Kind::kLeave) {
     leaving_.insert(id);
-    if (head_lost_since_ != kNever) Rearm(now + kSecond / 10);
+    if (head_.is_lost()) Rearm(now + kSecond / 10);
   } else if (op.what.kind == Kind::kClose) {
     closing_.insert(id);
   } else if (op.what.kind == Kind::kRead) {
@@ -182,9 +182,9 @@ void Client::Settle(Time now, Effects* effects) {
       op.has_left = true;
       Message goodbye;
       goodbye.type = Type::kGoodbye;
-      goodbye.number = Find(id)->what.failure ? 1 : 0;
+      goodbye.number = op.what.failure ? 1 : 0;
       goodbye.seq = id;
-      effects->to_head.push_back(std::move(goodbye));
+      head_.Send(std::move(goodbye), effects);
     }
     std::vector<uint32_t> servers = std::exchange(pump_, {});
     std::sort(servers.begin(), servers.end());
@@ -325,6 +325,7 @@ void Client::Finish(Op* op) {
 
 void Client::Erase(Op* op) {
   if (!op->expired) LeaveStand(op);
+  head_.End(op->id);
   leaving_.erase(op->id);
   closing_.erase(op->id);
   ops_.Erase(op->id);
