@@ -9,43 +9,44 @@ namespace tkv {
 namespace {
 
 using Kind = Operation::Kind;
+using Phase = Announcement::Phase;
 
 }  // namespace
 
-void Client::AdvanceControl(Effects* effects) {
-  while (!controls_.empty()) {
-    Op* const op = Find(controls_.front());
-    if (op == nullptr) {
-      controls_.pop_front();
+void Client::AdvanceAnnouncements(Effects* effects) {
+  while (Announcement* const change = announcements_.front()) {
+    if (change->is_over) {
+      announcements_.Pop();
       WakeAll();
       continue;
     }
-    if (op->announcing == Announcing::kWaiting) {
+    Op* const op = Find(change->op);
+    if (change->phase == Phase::kWaiting) {
       const OpId id = op->id;
-      if (!MayLeave(*op)) {
-        if (controls_.front() != id) continue;  // MayLeave has put a repeated CONTROL before it
+      if (!MayLeave(*change)) {
+        if (announcements_.front()->op != id) continue;  // MayLeave has put a repetition before it
         return;
       }
-      ListKeys(op);
+      ListKeys(change);
       op->has_left = true;
-      op->announcing = Announcing::kSending;
-      op->generation = ++generation_;
-      QueueControl(op, Type::kControl);
+      change->phase = Phase::kSending;
+      change->generation = announcements_.NewGeneration();
+      QueueControl(op, *change, Type::kControl);
     }
     if (op->unaccepted > 0) return;
-    if (op->announcing == Announcing::kSending && op->error) {
-      Withdraw(op, *op->error);
+    if (change->phase == Phase::kSending && change->error) {
+      Withdraw(op, *change->error);
       if (op->unaccepted > 0) return;
     }
-    if (op->announcing == Announcing::kWithdrawing) {
-      Fail(op, *op->error);
+    if (change->phase == Phase::kWithdrawing) {
+      Fail(op, *change->error);
       continue;
     }
-    if (op->announcing == Announcing::kSending) {
-      op->announcing = Announcing::kCommitting;
+    if (change->phase == Phase::kSending) {
+      change->phase = Phase::kCommitting;
       Message commit;
       commit.type = Type::kCommit;
-      commit.number = op->generation;
+      commit.number = change->generation;
       commit.seq = op->id;
       head_.Send(std::move(commit), effects);
     }
@@ -57,15 +58,16 @@ void Client::AdvanceControl(Effects* effects) {
 // have answered.
 void Client::Withdraw(Op* control, const Error& error) {
   head_.End(control->id);
-  control->error = error;
-  control->announcing = Announcing::kWithdrawing;
-  QueueControl(control, Type::kWithdraw);
+  Announcement* const change = announcements_.Find(control->id);
+  change->error = error;
+  change->phase = Phase::kWithdrawing;
+  QueueControl(control, *change, Type::kWithdraw);
 }
 
-bool Client::MayLeave(const Op& control) {
-  if (!control.is_repeat) return KnowsItsPlaces(control);
+bool Client::MayLeave(const Announcement& change) {
+  if (!change.is_repeat) return KnowsItsRounds(change);
   return std::none_of(keys_.begin(), keys_.end(), [&](const auto& entry) {
-    return StoreOf(entry.second.meta.name) == control.what.store && IsBeingMade(entry.second);
+    return StoreOf(entry.second.meta.name) == change.store && IsBeingMade(entry.second);
   });
 }
 
@@ -73,18 +75,20 @@ bool Client::MayLeave(const Op& control) {
 // store.  The current round of each key has to be known, and every earlier init has to be done.
 // Pushes of an asynchronous key have no round, so all earlier ones have to be accepted.  Starts the
 // work that is missing.
-bool Client::KnowsItsPlaces(const Op& control) {
+bool Client::KnowsItsRounds(const Announcement& change) {
+  const uint32_t store = change.store;
+  const OpId control = change.op;  // Repeat may move `change`
   bool known = true;
   for (const KeyId& id : SortedKeys()) {
     KeyState& key = keys_.at(id);
     if (key.is_barrier) continue;
-    if (IsInitedBefore(key, control)) known = false;
-    if (!key.is_ready || StoreOf(key.meta.name) != control.what.store) continue;
+    if (IsInitedBefore(key, control, store)) known = false;
+    if (!key.is_ready || StoreOf(key.meta.name) != store) continue;
     if (key.meta.mode == KeyMeta::Mode::kAsync) {
-      if (key.pushes > 0 || QueuedPushes(key, control.id) > 0) known = false;
+      if (key.pushes > 0 || QueuedPushes(key, control) > 0) known = false;
       continue;
     }
-    if (LacksRule(key) && QueuedPushes(key, control.id) > 0 && Repeat(id, key, 0)) known = false;
+    if (LacksRule(key) && QueuedPushes(key, control) > 0 && Repeat(id, key, 0)) known = false;
     if (!key.must_join) continue;
     known = false;
     MakePlaces(id, &key);
@@ -95,10 +99,10 @@ bool Client::KnowsItsPlaces(const Op& control) {
 
 // Returns true if an init, open or delete of the key has not ended that the user gave before the
 // CONTROL.
-bool Client::IsInitedBefore(const KeyState& key, const Op& control) const {
+bool Client::IsInitedBefore(const KeyState& key, OpId control, uint32_t store) const {
   const auto is_one = [&](OpId id) {
     const Op* const op = ops_.Find(id);
-    return op != nullptr && id < control.id && StoreOf(op->what.key) == control.what.store &&
+    return op != nullptr && id < control && StoreOf(op->what.key) == store &&
            (op->what.kind == Kind::kInit || op->what.kind == Kind::kOpen ||
             op->what.kind == Kind::kDelete);
   };
@@ -122,24 +126,24 @@ uint64_t Client::RoundAfter(const std::string& name, OpId op) const {
 
 // Fills in the keys of a CONTROL, each with the first round for which it is valid.  A repeated
 // CONTROL lists only keys that lack the rule.
-void Client::ListKeys(Op* control) const {
+void Client::ListKeys(Announcement* change) const {
   for (const KeyId& id : SortedKeys()) {
     const KeyState& key = keys_.at(id);
     if (!key.is_ready || key.is_barrier || key.must_join) continue;
-    if (StoreOf(key.meta.name) != control->what.store) continue;
-    if (control->is_repeat && !LacksRule(key)) continue;
+    if (StoreOf(key.meta.name) != change->store) continue;
+    if (change->is_repeat && !LacksRule(key)) continue;
     // The pushes that wait for a repeated CONTROL came after the original one.
-    const uint64_t before = control->is_repeat ? 0 : QueuedPushes(key, control->id);
+    const uint64_t before = change->is_repeat ? 0 : QueuedPushes(key, change->op);
     // Repeated pushes belong to rounds that some chunks have updated already.
     const uint64_t from_round = std::max(key.round + before, key.repeats_to) + 1;
-    if (from_round > 1 || welcome_.rejoined) control->listed.push_back({id, from_round});
+    if (from_round > 1 || welcome_.rejoined) change->listed.push_back({id, from_round});
   }
 }
 
-void Client::QueueControl(Op* op, Type type) {
+void Client::QueueControl(Op* op, const Announcement& change, Type type) {
   const auto servers = static_cast<uint32_t>(links_.size());
   std::vector<std::vector<ControlRounds::Item>> rounds(servers);
-  for (const ControlRounds::Item& item : op->listed) {
+  for (const ControlRounds::Item& item : change.listed) {
     const auto key = keys_.find(item.key);
     if (type != Type::kControl || key == keys_.end()) continue;
     std::set<uint32_t> holders;
@@ -151,7 +155,7 @@ void Client::QueueControl(Op* op, Type type) {
     Outgoing control;
     control.op = op->id;
     control.message.type = type;
-    control.message.number = op->generation;
+    control.message.number = change.generation;
     if (type == Type::kControl) {
       control.message.chunk = op->what.store;
       // A later life may not know yet all keys in which rounds are under way.
@@ -169,10 +173,10 @@ void Client::QueueControl(Op* op, Type type) {
 }
 
 std::optional<uint64_t> Client::ControlCountsFrom(const std::string& name) const {
-  const Op* const op = ops_.Find(control_under_way());
+  const Announcement* const change = announcements_.front();
   const auto key = keys_.find(IdOf(name));
-  if (op != nullptr) {
-    for (const ControlRounds::Item& item : op->listed) {
+  if (change != nullptr) {
+    for (const ControlRounds::Item& item : change->listed) {
       if (item.key == IdOf(name)) return item.from_round;
     }
   }
@@ -188,32 +192,18 @@ bool Client::IsBeingMade(const KeyState& key) const {
   return op != nullptr && op->creating != Creating::kNone;
 }
 
-// Returns true if a user's change of the updater came before the operation and has not ended.
-bool Client::IsHeldByControl(OpId op) const {
-  return std::any_of(controls_.begin(), controls_.end(), [&](OpId id) {
-    const Op* const control = ops_.Find(id);
-    return id < op && (control == nullptr || !control->is_repeat);
-  });
-}
-
-// Returns false if the init has to wait for a CONTROL.  A later life creates a key wholly before a
-// CONTROL, which then lists the key, or wholly after it.  In the second case the key begins with
-// the CONTROL on all servers.
-bool Client::MayInit(const Op& init) const {
-  if (!welcome_.rejoined) return true;
-  return std::none_of(controls_.begin(), controls_.end(), [&](OpId id) {
-    const Op* const control = ops_.Find(id);
-    return control != nullptr && control->what.store == StoreOf(init.what.key) &&
-           (control->has_left || id < init.id);
-  });
+bool Client::IsRepeat(const Op& op) const {
+  if (op.what.kind != Kind::kControl) return false;
+  const Announcement* const change = announcements_.Find(op.id);
+  return change != nullptr && change->is_repeat;
 }
 
 // Returns true if this later life has changed the updater and the key has not got that change,
 // because the life joined the key's rounds afterwards.
 bool Client::LacksRule(const KeyState& key) const {
   if (!welcome_.rejoined || key.is_barrier || key.meta.mode == KeyMeta::Mode::kAsync) return false;
-  const auto announced = announced_.find(StoreOf(key.meta.name));
-  return announced != announced_.end() && key.listed_in < announced->second.generation;
+  const Announcements::Last* const last = announcements_.LastOf(StoreOf(key.meta.name));
+  return last != nullptr && key.listed_in < last->generation;
 }
 
 // Repeats the last CONTROL of the key's store, for all keys that lack it, unless a repetition is
@@ -221,28 +211,16 @@ bool Client::LacksRule(const KeyState& key) const {
 bool Client::Repeat(const KeyId& id, const KeyState& key, Time patience) {
   const uint32_t store = StoreOf(key.meta.name);
   if (!IsSender()) {
-    announced_.erase(store);
+    announcements_.ForgetLast(store);
     return false;
   }
-  auto place = controls_.begin();
-  for (auto at = controls_.begin(); at != controls_.end(); ++at) {
-    const Op* const control = Find(*at);
-    if (control == nullptr) continue;
-    const bool has_left = control->announcing != Announcing::kWaiting;
-    if (has_left) place = std::next(at);
-    if (!control->is_repeat || control->what.store != store) continue;
-    const auto is_key = [&](const ControlRounds::Item& item) { return item.key == id; };
-    if (!has_left || std::any_of(control->listed.begin(), control->listed.end(), is_key)) {
-      return true;
-    }
-  }
-  const Announced& announced = announced_.at(store);
+  if (announcements_.IsRepeated(store, id)) return true;
+  const Announcements::Last& last = *announcements_.LastOf(store);
   Op& op = ops_.Add(++last_op_);
   op.id = last_op_;
-  op.is_repeat = true;
   op.what.kind = Kind::kControl;
-  op.what.verb = announced.verb;
-  op.what.spec = announced.spec;
+  op.what.verb = last.verb;
+  op.what.spec = last.spec;
   op.what.store = store;
   op.key = IdOf(op.what.key);
   op.begin = now_;
@@ -251,15 +229,15 @@ bool Client::Repeat(const KeyId& id, const KeyState& key, Time patience) {
   op.next_notice = now_ + options_.first_notice;
   JoinStand(&op);
   SetTimer(op);
-  controls_.insert(place, op.id);
+  announcements_.AddRepeat(op.id, store);
   return true;
 }
 
-void Client::FailPushesFor(const Op& repeat, const Error& error) {
+void Client::FailPushesFor(uint32_t store, const Error& error) {
   std::vector<OpId> pushes;
   for (const KeyId& id : SortedKeys()) {
     const KeyState& key = keys_.at(id);
-    if (!key.is_ready || key.must_join || StoreOf(key.meta.name) != repeat.what.store) continue;
+    if (!key.is_ready || key.must_join || StoreOf(key.meta.name) != store) continue;
     if (!LacksRule(key)) continue;
     const auto first = std::find_if(key.queue.begin(), key.queue.end(), [&](OpId op) {
       return Find(op) != nullptr && !Find(op)->has_left;
@@ -273,12 +251,13 @@ void Client::FailPushesFor(const Op& repeat, const Error& error) {
 
 void Client::NoteCommitted(const Op& control) {
   if (!welcome_.rejoined) return;
-  for (const ControlRounds::Item& item : control.listed) {
+  const Announcement& change = *announcements_.Find(control.id);
+  for (const ControlRounds::Item& item : change.listed) {
     const auto key = keys_.find(item.key);
-    if (key != keys_.end()) key->second.listed_in = control.generation;
+    if (key != keys_.end()) key->second.listed_in = change.generation;
   }
-  if (control.is_repeat) return;
-  announced_[control.what.store] = {control.generation, control.what.verb, control.what.spec};
+  if (change.is_repeat) return;
+  announcements_.SetLast(change.store, {change.generation, control.what.verb, control.what.spec});
 }
 
 }  // namespace tkv

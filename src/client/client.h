@@ -20,6 +20,7 @@
 
 #include "base/pooled_table.h"
 #include "base/small_vector.h"
+#include "client/announcements.h"
 #include "client/head_requests.h"
 #include "client/server_link.h"
 #include "codec/codec.h"
@@ -245,7 +246,9 @@ class Client final : private ChunkPlaces {
   // created anew.
   bool Knows(const std::string& key) const;
   // Returns the first queued control, which sends CONTROLs or will do so next, or kNoOp.
-  OpId control_under_way() const { return controls_.empty() ? kNoOp : controls_.front(); }
+  OpId control_under_way() const {
+    return announcements_.empty() ? kNoOp : announcements_.front()->op;
+  }
   // Returns the round of the first push of the key that the user gave after this operation.
   uint64_t RoundAfter(const std::string& key, OpId op) const;
   // Returns the first round of the key for which the control under way is valid.  Returns nullopt
@@ -262,7 +265,6 @@ class Client final : private ChunkPlaces {
  private:
   friend class StateWriter;  // for checks: compares the states of machines
   enum class Creating : uint8_t { kNone, kRest, kFirst };  // which chunks of a key are being made
-  enum class Announcing : uint8_t { kWaiting, kSending, kCommitting, kWithdrawing };
   // The place of an operation in the list of its verb: the index in stands_, and its neighbours.
   struct StandPlace {
     size_t verb = 0;
@@ -291,25 +293,14 @@ class Client final : private ChunkPlaces {
     TableStats table;                   // the sum over the chunks that have answered
     bool owns_value = false;            // no longer reads the user's memory
     int tries = 0;
-    Creating creating = Creating::kNone;           // of an init
-    uint64_t grant = 0;                            // of an init: permits creating; 0: none
-    Announcing announcing = Announcing::kWaiting;  // of a control
-    uint64_t generation = 0;                       // of a control
-    bool is_repeat = false;                        // a control that the client itself has added
-    std::vector<ControlRounds::Item> listed;       // of a control that has left
-    std::optional<Error> error;
-    CurrentWait wait;  // the reason why it cannot start yet
+    Creating creating = Creating::kNone;  // of an init
+    uint64_t grant = 0;                   // of an init: permits creating; 0: none
+    CurrentWait wait;                     // the reason why it cannot start yet
     StandPlace stand;
 
     // Returns true if its messages read memory of the user.
     bool LendsValue() const { return !owns_value && what.value.bytes.size > 0; }
     Time NextTime() const { return expired ? grace : std::min(deadline, next_notice); }
-  };
-  // A change of the updater by this later life.  A key gets it when this life has joined the key.
-  struct Announced {
-    uint64_t generation = 0;
-    std::string verb;
-    UpdateSpec spec;
   };
   // A search for the current round of a key: STATUS of every chunk, then ABSTAIN.
   struct Joining {
@@ -440,20 +431,19 @@ class Client final : private ChunkPlaces {
   void OnJoinAnswer(const Outgoing& sent, const Message& reply);
 
   // announcing.cc
-  void AdvanceControl(Effects* effects);
-  bool MayLeave(const Op& control);
-  bool KnowsItsPlaces(const Op& control);
+  void AdvanceAnnouncements(Effects* effects);
+  bool MayLeave(const Announcement& change);
+  bool KnowsItsRounds(const Announcement& change);
   bool IsBeingMade(const KeyState& key) const;
-  bool IsHeldByControl(OpId op) const;
-  bool MayInit(const Op& init) const;
+  bool IsRepeat(const Op& op) const;
   bool LacksRule(const KeyState& key) const;
   bool Repeat(const KeyId& id, const KeyState& key, Time patience);
-  void FailPushesFor(const Op& repeat, const Error& error);
-  void ListKeys(Op* control) const;
+  void FailPushesFor(uint32_t store, const Error& error);
+  void ListKeys(Announcement* change) const;
   void NoteCommitted(const Op& control);
-  bool IsInitedBefore(const KeyState& key, const Op& control) const;
+  bool IsInitedBefore(const KeyState& key, OpId control, uint32_t store) const;
   uint64_t QueuedPushes(const KeyState& key, OpId before) const;
-  void QueueControl(Op* op, Type type);
+  void QueueControl(Op* op, const Announcement& change, Type type);
   void Withdraw(Op* control, const Error& error);
 
   // links.cc
@@ -512,9 +502,7 @@ class Client final : private ChunkPlaces {
   std::vector<ServerLink> links_;
   std::vector<uint32_t> pump_;  // servers whose queues have changed
 
-  std::deque<OpId> controls_;                // the first control is under way
-  std::map<uint32_t, Announced> announced_;  // by store, in a later life
-  uint64_t generation_ = 0;
+  Announcements announcements_;
   uint64_t birth_count_ = 0;
   std::set<OpId> leaving_;
   std::set<OpId> closing_;  // of stores

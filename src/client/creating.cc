@@ -196,8 +196,8 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
     return QueueInits(found->first, &key, op);
   }
   key.is_ready = true;
-  const auto announced = announced_.find(StoreOf(key.meta.name));
-  if (announced != announced_.end()) key.listed_in = announced->second.generation;
+  const Announcements::Last* const last = announcements_.LastOf(StoreOf(key.meta.name));
+  if (last != nullptr) key.listed_in = last->generation;
   Finish(op);
 }
 
@@ -261,8 +261,9 @@ void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
   if (op == nullptr) return;
   Drop(&op->unaccepted);
   if (op->what.kind == Kind::kControl) {
-    if (reply.type == Type::kError && !op->error) op->error = ErrorOf(reply);
-    return;  // AdvanceControl goes on
+    Announcement* const change = announcements_.Find(op->id);
+    if (reply.type == Type::kError && !change->error) change->error = ErrorOf(reply);
+    return;  // AdvanceAnnouncements goes on
   }
   if (op->what.kind == Kind::kClose) {  // Abandon keeps the CLOSE for a server out of reach
     if (op->unaccepted > 0) return;
@@ -314,11 +315,10 @@ bool Client::IsInUse(uint32_t store, OpId close) const {
   const auto is_open = [&](OpId id) {
     const Op* const op = ops_.Find(id);
     if (op == nullptr || id > close) return false;
-    if (op->what.kind == Kind::kControl) return op->what.store == store;
     return !op->accepted_told && StoreOf(op->what.key) == store;
   };
   return std::any_of(pushes_.begin(), pushes_.end(), is_open) ||
-         std::any_of(controls_.begin(), controls_.end(), is_open);
+         announcements_.IsInUse(store, close);
 }
 
 void Client::FailStore(uint32_t store, OpId close) {
@@ -337,7 +337,7 @@ void Client::FailStore(uint32_t store, OpId close) {
 
 void Client::ForgetStore(uint32_t store) {
   const KeyId barrier = IdOf(InternalKey(store, "barrier"));
-  announced_.erase(store);
+  announcements_.ForgetLast(store);
   barriers_.erase(barrier);
   for (auto at = keys_.begin(); at != keys_.end();) {
     const bool is_its = at->first == barrier ||

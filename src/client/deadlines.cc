@@ -79,7 +79,7 @@ void Client::Tick(Time now, Effects* effects) {
   Settle(now, effects);
   while (!timers_.empty() && Find(timers_.front().second) == nullptr) PopTimer();
   if (!timers_.empty()) Rearm(timers_.front().first);
-  if (head_.is_lost() && !(controls_.empty() && leaving_.empty())) {
+  if (head_.is_lost() && !(announcements_.empty() && leaving_.empty())) {
     Rearm(std::max(head_.GivesUpAt(), now + kSecond));
   }
   for (const ServerLink& link : links_) link.Rearm(turn);
@@ -238,8 +238,9 @@ void Client::OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* ef
 }
 
 void Client::Expire(Op* op, Time now) {
-  if (op->what.kind == Operation::Kind::kControl && op->announcing != Announcing::kWaiting &&
-      op->announcing != Announcing::kWithdrawing) {
+  using Phase = Announcement::Phase;
+  const Announcement* const change = announcements_.Find(op->id);
+  if (change != nullptr && change->has_left() && change->phase != Phase::kWithdrawing) {
     op->deadline = now + options_.server_patience;  // the CONTROL is taken back first
     return Withdraw(op, TimeoutOf(*op));
   }

@@ -105,8 +105,8 @@ void Client::FailJoin(KeyState* key, const Error& error) {
     key->opening = kNoOp;
     return Fail(op, error);
   }
-  Op* const control = controls_.empty() ? nullptr : Find(controls_.front());
-  if (control != nullptr && control->announcing == Announcing::kWaiting) Fail(control, error);
+  const Announcement* const change = announcements_.front();
+  if (change != nullptr && !change->is_over && !change->has_left()) Fail(Find(change->op), error);
   FailFront(key, error);
 }
 

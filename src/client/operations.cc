@@ -58,7 +58,7 @@ OpId Client::Start(Operation operation, Time now) {
     return id;
   }
   if (op.what.kind == Kind::kControl) {
-    controls_.push_back(id);
+    announcements_.Add(id, op.what.store);
     if (head_.is_lost()) Rearm(now + kSecond / 10);
   } else if (op.what.kind == Kind::kLeave) {
     leaving_.insert(id);
@@ -174,7 +174,7 @@ void Client::Settle(Time now, Effects* effects) {
     GiveUpRounds();
     for (size_t i = 0; i < ready_.size(); ++i) Advance(KeyId(ready_[i]));
     ready_.clear();
-    AdvanceControl(effects);
+    AdvanceAnnouncements(effects);
     AdvanceCloses();
     for (const OpId id : leaving_) {
       Op& op = *Find(id);
@@ -233,7 +233,8 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
       return true;
     }
     if (!key->is_ready || !key->must_join) {
-      if (!MayInit(*op)) return false;
+      const uint32_t store = StoreOf(op->what.key);
+      if (welcome_.rejoined && !announcements_.MayInit(op->id, store)) return false;
       StartInit(id, key, op);
       return true;
     }
@@ -319,13 +320,14 @@ void Client::Finish(Op* op) {
     Wake(op->key);
   }
   if (op->what.kind == Kind::kControl) NoteCommitted(*op);
-  if (!op->is_repeat) outcomes_.push_back(std::move(outcome));
+  if (!IsRepeat(*op)) outcomes_.push_back(std::move(outcome));
   Erase(op);
 }
 
 void Client::Erase(Op* op) {
   if (!op->expired) LeaveStand(op);
   head_.End(op->id);
+  if (op->what.kind == Kind::kControl) announcements_.End(op->id);
   leaving_.erase(op->id);
   closing_.erase(op->id);
   ops_.Erase(op->id);
@@ -338,7 +340,8 @@ void Client::Fail(Op* op, const Error& error) {
   op->wait.ForNothing(now_, &waits_);
   PrepareToFail({&id, 1});
   const Error told = Prefixed(*op, error);
-  if (!op->is_repeat) {
+  const bool is_repeat = IsRepeat(*op);
+  if (!is_repeat) {
     outcomes_.push_back({id, Outcome::Event::kFailed, told, op->round, nullptr});
   }
   if (const auto key = keys_.find(op->key); key != keys_.end()) {
@@ -350,7 +353,7 @@ void Client::Fail(Op* op, const Error& error) {
     }
     Wake(op->key);
   }
-  if (op->is_repeat) FailPushesFor(*op, told);
+  if (is_repeat) FailPushesFor(op->what.store, told);
   Erase(op);
   ForgetPushes();
 }
@@ -378,7 +381,7 @@ void Client::FailAll(const Error& error) {
   lost_pushes_.clear();
   pump_.clear();
   for (ServerLink& link : links_) link.Unmark();
-  controls_.clear();
+  announcements_.Clear();
 }
 
 }  // namespace tkv

@@ -31,7 +31,7 @@ void AddTask(const Operation& what, const ServerLink& link, Message* barrier) {
 
 bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
   const bool is_barrier = key->is_barrier;
-  if (!is_barrier && !controls_.empty() && IsHeldByControl(op->id)) return false;
+  if (!is_barrier && announcements_.Holds(op->id)) return false;
   if (is_barrier && !pushes_.empty() && pushes_.front() < op->id) return false;
   if (key->pulls > 0) return false;  // C3
   if (LacksRule(*key) && Repeat(id, *key, op->what.patience)) return false;

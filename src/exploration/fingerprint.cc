@@ -194,14 +194,16 @@ class StateWriter {
         link.down_since_, link.next_dial_, link.backoff_, link.open_since_, link.last_heard_,
         link.next_ping_);
   }
+  void Add(const Announcements& changes) {
+    All(changes.queue_, changes.last_, changes.generation_);
+  }
   void Add(const HeadRequests& head) { All(head.requests_, head.lost_since_, head.has_ended_); }
   // Adds a client without pushes_, timers_ and stands_, which are derived from ops_.
   void Add(const Client& client) {
     All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
         client.head_, client.now_, client.last_op_, client.ops_, client.barriers_, client.keys_,
-        client.links_, client.pump_, client.controls_, client.announced_, client.generation_,
-        client.birth_count_, client.leaving_, client.closing_, client.ready_, client.next_timer_,
-        client.begins_anew_);
+        client.links_, client.pump_, client.announcements_, client.birth_count_, client.leaving_,
+        client.closing_, client.ready_, client.next_timer_, client.begins_anew_);
   }
 
   std::string* bytes_;
