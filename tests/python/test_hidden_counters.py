@@ -509,3 +509,25 @@ DIRECT = {
 @pytest.mark.parametrize("way", DIRECT)
 def test_a_function_that_counts_itself_is_refused_however_python_calls_it(way):
     assert "a call changes n;" in refuses(updater(DIRECT[way]()))
+
+
+def test_a_counter_that_only_a_later_key_has_is_refused():
+    n = 0
+
+    class Counting:
+        @property
+        def n(self):
+            nonlocal n
+            n += 1
+            return n
+
+    box = Counting()
+
+    def update(key, grad, weight):
+        weight -= (1.0 if key == "a" or box.n < 200 else 0.5) * grad
+
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.init("a", mx.nd.ones((2,)))
+        kv.set_updater(update)
+        with pytest.raises(mx.errors.InvalidArgumentError, match="a call changes n"):
+            kv.init("b", mx.nd.ones((2,)))

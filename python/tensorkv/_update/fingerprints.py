@@ -73,8 +73,7 @@ def digest(values: np.ndarray[Any, Any], is_kept: bool = False) -> tuple[Any, ..
         about += (values.__array_interface__["data"][0] if is_kept else None,)
         at = np.linspace(0, values.size - 1, min(_SAMPLES, values.size)).astype(np.int64)
         values = np.asarray(values)[np.unravel_index(at, values.shape)]
-    content = np.ascontiguousarray(values).view(np.uint8) if values.ndim else repr(values)
-    return *about, _hash(content.encode() if isinstance(content, str) else content.data)
+    return *about, _hash(np.ascontiguousarray(values).tobytes())
 
 
 def _hash(content: Any) -> str:
@@ -89,8 +88,11 @@ def _bytes_of(value: Any) -> tuple[Any, ...]:
 
 
 def worth(value: Any) -> tuple[Any, ...]:
-    """Return a fingerprint of a value of `VALUES`."""
-    return type(value), value if type(value) in (int, str, bytes) else repr(value)
+    """Return a fingerprint of a value of `VALUES`. A class that a script has derived may show its values in another way."""
+    if type(value) in (int, str, bytes):
+        return type(value), value
+    kind: Any = next(one for one in type(value).__mro__ if one in VALUES or one.__module__ == "numpy")
+    return type(value), kind.__repr__(value)
 
 
 def _items(value: Any) -> Iterator[tuple[Any, Any]]:

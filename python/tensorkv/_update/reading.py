@@ -23,6 +23,7 @@ from .._array.elements import BITS, Elements, is_scalar
 from ..errors import InvalidArgumentError, KVError
 from . import probe as _probe
 from . import traced as _traced
+from .heap import change_of
 from .probe import NARROW, computed_in
 from .traced import KEPT, Refused, Traced, TracedNumpy, current, here, is_ours, refuse, scalar_text
 from .watch import Look, Watch, difference, line_that_stores
@@ -283,6 +284,7 @@ class Reader:
             None  # the values outside of the function before the calls that have not been checked
         )
         self._where = ""  # the last of these calls, for messages
+        self._reads: list[tuple[Key, tuple[int, ...], str]] = []  # the keys of these calls
 
     def program(self, key: Key, shape: tuple[int, ...], dtype: str, is_table: bool = False) -> _core.Program:
         """Read the function for one key as a program.
@@ -301,6 +303,7 @@ class Reader:
         where_ = self._where = f"set_updater: {title_of(self._function)} for key {key!r}"
         watch, name = self._watch, self._name
         size = watch.size()
+        self._reads.append((key, shape, dtype))
         with watch.watching(), contextlib.nullcontext() if self._prints else _muted():
             first = self._read(where_, key, shape, dtype)
         self._check_clock(where_)
@@ -337,8 +340,18 @@ class Reader:
         except InvalidArgumentError:
             self._check(is_known=True)  # a counter is the better reason
             raise
+        if (text, dtype) not in self._compared:
+            self._check_heap(where_, key, shape, dtype)
         self._compared.add((text, dtype))
         return program
+
+    def _check_heap(self, where_: str, key: Key, shape: tuple[int, ...], dtype: str) -> None:
+        """Raise if calls change any object of the process. This takes a while, so it is done once for each program."""
+        with _muted():
+            self._read(where_, key, shape, dtype)  # changes that are made once
+            changed = change_of(lambda: self._read(where_, key, shape, dtype))
+        if changed is not None:
+            self._refuse_change(changed)
 
     def _text_of_three_rows(self, where_: str, key: Key, shape: tuple[int, ...], dtype: str) -> str:
         with self._watch.watching(), _muted():
@@ -349,7 +362,13 @@ class Reader:
         if self._before is None:
             return
         try:
-            self._check(is_known=True)
+            if difference(self._before, self._watch.look(), is_known=True) is not None:
+                # The first call for a key may have filled a dict.
+                self._before = self._watch.look()
+                with _muted():
+                    for key, shape, dtype in self._reads:
+                        self._read(self._where, key, shape, dtype)
+                self._check(is_known=True)
         finally:
             self.begin()
 
@@ -399,11 +418,14 @@ class Reader:
         assert self._before is not None
         changed = difference(self._before, self._watch.look(), is_known)
         if changed is not None:
-            line = self._watch.line_of(changed)
-            raise InvalidArgumentError(
-                f"{self._where}: {f'{line}: ' if line else ''}a call changes {changed}; a program holds no counter, no schedule and "
-                "nothing random (`kv.state` keeps arrays between updates, and a rate that changes is a param of a mx.Program)"
-            )
+            self._refuse_change(changed)
+
+    def _refuse_change(self, changed: str) -> None:
+        line = self._watch.line_of(changed)
+        raise InvalidArgumentError(
+            f"{self._where}: {f'{line}: ' if line else ''}a call changes {changed}; a program holds no counter, no schedule and "
+            "nothing random (`kv.state` keeps arrays between updates, and a rate that changes is a param of a mx.Program)"
+        )
 
     def _compare(
         self, where_: str, program: _core.Program, states: list[str], key: Key, shape: tuple[int, ...], dtype: str

@@ -1,0 +1,231 @@
+"""Finding changes that a call makes to any object of the process.
+
+`Watch` finds changes to values that the running code names. Code may also reach values without names of its own: by computed
+names, through the code of libraries, in other threads. `Heap` compares all objects that the garbage collector knows, before
+and after a call.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import contextvars
+import ctypes
+import decimal
+import functools
+import gc
+import itertools
+import operator
+import os
+import random
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from types import BuiltinFunctionType, CodeType, FrameType, GeneratorType, ModuleType, TracebackType
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from .._array.elements import Elements
+from .fingerprints import VALUES, digest, is_a, worth
+from .traced import Array
+
+_ELEMENTS_MAX = 512  # of an array that is compared; larger ones are no counters
+_DIFFERENT_AFTER = 10_000  # pairs of objects in the comparison of two new values
+_BUFFERS = (bytearray, array.array, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData)
+_SKIPPED = (FrameType, CodeType, TracebackType, BuiltinFunctionType, type, weakref.ref)
+_CONTEXTS = ("Context", "Token", "hamt", "hamt_bitmap_node", "hamt_array_node", "hamt_collision_node")  # see _settings
+
+
+def _settings() -> dict[Any, Any]:
+    """Return what the process or the thread keeps in no object, by its name or its context variable."""
+    return {
+        "sys.getrecursionlimit()": sys.getrecursionlimit(),
+        "decimal.getcontext()": repr(decimal.getcontext()),
+        "np.geterr()": repr(np.geterr()),
+        "os.getcwd()": _current_folder(),
+        **contextvars.copy_context(),
+    }
+
+
+def _current_folder() -> str | None:
+    with contextlib.suppress(OSError):  # a folder that was deleted
+        return os.getcwd()
+    return None
+
+
+def _content_of(value: Any) -> Any:
+    """Return a fingerprint of content that is hidden from the garbage collector."""
+    try:
+        if is_a(value, np.ndarray):
+            return digest(np.asarray(value)) if value.size <= _ELEMENTS_MAX and value.dtype != object else None
+        if is_a(value, Elements):
+            return digest(value._host()) if 0 < value.size <= _ELEMENTS_MAX else None
+        if is_a(value, _BUFFERS):
+            view = memoryview(value)
+            return bytes(view) if view.nbytes <= _ELEMENTS_MAX else None
+        if is_a(value, _core.Program):
+            return [(name, value.param(name)) for name in value.params]
+        if is_a(value, GeneratorType):
+            return None if value.gi_running or value.gi_frame is None else value.gi_frame.f_lasti
+        if is_a(value, random.Random):
+            return None if is_a(value, random.SystemRandom) else value.getstate()
+        if _is_tensor(type(value)):
+            return value._version
+    except Exception:  # of an object that does not let others look at it
+        return None
+    return repr(value)  # of a counter of itertools
+
+
+def _is_tensor(kind: type) -> bool:
+    return any(one.__module__ == "torch" and one.__name__ in ("Tensor", "TensorBase") for one in kind.__mro__)
+
+
+def _has_content(kind: type) -> bool:
+    """Return whether `_content_of` knows objects of a class."""
+    kinds = (np.ndarray, Elements, _core.Program, GeneratorType, random.Random, itertools.count, itertools.repeat)
+    return issubclass(kind, (*kinds, *_BUFFERS)) or _is_tensor(kind)
+
+
+class Heap:
+    """The objects of the process, and what each of them refers to, at one time."""
+
+    def __init__(self) -> None:
+        """Note all objects."""
+        objects = gc.get_objects()
+        kinds = set(map(type, objects))
+        skipped = {kind for kind in kinds if issubclass(kind, (*_SKIPPED, Heap)) or kind.__name__ in _CONTEXTS}
+        self._objects: list[Any] = [one for one in objects if type(one) not in skipped]
+        self._referents: list[list[Any]] = [gc.get_referents(one) for one in self._objects]
+        values = list(itertools.chain.from_iterable(self._referents))
+        # The collector does not know dicts of numbers and texts.
+        plain = {id(one): one for one in values if type(one) is dict and not gc.is_tracked(one)}
+        self._objects += plain.values()
+        self._referents += map(gc.get_referents, plain.values())
+        values += itertools.chain.from_iterable(self._referents[len(self._objects) - len(plain) :])
+        hidden = {kind for kind in kinds.union(map(type, values)) if _has_content(kind)}
+        found = {id(one): one for one in itertools.chain(objects, values) if type(one) in hidden}
+        self._contents = [(one, _content_of(one)) for one in found.values()]
+        self._settings = _settings()
+
+    @functools.cached_property
+    def _noted_referents(self) -> dict[int, list[Any]]:
+        """The noted referents of each object, by its identity."""
+        return {id(one): referents for one, referents in zip(self._objects, self._referents, strict=True)}
+
+    @functools.cached_property
+    def _noted_contents(self) -> dict[int, Any]:
+        """The noted content of each object that hides some, by its identity."""
+        return {id(one): content for one, content in self._contents}
+
+    def changes(self) -> dict[int, tuple[Any, Any]]:
+        """Return the objects that have changed since, by their identity, each with its first new value."""
+        changed: dict[int, tuple[Any, Any]] = {}
+        for one, before in zip(self._objects, self._referents, strict=True):
+            after = gc.get_referents(one)
+            if len(before) == len(after) and all(map(operator.is_, before, after)):
+                continue
+            at = self._first_difference(before, after)
+            if at is not None:
+                changed[id(one)] = (one, after[at] if at < len(after) else None)
+        for one, content in self._contents:
+            if content is not None and _content_of(one) != content:
+                changed[id(one)] = (one, None)
+        settings = _settings()
+        for setting in {**self._settings, **settings}:
+            is_kept = setting in self._settings and setting in settings
+            if not is_kept or not self._is_alike(self._settings[setting], settings[setting]):
+                changed[id(setting)] = (setting, None)
+        return changed
+
+    def _first_difference(self, before: list[Any], after: list[Any]) -> int | None:
+        before, after = _alive(before), _alive(after)
+        for i, (one, other) in enumerate(zip(before, after, strict=False)):
+            if not self._is_alike(one, other):
+                return i
+        return None if len(before) == len(after) else min(len(before), len(after))
+
+    def _is_alike(self, one: Any, other: Any) -> bool:
+        """Return whether a value of before and one of now are the same, or hold the same."""
+        pairs = [(one, other)]
+        seen: set[tuple[int, int]] = set()
+        while pairs:
+            one, other = pairs.pop()
+            if one is other or (id(one), id(other)) in seen:
+                continue
+            seen.add((id(one), id(other)))
+            if len(seen) > _DIFFERENT_AFTER:
+                return False
+            if is_a(one, Array) and is_a(other, Array):  # of an earlier call, which a later one refuses
+                continue
+            if type(one) is not type(other):
+                return False
+            if is_a(one, VALUES):
+                if worth(one) != worth(other):
+                    return False
+                continue
+            if _has_content(type(one)):
+                content = self._noted_contents.get(id(one)) or _content_of(one)
+                if content is None or content != _content_of(other):
+                    return False
+            noted = self._noted_referents.get(id(one))
+            before = _alive(gc.get_referents(one) if noted is None else noted)
+            after = _alive(gc.get_referents(other))
+            if len(before) != len(after):
+                return False
+            pairs += zip(before, after, strict=True)
+        return True
+
+
+def _alive(values: list[Any]) -> list[Any]:
+    """Return values without weak references to objects that are gone."""
+    return [one for one in values if not (type(one) is weakref.ref and one() is None)]
+
+
+def _name_of(owner: Any, value: Any) -> str:
+    """Return how a script may call a value that an object holds now."""
+    if is_a(owner, str):
+        return str(owner)
+    if is_a(owner, contextvars.ContextVar):
+        return f"the context variable {owner.name}"
+    if not is_a(owner, dict):
+        names = [name for name, one in getattr(owner, "__dict__", {}).items() if one is value]
+        return f"{type(owner).__name__}.{names[0]}" if names else f"an object of class {type(owner).__name__}"
+    names = [key for key, one in list(dict.items(owner)) if one is value]
+    if not names:
+        return "a dict"
+    for holder in gc.get_referrers(owner):
+        if is_a(holder, (ModuleType, type)):
+            return f"{holder.__name__}.{names[0]}"
+        if getattr(holder, "__dict__", None) is owner:
+            return f"{type(holder).__name__}.{names[0]}"
+    return f"[{names[0]!r}] of a dict"
+
+
+def change_of(call: Callable[[], object]) -> str | None:
+    """Return a name of what a call changes in each of several runs, or None.
+
+    What changes without the call is a change that other threads make.
+    """
+    has_collector = gc.isenabled()
+    gc.disable()
+    try:
+        heap = Heap()
+        begin = time.monotonic()
+        call()
+        seconds = time.monotonic() - begin
+        found = heap.changes()
+        if not found:
+            return None
+        quiet = Heap()
+        time.sleep(max(seconds, 0.02))
+        others = quiet.changes()
+        again = Heap()
+        call()
+        changed = again.changes()
+        return next((_name_of(*changed[one]) for one in found if one in changed and one not in others), None)
+    finally:
+        if has_collector:
+            gc.enable()

@@ -1,0 +1,392 @@
+"""A function of `set_updater` that changes an object is refused, also where no name of its code leads to that object."""
+
+import concurrent.futures
+import contextvars
+import cProfile
+import ctypes
+import decimal
+import importlib
+import operator
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+import tensorkv as mx
+
+
+class Mine(mx.optimizer.Optimizer):
+    def update(self, index, weight, grad, state):
+        self._update_count(index)
+        weight -= self._get_lr(index) * grad
+
+
+class MyUpdater(mx.optimizer.Updater):
+    def __call__(self, key, grad, weight):
+        self.optimizer._update_count(key)
+        weight -= self.optimizer._get_lr(key) * grad
+
+
+class MyLoss(mx.metric.Loss):
+    pass
+
+
+class Percent(float):
+    def __repr__(self):
+        return f"{float(self):.0%}"
+
+
+class Numbers(ctypes.Union):
+    _fields_ = [("n", ctypes.c_int64)]
+
+
+def rate(n):
+    return 1.0 if n < 200 else 0.5
+
+
+def counting(tick):
+    """A function whose rate is decided by a counter that `tick` moves and returns."""
+
+    def update(key, grad, weight):
+        weight -= rate(tick(key)) * grad
+
+    return update
+
+
+# Each makes a function for a store.
+
+
+def derived_optimizer(kv):
+    scheduler = mx.lr_scheduler.FactorScheduler(step=100, factor=0.5, base_lr=1.0)
+    opt = Mine(lr_scheduler=scheduler)
+    return lambda key, grad, weight: opt.update(key, weight, grad, None)
+
+
+def updater_of_a_derived_optimizer(kv):
+    updater = mx.optimizer.get_updater(Mine(lr_scheduler=rate))
+    return lambda key, grad, weight: updater(key, grad, weight)
+
+
+def derived_updater(kv):
+    updater = MyUpdater(Mine(lr_scheduler=rate))
+    return lambda key, grad, weight: updater(key, grad, weight)
+
+
+def derived_metric(kv):
+    loss = MyLoss()
+
+    def tick(key):
+        loss.update(None, mx.nd.ones((1,)))
+        return loss.num_inst
+
+    return counting(tick)
+
+
+def computed_attribute(kv):
+    box = types.SimpleNamespace(pushes_w=[0])
+
+    def tick(key):
+        count = getattr(box, f"pushes_{key}")
+        count[0] += 1
+        return count[0]
+
+    return counting(tick)
+
+
+def names_in_a_tuple(kv):
+    box = types.SimpleNamespace(pushes=[0], skips=[0])
+
+    def tick(key):
+        for name in ("pushes", "skips"):
+            getattr(box, name)[0] += 1
+        return box.__dict__["pushes"][0]
+
+    return counting(tick)
+
+
+def attrgetter(kv):
+    top = types.SimpleNamespace(config=types.SimpleNamespace(count=[0]))
+    get = operator.attrgetter("config.count")
+
+    def tick(key):
+        get(top)[0] += 1
+        return get(top)[0]
+
+    return counting(tick)
+
+
+def imported_module(kv):
+    module = types.ModuleType(f"counts_{id(kv)}")
+    module.steps = 0
+    sys.modules[name := module.__name__] = module
+
+    def tick(key):
+        found = importlib.import_module(name)
+        found.steps += 1
+        return found.steps
+
+    return counting(tick)
+
+
+def tuple_in_globals(kv):
+    globals()["state_w"] = (0,)
+
+    def tick(key):
+        (n,) = globals()["state_" + key]
+        globals()["state_" + key] = (n + 1,)
+        return n
+
+    return counting(tick)
+
+
+def bound_setattr(kv):
+    box = types.SimpleNamespace(n_w=0)
+    put = box.__setattr__
+
+    def tick(key):
+        put("n_" + key, getattr(box, "n_" + key) + 1)
+        return getattr(box, "n_" + key)
+
+    return counting(tick)
+
+
+def private_name_of_the_store(kv):
+    kv._steps = 0
+
+    def tick(key):
+        kv._steps += 1
+        return kv._steps
+
+    return counting(tick)
+
+
+def library(where):
+    def make(kv):
+        names = {"mx": mx, "np": np, "rate": rate}
+        text = f"{where}.calls = 0\ndef update(key, grad, weight):\n"
+        exec(f"{text}    {where}.calls += 1\n    weight -= rate({where}.calls) * grad", names)
+        return names["update"]
+
+    return make
+
+
+def polynomial(kv):
+    p = np.polynomial.Polynomial([0.0])
+
+    def tick(key):
+        nonlocal p
+        p = p + 1
+        return p(0)
+
+    return counting(tick)
+
+
+def mask(kv):
+    done = np.ma.masked_array(np.zeros(400), mask=np.zeros(400, bool))
+
+    def tick(key):
+        n = int(done.mask.sum())
+        done.mask[n] = True
+        return n
+
+    return counting(tick)
+
+
+def param_of_a_program(kv):
+    program = mx.Program("program q\nparam r 0\nw = mul sum r\nvalue <- w\n")
+
+    def tick(key):
+        program.set_param("r", program.param("r") + 1)
+        return program.param("r")
+
+    return counting(tick)
+
+
+def number_with_a_short_repr(kv):
+    done = Percent(0)
+
+    def tick(key):
+        nonlocal done
+        done = Percent(done + 1e-5)
+        return done * 1e5
+
+    return counting(tick)
+
+
+def number_with_few_digits_printed(kv):
+    done = np.array(0.0)
+
+    def tick(key):
+        done[...] += 1e-5
+        return done * 1e5
+
+    return counting(tick)
+
+
+def attribute_of_the_thread(kv):
+    threading.current_thread().steps = 0
+
+    def tick(key):
+        me = threading.current_thread()
+        me.steps += 1
+        return me.steps
+
+    return counting(tick)
+
+
+def another_thread(kv):
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    n = 0
+
+    def count():
+        nonlocal n
+        n += 1
+        return n
+
+    return counting(lambda key: pool.submit(count).result())
+
+
+def under_a_profile(kv):
+    names = {}
+    exec("n = 0\ndef tick():\n    global n\n    n += 1\n    return n", names)
+    tick, profile = names["tick"], cProfile.Profile()
+
+    def update(key, grad, weight):
+        with profile:
+            n = tick()
+        weight -= rate(n) * grad
+
+    return update
+
+
+def equal_code_in_two_modules(kv):
+    text = "def tick():\n    global n\n    n += step\n    return n"
+    constant, counts = {"n": 0, "step": 0}, {"n": 0, "step": 1}
+    exec(text, constant)
+    exec(text, counts)
+    return counting(lambda key: sum(names["tick"]() for names in (constant, counts)))
+
+
+def equal_special_methods(kv):
+    def length(step):
+        n = 0
+
+        def count(self):
+            nonlocal n
+            n += step
+            return n
+
+        return count
+
+    a, b = (type("Sized", (), {"__len__": length(step)})() for step in (0, 1))
+    return counting(lambda key: len(a) + len(b))
+
+
+def union_of_ctypes(kv):
+    numbers = Numbers()
+
+    def tick(key):
+        numbers.n += 1
+        return numbers.n
+
+    return counting(tick)
+
+
+def precision_of_decimals(kv):
+    def tick(key):
+        decimal.getcontext().prec += 1
+        return decimal.getcontext().prec
+
+    return counting(tick)
+
+
+def recursion_limit(kv):
+    def tick(key):
+        sys.setrecursionlimit(sys.getrecursionlimit() + 1)
+        return sys.getrecursionlimit()
+
+    return counting(tick)
+
+
+def context_variable(kv):
+    variable = {"steps": contextvars.ContextVar("steps", default=0)}
+
+    def tick(key):
+        [found] = variable.values()
+        found.set(found.get() + 1)
+        return found.get()
+
+    return counting(tick)
+
+
+CHANGES = [
+    *(derived_optimizer, updater_of_a_derived_optimizer, derived_updater, derived_metric),
+    *(computed_attribute, names_in_a_tuple, attrgetter, imported_module, tuple_in_globals, bound_setattr),
+    *(private_name_of_the_store, library("mx.optimizer"), library("mx.optimizer.SGD"), library("np.linalg")),
+    *(polynomial, mask, param_of_a_program, number_with_a_short_repr, number_with_few_digits_printed),
+    *(attribute_of_the_thread, another_thread, under_a_profile, equal_code_in_two_modules, equal_special_methods),
+    *(union_of_ctypes, precision_of_decimals, recursion_limit, context_variable),
+]
+
+
+@pytest.fixture(autouse=True)
+def settings():
+    """Settings of the process that some functions change; texts of arrays show two digits."""
+    limit, precision = sys.getrecursionlimit(), decimal.getcontext().prec
+    with np.printoptions(precision=2, suppress=True):
+        yield
+    sys.setrecursionlimit(limit)
+    decimal.getcontext().prec = precision
+    for owner in (mx.optimizer, mx.optimizer.SGD, np.linalg):
+        vars(owner).get("calls") is not None and delattr(owner, "calls")
+
+
+@pytest.mark.parametrize("make", CHANGES, ids=lambda make: make.__name__)
+def test_a_change_of_any_object_is_refused(make):
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.init("w", mx.nd.ones((4,)))
+        with pytest.raises(mx.errors.InvalidArgumentError, match="a call changes"):
+            kv.set_updater(make(kv))
+        kv.set_updater(lambda key, grad, weight: weight.__isub__(grad))
+        kv.push("w", mx.nd.ones((4,)))
+        assert kv.pull("w").asnumpy().tolist() == [0, 0, 0, 0]
+
+
+def test_what_a_call_changes_back_or_fills_once_is_no_change():
+    seen, scale, last = set(), {}, types.SimpleNamespace(key=None, parts=None)
+
+    def update(key, grad, weight):
+        seen.add(key)
+        last.key, last.parts = key, [len(key), (key, 0.5)]
+        with decimal.localcontext() as context, np.errstate(all="ignore"):
+            context.prec = 5
+            weight -= scale.setdefault(key, 0.5) * grad
+
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.init(["a", "b", "c"], [mx.nd.ones((4,))] * 3)
+        kv.set_updater(update)
+        kv.init(["d", "e"], [mx.nd.ones((4,))] * 2)
+        kv.push("e", mx.nd.ones((4,)))
+        assert kv.pull("e").asnumpy().tolist() == [0.5] * 4
+
+
+def test_changes_that_another_thread_makes_are_not_those_of_the_function():
+    counts, is_over = {"n": [0]}, threading.Event()
+
+    def work():
+        while not is_over.wait(0.001):
+            counts["n"][0] += 1
+            counts[counts["n"][0]] = counts["n"][0]
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        with mx.kv.create("dist_sync", bootstrap="self") as kv:
+            kv.init("w", mx.nd.ones((4,)))
+            kv.set_updater(lambda key, grad, weight: weight.__isub__(0.5 * grad))
+            kv.push("w", mx.nd.ones((4,)))
+            assert kv.pull("w").asnumpy().tolist() == [0.5] * 4
+    finally:
+        is_over.set()
+        worker.join()
