@@ -22,7 +22,20 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
-from types import BuiltinFunctionType, CodeType, FrameType, GeneratorType, ModuleType, TracebackType
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+    TracebackType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import numpy as np
@@ -35,7 +48,17 @@ from .traced import Array
 _ELEMENTS_MAX = 512  # of an array that is compared; larger ones are no counters
 _DIFFERENT_AFTER = 10_000  # pairs of objects in the comparison of two new values
 _BUFFERS = (bytearray, array.array, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData)
-_SKIPPED = (FrameType, CodeType, TracebackType, BuiltinFunctionType, type, weakref.ref)
+_SKIPPED = (
+    *(FrameType, CodeType, TracebackType, BuiltinFunctionType, type, weakref.ref, property, staticmethod, classmethod),
+    *(
+        GetSetDescriptorType,
+        MemberDescriptorType,
+        MethodDescriptorType,
+        WrapperDescriptorType,
+        ClassMethodDescriptorType,
+    ),
+)
+_FIXED = (tuple, frozenset, FunctionType)  # hold the same always, but what they hold may change
 _CONTEXTS = ("Context", "Token", "hamt", "hamt_bitmap_node", "hamt_array_node", "hamt_collision_node")  # see _settings
 
 
@@ -96,18 +119,22 @@ class Heap:
         """Note all objects."""
         objects = gc.get_objects()
         kinds = set(map(type, objects))
+        fixed = {kind for kind in kinds if issubclass(kind, _FIXED)}
         skipped = {kind for kind in kinds if issubclass(kind, (*_SKIPPED, Heap)) or kind.__name__ in _CONTEXTS}
+        skipped |= fixed
         self._objects: list[Any] = [one for one in objects if type(one) not in skipped]
-        self._referents: list[list[Any]] = [gc.get_referents(one) for one in self._objects]
+        self._referents: list[list[Any]] = list(map(gc.get_referents, self._objects))
         values = list(itertools.chain.from_iterable(self._referents))
-        # The collector does not know dicts of numbers and texts.
-        plain = {id(one): one for one in values if type(one) is dict and not gc.is_tracked(one)}
-        self._objects += plain.values()
-        self._referents += map(gc.get_referents, plain.values())
-        values += itertools.chain.from_iterable(self._referents[len(self._objects) - len(plain) :])
+        values += itertools.chain.from_iterable(gc.get_referents(one) for one in objects if type(one) in fixed)
+        # The collector does not know dicts and tuples of numbers, texts and arrays.
+        plain = {id(one): one for one in values if type(one) in (dict, tuple) and not gc.is_tracked(one)}
+        dicts = [one for one in plain.values() if type(one) is dict]
+        self._objects += dicts
+        self._referents += map(gc.get_referents, dicts)
+        values += itertools.chain.from_iterable(map(gc.get_referents, plain.values()))
         hidden = {kind for kind in kinds.union(map(type, values)) if _has_content(kind)}
-        found = {id(one): one for one in itertools.chain(objects, values) if type(one) in hidden}
-        self._contents = [(one, _content_of(one)) for one in found.values()]
+        found = [one for one in itertools.chain(objects, values) if type(one) in hidden]
+        self._contents = [(one, _content_of(one)) for one in {id(one): one for one in found}.values()]
         self._settings = _settings()
 
     @functools.cached_property
