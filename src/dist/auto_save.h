@@ -65,6 +65,8 @@ struct SavingStores {
   std::atomic<uint64_t> most_rounds = 0;
   // A key or store was removed that may have had the most rounds.
   std::atomic<bool> is_stale = false;
+  // A store was closed, and this worker has changed no value of the others since.
+  std::atomic<bool> is_ending = false;
 
   void Raise(uint64_t rounds) {
     uint64_t most = most_rounds;

@@ -282,6 +282,7 @@ bool Saver::BeginsStep(std::span<const KeyView> keys, uint32_t step) {
 
 void Saver::SaveIfDue(std::span<const KeyView> keys, uint32_t step) {
   if (saving_stores_ == nullptr) return;
+  saving_stores_->is_ending = false;
   NoteWriter();
   if (saving_stores_->is_stale) RecountRounds();
   if (!BeginsStep(keys, step)) return;
@@ -367,6 +368,7 @@ void Saver::NoteWriter() {
 
 void Saver::NoteReplaced() {
   if (saving_stores_ == nullptr) return;
+  saving_stores_->is_ending = false;
   NoteWriter();
   std::lock_guard lock(saving_stores_->mutex);
   saving_stores_->has_replaced = true;
@@ -398,6 +400,8 @@ std::exception_ptr Saver::SaveAtEnd() {
   if (calls_.is_closed()) return nullptr;
   try {
     AwaitAutoSave();
+    // A snapshot without the stores that were closed before must not become the newest one.
+    if (saving_stores_->is_ending.exchange(true)) return nullptr;
     const bool follows_the_dead = FollowsTheDead();
     std::vector<SavedStore> stores;
     {

@@ -86,7 +86,8 @@ class Saver {
   void NoteLoaded();
   // Saves everything that no snapshot has, before the first store of the folder is closed.
   // The lowest rank does so.  The next one does it again only if it has pushed since, or if that
-  // rank has died.  EndSaving waits until all is written.
+  // rank has died.  EndSaving waits until all is written.  Saves nothing if another store of the
+  // folder was closed before and this worker has changed no value since: that close has saved both.
   //   returns  the exception of an interrupt, which ends the wait but not the close
   std::exception_ptr SaveAtEnd();
   // Waits for a save under way, at most so long, and stops it if it takes longer.

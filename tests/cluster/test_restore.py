@@ -740,6 +740,68 @@ def test_rounds_behind_the_leave_of_rank_0_are_saved(processes, tmp_path):
     assert status == 0 and said.count("begins at 11.0") == 2, said
 
 
+STATISTICS = """
+with mx.kv.create("dist_async") as stats, mx.kv.create("dist_sync") as kv:
+    add = mx.optimizer.SGD(learning_rate=-1.0)
+    stats.set_optimizer(add)
+    kv.set_optimizer(add)
+    stats.init("loss", np.zeros(1, np.float32))
+    kv.init("w", np.zeros(1, np.float32))
+    begin = kv.round("w")
+    print(f"rank {kv.rank} begins behind {begin} with {kv.pull('w').asscalar()}, {stats.pull('loss').asscalar()}", flush=True)
+    kv.barrier()  # nobody pushes before both have looked
+    for _ in range(begin, int(os.environ["STEPS"])):
+        kv.push("w", np.ones(1, np.float32))
+        stats.push("loss", np.ones(1, np.float32))
+        kv.pull("w")
+    kv.barrier()
+    if kv.rank == 0:
+        kv.close()  # saves both stores
+        mark("closed")
+        until_marked("pushed")
+    else:
+        until_marked("closed")
+        stats.push("loss", np.ones(1, np.float32), async_op=True).wait()
+        if os.environ["FIRST"] == "1":
+            kv.close()
+        mark("pushed")
+        if os.environ["FIRST"] == "1":
+            until_marked("left")
+if kv.rank == 0:
+    mark("left")
+"""
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_end_of_a_job_is_saved_with_all_stores_if_another_rank_pushes_between_two_closes(
+    processes, tmp_path, first
+):
+    """The rank that closes a store first has the other one open until that rank has left, or closes both behind it."""
+    options = ("--restore", str(tmp_path / "saved"), "--snapshot-every", "10")
+    for begin, steps in ((0, 12), (12, 15), (15, 15)):
+        status, said = finish(processes.launch(STATISTICS, *options, STEPS=steps, FIRST=first))
+        assert status == 0 and said.count(f"begins behind {begin} with {2.0 * begin}, ") == 2, said
+        for mark in tmp_path.glob("mark-*"):
+            mark.unlink()
+
+
+def test_a_store_that_goes_on_is_saved_without_one_that_was_closed_before(processes, tmp_path):
+    work = """
+    early, kv = mx.kv.create("dist_sync"), mx.kv.create("dist_sync")
+    for store in (early, kv):
+        store.init("w", np.zeros(1, np.float32))
+    print(f"rank {kv.rank} begins behind {early.round('w')}, {kv.round('w')}", flush=True)
+    for store, rounds in ((early, 3), (kv, 5)):
+        for _ in range(rounds):
+            store.push("w", np.ones(1, np.float32))
+        store.close()
+    """
+    options = ("--restore", str(tmp_path / "saved"), "--snapshot-every", "10")
+    for begins in ("0, 0", "0, 5"):
+        status, said = finish(processes.launch(work, *options))
+        assert status == 0 and said.count(f"begins behind {begins}") == 2, said
+
+
 def test_rows_imported_behind_the_leave_of_rank_0_are_saved(processes, tmp_path):
     work = """
     kv = mx.kv.create("dist_sync")
