@@ -34,7 +34,6 @@ std::shared_ptr<SavingStores> StoresSavingIn(Worker* worker, const std::string& 
                                              const std::string& every) {
   if (folder.empty() && every.empty()) return nullptr;
   const auto made = std::make_shared<SavingStores>(folder, every, NodeThread::Now());
-  made->is_writer = worker->rank() == 0;
   Worker::SavingStoresByFolder& all = worker->saving_stores();
   std::unique_lock lock(all.mutex);
   std::shared_ptr<SavingStores> stores =

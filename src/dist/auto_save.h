@@ -89,8 +89,6 @@ struct SavingStores {
   // The step under way has pushes with a number, or a key's first pushes of a round without one.
   bool has_numbered = false;
   bool has_plain = false;
-  // On close, this worker saves all that no snapshot has.
-  bool is_writer = false;
   // The check for keys that a save lacks has been made.
   bool has_looked = false;
   // The log says that saves wait for a push to be repeated.

@@ -20,6 +20,17 @@ namespace {
 
 constexpr size_t kNamedMax = 5;  // the keys named in one line of the log
 
+// Waits until a save has ended.  If the wait fails, stops the save and returns the exception.
+std::exception_ptr AwaitOrStop(Saving* saving, std::chrono::nanoseconds patience) {
+  try {
+    saving->WaitUntilDone(patience);
+  } catch (...) {
+    saving->Stop();
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Saver::Saver(std::shared_ptr<Worker> worker, uint32_t number, const StoreOptions& options,
@@ -283,7 +294,6 @@ bool Saver::BeginsStep(std::span<const KeyView> keys, uint32_t step) {
 void Saver::SaveIfDue(std::span<const KeyView> keys, uint32_t step) {
   if (saving_stores_ == nullptr) return;
   saving_stores_->is_ending = false;
-  NoteWriter();
   if (saving_stores_->is_stale) RecountRounds();
   if (!BeginsStep(keys, step)) return;
   const uint64_t most_rounds = saving_stores_->most_rounds;
@@ -307,7 +317,7 @@ void Saver::SaveIfDue(std::span<const KeyView> keys, uint32_t step) {
     if (!saving_stores_->when.IsDue(most_rounds, now)) return;  // another thread has begun it
     saving_stores_->when.Begun(most_rounds, now);
   }
-  SaveBeside(stores, options_.patience, SaveWhen::kAlways);
+  SaveBeside(stores, options_.patience, SaveWhen::kAlways, nullptr);
 }
 
 // Returns true if a key has to be pushed again before a save, and logs that once.
@@ -355,21 +365,9 @@ void Saver::RecountRounds() {
   }
 }
 
-// Notes if this worker changes values as the lowest living rank: such a worker saves on close.
-void Saver::NoteWriter() {
-  {
-    std::lock_guard lock(saving_stores_->mutex);
-    if (saving_stores_->is_writer) return;
-  }
-  if (!IsSender()) return;
-  std::lock_guard lock(saving_stores_->mutex);
-  saving_stores_->is_writer = true;
-}
-
 void Saver::NoteReplaced() {
   if (saving_stores_ == nullptr) return;
   saving_stores_->is_ending = false;
-  NoteWriter();
   std::lock_guard lock(saving_stores_->mutex);
   saving_stores_->has_replaced = true;
 }
@@ -381,17 +379,32 @@ void Saver::NoteLoaded() {
   saving_stores_->has_numbered = saving_stores_->has_plain = false;
 }
 
+// Returns true if pushes of other workers change values without a push of this one.
+bool Saver::HasAsyncKeys(std::span<const SavedStore> stores) {
+  const auto is_async = [](const RecordPtr& record) {
+    return record->mode == KeyMeta::Mode::kAsync;
+  };
+  return std::any_of(stores.begin(), stores.end(), [&](const SavedStore& store) {
+    return std::any_of(store.records.begin(), store.records.end(), is_async);
+  });
+}
+
 bool Saver::IsSender() const {
   return worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
 }
 
-// Returns true if a worker of a lower rank is dead, so that its last rounds may not be saved.
-bool Saver::FollowsTheDead() const {
+// Returns the workers of other ranks that have neither left nor died, by their incarnations.
+std::set<uint64_t> Saver::LivingOthers() const {
   return worker_->Run([](ClientNode& node, Time) {
     const Client& client = node.client();
-    const auto& workers = client.epoch().workers;
-    return std::any_of(workers.begin(), workers.begin() + client.rank(),
-                       [](const Epoch::Seat& seat) { return seat.IsDead(); });
+    std::set<uint64_t> living;
+    for (size_t rank = 0; rank < client.epoch().workers.size(); ++rank) {
+      const Epoch::Seat& seat = client.epoch().workers[rank];
+      if (static_cast<Rank>(rank) != client.rank() && !seat.IsOver()) {
+        living.insert(seat.incarnation);
+      }
+    }
+    return living;
   });
 }
 
@@ -402,17 +415,28 @@ std::exception_ptr Saver::SaveAtEnd() {
     AwaitAutoSave();
     // A snapshot without the stores that were closed before must not become the newest one.
     if (saving_stores_->is_ending.exchange(true)) return nullptr;
-    const bool follows_the_dead = FollowsTheDead();
+    if (!IsSender()) return nullptr;
     std::vector<SavedStore> stores;
     {
       std::lock_guard lock(saving_stores_->mutex);
-      if (!saving_stores_->is_writer && !follows_the_dead) return nullptr;
       saving_stores_->when.Begun(saving_stores_->most_rounds, NodeThread::Now());
       stores = AllToSave();
     }
     // Servers answer at once unless another worker is missing, and close does not wait for a
     // missing worker.
-    SaveBeside(stores, options_.server_patience, SaveWhen::kIfNew);
+    std::set<uint64_t> others = LivingOthers();
+    std::shared_ptr<Saving> saving =
+        SaveBeside(stores, options_.server_patience, SaveWhen::kIfNew, nullptr);
+    // A worker that leaves while this one writes saves nothing, because this one is the lowest.
+    while (saving != nullptr && HasAsyncKeys(stores)) {
+      if (auto stopped = AwaitOrStop(saving.get(), options_.patience)) return stopped;
+      const std::set<uint64_t> remaining = LivingOthers();
+      const bool has_one_left =
+          !std::includes(remaining.begin(), remaining.end(), others.begin(), others.end());
+      if (saving->failure() || !has_one_left) break;
+      others = remaining;
+      saving = SaveBeside(stores, options_.server_patience, SaveWhen::kIfNew, saving.get());
+    }
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) return std::current_exception();
     if (options_.log) options_.log(2, Format("no snapshot was saved by itself: {}", error.what()));
@@ -468,34 +492,35 @@ void Saver::WarnOfLacking(std::span<const SavedStore> stores) {
 }
 
 // Starts an automatic save.  A failure becomes a line of the log.
-void Saver::SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,
-                       SaveWhen when) {
+//   earlier  with kIfNew: a save that has ended and has succeeded; null: none
+//   returns  null: it has failed, or another rank saves
+std::shared_ptr<Saving> Saver::SaveBeside(std::span<const SavedStore> stores,
+                                          std::chrono::nanoseconds patience, SaveWhen when,
+                                          const Saving* earlier) {
   const auto log_failure = [log = options_.log](const Error& error) {
     if (log) log(2, Format("no snapshot was saved by itself: {}", error.what()));
   };
   try {
     const std::string& folder = saving_stores_->when.folder();
     WarnOfLacking(stores);
-    const std::shared_ptr<Saving> saving =
-        Begin("save", folder, Parts::kAll, stores, Cutting::kByItself, when == SaveWhen::kIfNew,
-              patience);
-    {
+    std::shared_ptr<Saving> saving = Begin("save", folder, Parts::kAll, stores, Cutting::kByItself,
+                                           when == SaveWhen::kIfNew, patience);
+    if (saving == nullptr) return nullptr;
+    if (when == SaveWhen::kIfNew) {
       std::lock_guard lock(saving_stores_->mutex);
-      saving_stores_->is_writer = saving != nullptr;
-      if (saving != nullptr && when == SaveWhen::kIfNew) {
-        saving->OnlyIfNew(saving_stores_->has_replaced);
-      }
+      saving->OnlyIfNew(saving_stores_->has_replaced, earlier);
     }
-    if (saving == nullptr) return;
     saving->OnEnd([log_failure, log = options_.log, folder, saving = saving.get()] {
       if (const auto error = saving->failure()) return log_failure(*error);
       if (!log || saving->saved_path().empty()) return;
       log(1, Format("a snapshot has been saved in {}", folder));
     });
     Saving::Start(saving);
+    return saving;
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) throw;  // a signal interrupted it
     log_failure(error);
+    return nullptr;
   }
 }
 

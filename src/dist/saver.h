@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -85,9 +86,11 @@ class Saver {
   // Notes that a snapshot was loaded, from whose steps and rounds this worker goes on.
   void NoteLoaded();
   // Saves everything that no snapshot has, before the first store of the folder is closed.
-  // The lowest rank does so.  The next one does it again only if it has pushed since, or if that
-  // rank has died.  EndSaving waits until all is written.  Saves nothing if another store of the
-  // folder was closed before and this worker has changed no value since: that close has saved both.
+  // The lowest rank does so that has neither left nor died.  EndSaving waits until all is written.
+  // Saves nothing if another store of the folder was closed before and this worker has changed no
+  // value since: that close has saved both.
+  // If a store is asynchronous, waits itself.  If other workers have left meanwhile, whose pushes
+  // may have come after the cut, it saves again.
   //   returns  the exception of an interrupt, which ends the wait but not the close
   std::exception_ptr SaveAtEnd();
   // Waits for a save under way, at most so long, and stops it if it takes longer.
@@ -135,11 +138,12 @@ class Saver {
   bool BeginsStep(std::span<const KeyView> keys, uint32_t step);
   void RecountRounds();
   void WarnOfLacking(std::span<const SavedStore> stores);
-  void SaveBeside(std::span<const SavedStore> stores, std::chrono::nanoseconds patience,
-                  SaveWhen when);
-  void NoteWriter();
+  std::shared_ptr<Saving> SaveBeside(std::span<const SavedStore> stores,
+                                     std::chrono::nanoseconds patience, SaveWhen when,
+                                     const Saving* earlier);
+  static bool HasAsyncKeys(std::span<const SavedStore> stores);
   bool IsSender() const;
-  bool FollowsTheDead() const;
+  std::set<uint64_t> LivingOthers() const;
   bool IsUneven(std::span<const SavedStore> stores);
   void AwaitAutoSave();
   std::shared_ptr<Saving> TakeLastSaving(bool* is_told);

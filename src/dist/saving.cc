@@ -188,7 +188,7 @@ std::string Saving::Write(const std::function<void()>& interrupt) {
   std::string path;
   try {
     path = Named(verb_.c_str(), [&] {
-      if (only_if_new_ && IsInNewest(interrupt)) return std::string();
+      if (only_if_new_ && (is_saved_ || IsInNewest(interrupt))) return std::string();
       KeptParts source(*this, interrupt);
       StoreOptions options = options_;
       options.interrupt = interrupt;

@@ -50,9 +50,12 @@ class Saving final : public PendingCall {
   // same values, states and rounds.  Without a snapshot in the folder, it writes none if nothing
   // was pushed.
   //   has_replaced  values were replaced other than by pushes, so that a first snapshot is needed
-  void OnlyIfNew(bool has_replaced) {
+  //   earlier       a save that has succeeded: nothing is new if no key has more pushes than there;
+  //                 null: none
+  void OnlyIfNew(bool has_replaced, const Saving* earlier) {
     only_if_new_ = true;
     has_replaced_ = has_replaced;
+    is_saved_ = earlier != nullptr && earlier->keys_ == keys_;
   }
   // Writes the snapshot, and releases the versions that the servers keep.
   //   returns  the path of the snapshot; empty if there is nothing new to write
@@ -99,6 +102,7 @@ class Saving final : public PendingCall {
       Fail(Code::kResourceExhausted, "{} {}: no memory to write it", verb_, path_);
   bool only_if_new_ = false;
   bool has_replaced_ = false;
+  bool is_saved_ = false;  // an earlier save has all that this one would write
   std::vector<SavedKey> keys_;
   std::vector<Source> sources_;
   GiveUp give_up_;

@@ -802,6 +802,55 @@ def test_a_store_that_goes_on_is_saved_without_one_that_was_closed_before(proces
         assert status == 0 and said.count(f"begins behind {begins}") == 2, said
 
 
+BEHIND_THE_LAST_CUT = """
+kv = mx.kv.create(os.environ["KV"], silence=60)
+kv.init("w", np.zeros(1, np.float32))
+kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+if kv.rank == 0:
+    with open(os.environ["FOLDER"] + "/pid.new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(os.environ["FOLDER"] + "/pid.new", os.environ["FOLDER"] + "/pid")
+print(f"rank {kv.rank} begins behind {kv.round('w')} at {kv.pull('w').asscalar()}", flush=True)
+kv.barrier()  # nobody pushes before both have looked
+if os.environ["STEPS"] == "0":
+    sys.exit()
+for _ in range(int(os.environ["STEPS"])):
+    kv.push("w", np.ones(1, np.float32))
+kv.barrier()
+if kv.rank == 0:
+    kv.close()  # stops when it has cut the key
+    sys.exit()
+def is_stopped():
+    with open(f"/proc/{rank_0}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] == "T"
+with open(os.environ["FOLDER"] + "/pid") as file:
+    rank_0 = int(file.read())
+while not is_stopped():
+    time.sleep(0.01)
+kv.push("w", np.ones(1, np.float32))
+if os.environ["KV"] == "dist_async":
+    kv.close()
+os.kill(rank_0, signal.SIGCONT)
+if os.environ["KV"] == "dist_sync":
+    kv.pull("w")
+    kv.close()
+print("END", flush=True)
+"""
+
+
+# The messages behind which rank 0 stops: the end of its save, and the cut, which follows a pull and two barriers.
+@pytest.mark.parametrize(("kind", "message"), [("dist_sync", "RELEASE:1"), ("dist_async", "PULL:4")])
+def test_pushes_during_the_last_save_of_rank_0_are_saved(processes, tmp_path, kind, message):
+    """Rank 1 pushes when rank 0 has cut the key; it leaves behind rank 0, or before it where rounds need no other worker."""
+    options = ("--on-death", "continue", "--restore", str(tmp_path / "saved"), "--snapshot-every", "100")
+    variables = {"KV": kind, "FOLDER": tmp_path, "TKV_SILENCE_MS": 60_000}
+    stop = {"TKV_FAILPOINTS": f"worker 0:sent:{message}:stop"}
+    status, said = finish(processes.launch(BEHIND_THE_LAST_CUT, *options, STEPS=3, servers=1, **variables, **stop))
+    assert status == 0 and "END" in said, said
+    status, said = finish(processes.launch(BEHIND_THE_LAST_CUT, *options, STEPS=0, servers=1, **variables))
+    assert status == 0 and said.count(" at 7.0") == 2, said
+
+
 def test_rows_imported_behind_the_leave_of_rank_0_are_saved(processes, tmp_path):
     work = """
     kv = mx.kv.create("dist_sync")
