@@ -94,15 +94,33 @@ std::vector<Saver::SavedStore> Saver::StoresToSave(const std::string& verb, cons
   return stores;
 }
 
+// Makes the servers keep a version of these keys at their present rounds.  Adds what is kept to
+// `outcomes`.
+void Saver::CutKeys(const std::string& verb, std::span<const RecordPtr> records,
+                    std::chrono::nanoseconds patience, Outcomes* outcomes) {
+  if (records.empty()) return;
+  const CallPtr call = calls_.New(verb);
+  const auto of_operations = std::make_shared<std::map<OpId, Outcome>>();
+  call->on_outcome = [of_operations](const Outcome& outcome) {
+    of_operations->emplace(outcome.op, outcome);
+  };
+  std::vector<Operation> operations;
+  operations.reserve(records.size());
+  for (const RecordPtr& record : records) {
+    operations.push_back(calls_.Make(Operation::Kind::kCut, verb, record.get()));
+  }
+  worker_->Launch(call, std::move(operations));
+  calls_.Await(call, patience);
+  for (size_t i = 0; i < records.size(); ++i) {
+    outcomes->emplace(records[i], of_operations->at(call->ops[i]));
+  }
+}
+
 // Makes the servers keep a version of every key at its present round.  Returns null if another rank
 // saves.
 std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& path, Parts parts,
                                    std::span<const SavedStore> stores,
                                    std::chrono::nanoseconds patience) {
-  std::vector<std::pair<RecordPtr, uint32_t>> records;  // with the numbers of their stores
-  for (const SavedStore& store : stores) {
-    for (const RecordPtr& record : store.records) records.emplace_back(record, store.number);
-  }
   bool has_optimizer = parts == Parts::kAll;
   {
     const auto lock = keys_.Lock(verb);
@@ -111,21 +129,28 @@ std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& p
   if (!IsSender()) return nullptr;
   auto saving = std::make_shared<Saving>(verb, path, parts, worker_, number_, options_);
   for (const SavedStore& store : stores) saving->AddStore(store.number);
-  if (records.empty()) return saving;
-  const CallPtr call = calls_.New(verb);
-  const auto outcomes = std::make_shared<std::map<OpId, Outcome>>();
-  call->on_outcome = [outcomes](const Outcome& outcome) { outcomes->emplace(outcome.op, outcome); };
-  std::vector<Operation> operations;
-  operations.reserve(records.size());
-  for (const auto& [record, number] : records) {
-    operations.push_back(calls_.Make(Operation::Kind::kCut, verb, record.get()));
-  }
+  const auto is_empty = [](const SavedStore& store) { return store.records.empty(); };
+  if (std::all_of(stores.begin(), stores.end(), is_empty)) return saving;
   try {
-    worker_->Launch(call, std::move(operations));
-    calls_.Await(call, patience);
-    for (size_t i = 0; i < records.size(); ++i) {
-      const auto& [record, number] = records[i];
-      const Outcome& outcome = outcomes->at(call->ops[i]);
+    // Other workers go on pushing to asynchronous keys.  A store of notes on pushes is created after
+    // the stores that have the values, so later stores are cut before earlier ones: a note is then
+    // never ahead of its values.
+    Outcomes outcomes;
+    std::vector<RecordPtr> synchronous;
+    for (auto store = stores.rbegin(); store != stores.rend(); ++store) {
+      if (HasAsyncKeys({&*store, 1})) {
+        CutKeys(verb, store->records, patience, &outcomes);
+      } else {
+        synchronous.insert(synchronous.end(), store->records.begin(), store->records.end());
+      }
+    }
+    CutKeys(verb, synchronous, patience, &outcomes);
+    std::vector<std::pair<RecordPtr, uint32_t>> records;  // with the numbers of their stores
+    for (const SavedStore& store : stores) {
+      for (const RecordPtr& record : store.records) records.emplace_back(record, store.number);
+    }
+    for (const auto& [record, number] : records) {
+      const Outcome& outcome = outcomes.at(record);
       const uint64_t base =
           worker_->Run([&](ClientNode& node, Time) { return node.client().BaseOf(record->name); });
       SavedKey key = Named(verb.c_str(), [&] {

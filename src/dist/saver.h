@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -126,6 +127,9 @@ class Saver {
   std::vector<SavedStore> StoresToSave(const std::string& verb, const std::string& path,
                                        Parts parts) const;
   bool IsFolderOfSchedule(const std::string& path) const;
+  using Outcomes = std::map<RecordPtr, Outcome>;
+  void CutKeys(const std::string& verb, std::span<const RecordPtr> records,
+               std::chrono::nanoseconds patience, Outcomes* outcomes);
   std::shared_ptr<Saving> Cut(const std::string& verb, const std::string& path, Parts parts,
                               std::span<const SavedStore> stores,
                               std::chrono::nanoseconds patience);

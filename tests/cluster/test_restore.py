@@ -851,6 +851,57 @@ def test_pushes_during_the_last_save_of_rank_0_are_saved(processes, tmp_path, ki
     assert status == 0 and said.count(" at 7.0") == 2, said
 
 
+def test_a_note_on_a_push_is_never_saved_ahead_of_the_push(processes, tmp_path):
+    """Rank 0 stops when one server has its first cuts. Rank 1 then pushes, and notes that in the store that was created later."""
+    work = """
+    folder = os.path.dirname(os.path.abspath(__file__))
+    kv, notes = mx.kv.create("dist_async"), mx.kv.create("dist_async")
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+    keys = [str(n) for n in range(8)]  # on both servers
+    kv.init(keys, [np.zeros(1, np.float32)] * 8)
+    notes.init(keys, [np.zeros(1, np.float32)] * 8)
+    if kv.rank == 0:
+        with open(folder + "/pid.new", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(folder + "/pid.new", folder + "/pid")
+    kv.barrier()
+    if kv.rank == 0:
+        path = kv.save(os.environ["SAVED"])
+        kv.barrier()
+    else:
+        with open(folder + "/pid") as file:
+            rank_0 = int(file.read())
+        def is_stopped():
+            with open(f"/proc/{rank_0}/stat") as file:
+                return file.read().rpartition(")")[2].split()[0] == "T"
+        while not is_stopped():
+            time.sleep(0.01)
+        for store in (kv, notes):
+            store.push(keys, [np.ones(1, np.float32)] * 8, async_op=True).wait()
+        os.kill(rank_0, signal.SIGCONT)
+        kv.barrier()
+    kv.close()
+    notes.close()
+    """
+    options = ("--snapshots", str(tmp_path / "saved"), "--snapshot-every", "100", "--silence-ms", "60000")
+    variables = {
+        "SAVED": tmp_path / "saved",
+        "TKV_FAILPOINTS": "worker 0:sent:PULL:2:stop",
+    }  # the first one is a barrier's
+    status, said = finish(processes.launch(work, *options, **variables))
+    assert status == 0, said
+    values = []
+    for store in (0, 1):
+        with mx.kv.create("local") as kv:
+            keys = [str(n) for n in range(8)]
+            kv.init(keys, [np.zeros(1, np.float32)] * 8)
+            if store == 0:
+                kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+            kv.load(tmp_path / "saved" / "000001" / f"store-{store}")
+            values.append([value.asscalar() for value in kv.pull(keys)])
+    assert min(values[0]) >= max(values[1]), values
+
+
 def test_rows_imported_behind_the_leave_of_rank_0_are_saved(processes, tmp_path):
     work = """
     kv = mx.kv.create("dist_sync")
