@@ -11,6 +11,11 @@ namespace {
 
 using Kind = Operation::Kind;
 
+// An addition to an error for a worker that finds keys, which may be those of a snapshot.
+constexpr const char* kOptionsOfSaver =
+    "; a job that goes on from a snapshot needs the options of the job that saved it, such as "
+    "--deterministic and --staleness";
+
 std::string ModeText(const KeyMeta& meta) {
   std::string text = meta.mode == KeyMeta::Mode::kSync ? "sync" : "async";
   if (meta.staleness > 0) text += Format(", staleness {}", meta.staleness);
@@ -178,8 +183,9 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
          meta.deterministic != mine->deterministic)) {
       return Fail(op, Error(Code::kInvalidArgument,
                             Format("{} here, {} in the store; every worker has to make the same "
-                                   "stores in the same order",
-                                   ModeText(*mine), ModeText(meta))));
+                                   "stores in the same order{}",
+                                   ModeText(*mine), ModeText(meta),
+                                   welcome_.rejoined ? kOptionsOfSaver : "")));
     }
     key.meta = meta;
     key.is_ready = true;

@@ -1006,6 +1006,23 @@ def test_a_job_that_may_run_ahead_goes_on(processes, tmp_path, given):
         assert status == 0 and said.count(f"begins at {begins}") == 2, said
 
 
+def test_a_job_without_the_options_of_the_job_that_has_saved_is_told_so(processes, tmp_path):
+    work = """
+    with mx.kv.create("dist_sync") as kv:
+        kv.init("w", np.zeros(4, np.float32))
+        kv.push("w", np.ones(4, np.float32))
+        kv.barrier()
+    """
+    options = ("--restore", str(tmp_path / "saved"), "--snapshot-every", "100")
+    for given, saved in (("--deterministic", "deterministic"), ("--staleness=2", "staleness 2")):
+        status, said = run(processes, tmp_path, *options, given, work=work)
+        assert status == 0, said
+        status, said = run(processes, tmp_path, *options, work=work)
+        assert status != 0 and f"init 'w': sync here, sync, {saved} in the store" in said, said
+        assert "goes on from a snapshot needs the options of the job that saved it, such as --deterministic and" in said
+        shutil.rmtree(tmp_path / "saved")
+
+
 @pytest.mark.parametrize("late", [True, False])
 def test_keys_that_a_snapshot_lacks_because_the_script_has_not_inited_them_are_named(processes, tmp_path, late):
     work = """
