@@ -49,9 +49,21 @@ constexpr seconds kGreetingPatience{30};  // of an agent
 constexpr seconds kAliveEvery{5};         // the interval of "alive" to an agent
 // The interval of checks for members that the head declared dead.
 constexpr seconds kSilentEvery{1};
+// The interval of looks for the first of the job's own snapshots.
+constexpr seconds kSavedEvery{1};
 constexpr std::chrono::milliseconds kLastSeconds{1000};  // for output of a job that was killed
 // Bytes kept of a host's output before the greeting.
 constexpr size_t kBeforeMax = 64 << 10;
+
+// Returns true if a job can go on from the folder that this option names.
+//   throws  as KVStore::HasSnapshot
+bool HasSnapshot(const std::string& option, const std::string& path) {
+  try {
+    return KVStore::HasSnapshot(path);
+  } catch (const Error& error) {
+    throw Error(error.code(), "launch: " + option + " " + error.what());
+  }
+}
 
 class Launcher {
  public:
@@ -91,6 +103,7 @@ class Launcher {
       Turn();
       if (plan_.MustBegin()) StartJob();
       LookAtHead();
+      LookForSave();
       const bool do_others_live = plan_.AwaitsOthers() && head_->IsAnyWorkerAlive();
       Do([&](LaunchPlan::Actions* out) { plan_.Tick(Clock::now(), do_others_live, out); });
     }
@@ -111,6 +124,7 @@ class Launcher {
     rules.host_of = [this](Job::Role role, int rank) { return HostOf(role, rank); };
     rules.restarts = options_.restarts;
     rules.has_snapshots = !options_.restore.empty();
+    rules.snapshots = options_.snapshots;
     rules.on_death = OnDeath();
     rules.grace = seconds(options_.grace_seconds);
     return rules;
@@ -188,10 +202,10 @@ class Launcher {
   // Returns the folder of the job's own snapshots if it has any, else the folder of the first one.
   // Returns "" if there is no snapshot.
   std::string FolderToGoOnFrom() const {
-    for (const std::string& folder : {options_.snapshots, options_.restore}) {
-      if (!folder.empty() && KVStore::HasSnapshot(folder)) return folder;
-    }
-    return {};
+    const std::string& own = options_.snapshots;
+    const std::string& first = options_.restore;
+    if (!own.empty() && own != first && HasSnapshot("--snapshots", own)) return own;
+    return !first.empty() && HasSnapshot("--restore", first) ? first : std::string();
   }
 
   // Ends the job if its head can do nothing more.
@@ -203,6 +217,18 @@ class Launcher {
       has_head_failed_ = true;
       Do([&](LaunchPlan::Actions* out) { plan_.HeadFailed(error.what(), Clock::now(), out); });
     }
+  }
+
+  // Tells the plan that the job has saved a snapshot.  Without this the launcher could not tell a
+  // lost folder from one in which nothing was saved.
+  void LookForSave() {
+    const auto now = Clock::now();
+    if (!plan_.AwaitsSave() || now < looked_for_save_ + kSavedEvery) return;
+    looked_for_save_ = now;
+    doing_ = "look for a snapshot";
+    if (SnapshotsIn(options_.snapshots).empty()) return;
+    plan_.Saved();
+    Log("there is a snapshot in " + options_.snapshots);
   }
 
   // Starts the job: the first time, or again after all its processes have ended.
@@ -587,6 +613,7 @@ class Launcher {
   std::unique_ptr<TokenFile> token_file_;
   Clock::time_point told_alive_ = Clock::now();
   Clock::time_point looked_at_silent_ = Clock::now();
+  Clock::time_point looked_for_save_ = Clock::now();
   std::unique_ptr<Service> head_;
   std::vector<std::unique_ptr<Child>> children_;
   // The snapshot from which the job resumed; empty: it began anew.
@@ -602,18 +629,10 @@ class Launcher {
   bool is_output_lost_ = false;
 };
 
-bool HasSnapshotToRestore(const std::string& path) {
-  try {
-    return KVStore::HasSnapshot(path);
-  } catch (const Error& error) {
-    throw Error(error.code(), std::string("launch: --restore ") + error.what());
-  }
-}
-
 // Returns true if a path is one snapshot, and not a folder of them.
 bool IsOneSnapshot(const std::string& path) {
-  return HasSnapshotToRestore(path) &&
-         std::filesystem::exists(std::filesystem::path(path) / "model.safetensors.index.json");
+  return HasSnapshot("--restore", path) &&
+         std::filesystem::exists(std::filesystem::path(path) / kIndexName);
 }
 
 // Refuses folders with which the job would not resume as requested.
@@ -653,7 +672,7 @@ void PrepareFolders(LaunchOptions* options) {
   }
   options->restore = std::filesystem::absolute(options->restore).lexically_normal().string();
   if (options->restore.ends_with('/')) options->restore.pop_back();
-  const bool is_there = HasSnapshotToRestore(options->restore);
+  const bool is_there = HasSnapshot("--restore", options->restore);
   if (is_saving) {
     const char* const named = std::getenv("TKV_SNAPSHOTS");
     options->snapshots = named == nullptr || *named == 0 ? options->restore : named;

@@ -28,14 +28,38 @@ void LaunchPlan::SignalAll(int signal, bool servers_too, Actions* out) const {
 // ---- beginnings ---------------------------------------------------------------------------------
 
 void LaunchPlan::Begin(const std::string& snapshot, LaunchTime now, Actions* out) {
-  phase_ = Phase::kRunning;
   seats_.clear();
-  snapshot_ = snapshot;
+  if (IsNewestLost(snapshot)) return EndForLackOfSnapshot(snapshot, out);
+  phase_ = Phase::kRunning;
+  snapshot_ = newest_ = snapshot;
   const bool restores = !snapshot.empty();
   for (int i = 0; i < rules_.servers; ++i) Add(Job::Role::kServer, i, false, now, out);
-  if (restores) Note("goes on from the snapshot in " + snapshot, out);
+  if (restores) {
+    Note("goes on from the snapshot in " + snapshot, out);
+  } else if (job_restarts_ > 0) {
+    Note("there is no snapshot yet; the job begins anew", out);
+  }
   for (int i = 0; i < rules_.workers; ++i) Add(Job::Role::kWorker, i, restores, now, out);
   for (int i = 0; i < rules_.observers; ++i) Add(Job::Role::kObserver, i, false, now, out);
+}
+
+// Returns true if the job had a newer snapshot than the one that is found now.
+bool LaunchPlan::IsNewestLost(const std::string& snapshot) const {
+  if (newest_.empty() || snapshot == newest_) return false;
+  return snapshot.empty() || snapshot != rules_.snapshots;
+}
+
+void LaunchPlan::EndForLackOfSnapshot(const std::string& older, Actions* out) {
+  phase_ = Phase::kEnding;
+  KeepStatus(kNotDone);
+  std::string text = "the job cannot go on: there is no snapshot in " + newest_ +
+                     " any more; put it back and give the same command again";
+  if (!older.empty()) {
+    text += ", which otherwise goes on from the older one in " + older;
+  } else if (!rules_.snapshots.empty()) {
+    text += ", which otherwise begins anew";
+  }
+  Note(std::move(text), out);
 }
 
 void LaunchPlan::Add(Job::Role role, int rank, bool is_restorer, LaunchTime now, Actions* out) {

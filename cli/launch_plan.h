@@ -27,6 +27,7 @@ struct LaunchRules {
   int restarts = 0;  // of each worker, and of the whole job
   // The job has snapshots, from which it can go on after a server was lost.
   bool has_snapshots = false;
+  std::string snapshots;  // the folder of its own snapshots; empty: it saves none by itself
   std::string on_death;
   std::chrono::seconds grace{30};  // of the other processes, after one has failed
 };
@@ -91,9 +92,12 @@ class LaunchPlan {
   explicit LaunchPlan(LaunchRules rules) : rules_(std::move(rules)) {}
 
   // ---- events
-  // Starts the job: the first time, or again after all its processes have ended.
+  // Starts the job: the first time, or again after all its processes have ended.  Ends it instead if
+  // its newest snapshot is lost, so that it never silently goes back to an older state.
   //   snapshot  the folder from which it goes on; empty: it begins anew
   void Begin(const std::string& snapshot, LaunchTime now, Actions* out);
+  // The folder of the job's own snapshots has one.
+  void Saved() { newest_ = rules_.snapshots; }
   void Greeted(size_t seat) { seats_[seat].is_greeted = true; }
   // A restorer has loaded its part.
   void Restored(size_t seat, LaunchTime now, Actions* out);
@@ -118,6 +122,11 @@ class LaunchPlan {
   bool AwaitsOthers() const {
     return are_others_awaited_ && phase_ == Phase::kRunning && !IsAnyWorkerLeft();
   }
+  // Returns true if the job's own snapshots matter and none has been seen yet.
+  bool AwaitsSave() const {
+    return rules_.has_snapshots && rules_.restarts > 0 && newest_ != rules_.snapshots &&
+           !rules_.snapshots.empty();
+  }
   bool is_timed() const;                         // Tick has to be called soon
   bool is_killed() const { return is_killed_; }  // by a second signal
   int job_restarts() const { return job_restarts_; }
@@ -127,6 +136,8 @@ class LaunchPlan {
  private:
   enum class Phase : uint8_t { kRunning, kStartingAgain, kEnding };
 
+  bool IsNewestLost(const std::string& snapshot) const;
+  void EndForLackOfSnapshot(const std::string& older, Actions* out);
   void Add(Job::Role role, int rank, bool is_restorer, LaunchTime now, Actions* out);
   void StartInTurn(size_t seat, LaunchTime now, Actions* out);
   void StartAgain(size_t seat, const std::string& why, LaunchTime now, Actions* out);
@@ -148,7 +159,8 @@ class LaunchPlan {
   const LaunchRules rules_;
   std::deque<Seat> seats_;
   Phase phase_ = Phase::kRunning;
-  std::string snapshot_;
+  std::string snapshot_;  // from which the job went on; empty: it began anew
+  std::string newest_;    // the folder of its newest snapshot; empty: it has none
   int status_ = 0;
   int job_restarts_ = 0;
   bool are_others_awaited_ = false;  // somebody else starts some of the workers

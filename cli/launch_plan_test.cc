@@ -246,6 +246,81 @@ TEST_F(LaunchPlanTest, ALostServerStartsTheJobAgainFromItsSnapshot) {
   EXPECT_EQ(plan_->Status(), 137);
 }
 
+// A job that has lost a server, and in turn each of its processes.
+class LostSnapshotTest : public LaunchPlanTest {
+ protected:
+  static LaunchRules WithSnapshots(const std::string& own) {
+    LaunchRules rules = Rules(1);
+    rules.restarts = 2;
+    rules.has_snapshots = true;
+    rules.snapshots = own;
+    return rules;
+  }
+  // Ends all processes because the server has died, and starts the job again.
+  std::string AgainFrom(const std::string& snapshot) {
+    for (size_t i = 0; i < plan_->seats().size(); ++i) {
+      if (plan_->seats()[i].state != Seat::State::kOver) Ended(i, 137);
+    }
+    EXPECT_TRUE(plan_->MustBegin());
+    return Do([&](auto* out) { plan_->Begin(snapshot, now_, out); });
+  }
+  void ExpectTheEnd() {
+    EXPECT_FALSE(plan_->IsAnyRunning());
+    EXPECT_FALSE(plan_->MustBegin());
+    EXPECT_EQ(plan_->Status(), 2);
+  }
+};
+
+TEST_F(LostSnapshotTest, AJobWithoutASaveBeginsAnew) {
+  Begin(WithSnapshots("runs"));
+  EXPECT_TRUE(plan_->AwaitsSave());
+  EXPECT_EQ(AgainFrom(""),
+            "start server 0, [there is no snapshot yet; the job begins anew], start worker 0");
+  EXPECT_EQ(plan_->Status(), 0);
+}
+
+TEST_F(LostSnapshotTest, AJobThatHasSavedDoesNotBeginAnew) {
+  Begin(WithSnapshots("runs"));
+  plan_->Saved();
+  EXPECT_FALSE(plan_->AwaitsSave());
+  EXPECT_EQ(AgainFrom(""),
+            "[the job cannot go on: there is no snapshot in runs any more; put it back and give "
+            "the same command again, which otherwise begins anew]");
+  ExpectTheEnd();
+}
+
+TEST_F(LostSnapshotTest, AJobThatHasGoneOnFromASnapshotDoesNotBeginAnew) {
+  for (const std::string own : {"", "runs"}) {
+    Begin(WithSnapshots(own), "runs");
+    EXPECT_FALSE(plan_->AwaitsSave());
+    const std::string otherwise = own.empty() ? "" : ", which otherwise begins anew";
+    EXPECT_EQ(AgainFrom(""),
+              "[the job cannot go on: there is no snapshot in runs any more; put it back and give "
+              "the same command again" +
+                  otherwise + "]");
+    ExpectTheEnd();
+  }
+}
+
+TEST_F(LostSnapshotTest, AJobThatHasSavedDoesNotGoBackToTheFirstSnapshot) {
+  Begin(WithSnapshots("new"), "old");
+  EXPECT_TRUE(plan_->AwaitsSave());
+  plan_->Saved();
+  EXPECT_EQ(AgainFrom("old"),
+            "[the job cannot go on: there is no snapshot in new any more; put it back and give the "
+            "same command again, which otherwise goes on from the older one in old]");
+  ExpectTheEnd();
+}
+
+TEST_F(LostSnapshotTest, AJobGoesOnFromItsOwnSnapshotsAfterTheFirstOne) {
+  Begin(WithSnapshots("new"), "old");
+  EXPECT_EQ(AgainFrom("old"), "start server 0, [goes on from the snapshot in old], start worker 0");
+  EXPECT_TRUE(plan_->AwaitsSave());
+  EXPECT_EQ(AgainFrom("new"), "start server 0, [goes on from the snapshot in new], start worker 0");
+  EXPECT_FALSE(plan_->AwaitsSave());
+  EXPECT_EQ(plan_->Status(), 0);
+}
+
 // Workers fail when a server hangs.  The launcher asks the head before it reports such an end.
 TEST_F(LaunchPlanTest, ASilentServerStartsTheJobAgainBeforeWorkersUseUpTheirRestarts) {
   LaunchRules rules = Rules();

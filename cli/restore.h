@@ -7,12 +7,19 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace tkv::cli {
 
 // The restorer's only output, after it has loaded the snapshot.
 inline constexpr const char* kRestored = "restored\n";
+// The file that makes a folder a snapshot.
+inline constexpr const char* kIndexName = "model.safetensors.index.json";
 inline constexpr int kRestorerIsLost = 75;  // EX_TEMPFAIL
+
+// Returns the names of the snapshots in a folder, the oldest first; none if it cannot be read.  Looks
+// at names alone, and not at what the snapshots have.
+std::vector<std::string> SnapshotsIn(const std::string& folder);
 
 // Restores every store of the snapshot under its former number.
 //   returns  kRestorerIsLost  a process of the job has ended or does not answer; another try may

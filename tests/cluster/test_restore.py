@@ -15,7 +15,7 @@ import sys
 import numpy as np
 import pytest
 import tensorkv as mx
-from jobs import finish, read_until, restorer_of, start_by_hand, wait_until
+from jobs import finish, pids_of, read_until, restorer_of, start_by_hand, wait_until
 
 WORK = """
 KEYS = ["a", "b", "c"]
@@ -602,6 +602,29 @@ def test_a_place_that_a_job_could_not_go_on_from_is_refused(processes, tmp_path)
     ):
         status, said = run(processes, folder, "--snapshot-every", "5", *options, work=GOES, steps=3)
         assert status == 2 and why in said and "begins" not in said, said
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_job_whose_snapshots_are_gone_does_not_begin_anew(processes, tmp_path, saves):
+    """A server dies after the folder was moved: a snapshot that the job began from, or one that it has saved itself."""
+    folder = tmp_path / "saved"
+    options = ["--restore", str(folder), "--restart", "2", "--log", str(tmp_path / "logs")]
+    if saves:
+        options += ["--snapshot-every", "5"]
+    else:
+        goes(processes, tmp_path, "--restore", str(folder), steps=6)
+    job = processes.launch(GOES, *options, workers=1, servers=1, STEPS=100_000)
+    said = read_until(job, "begins")
+    if saves:
+        seen = f"there is a snapshot in {folder}"
+        wait_until(lambda: seen in (tmp_path / "logs" / "launcher.log").read_text())
+    os.kill(pids_of(job, "worker")[0], signal.SIGSTOP)  # another save would make the folder again
+    folder.rename(tmp_path / "elsewhere")
+    os.kill(pids_of(job, "server")[0], signal.SIGKILL)
+    status, rest = finish(job)
+    said += rest
+    assert status == 2 and said.count("worker 0] begins") == 1, said
+    assert f"the job cannot go on: there is no snapshot in {folder} any more; put it back and give the same" in said
 
 
 @pytest.mark.parametrize("stores", [1, 2, 4])
