@@ -108,8 +108,9 @@ void LaunchPlan::StartAgain(size_t index, const std::string& why, LaunchTime now
 void LaunchPlan::EndToStartAgain(const std::string& why, Actions* out) {
   ++job_restarts_;
   phase_ = Phase::kStartingAgain;
-  status_ = 0;  // a restorer may have failed because the server died
-  end_at_ = workers_done_at_ = kNever;
+  // Every process is started again, also those that have failed.
+  status_ = observer_status_ = 0;
+  end_at_ = workers_done_at_ = observer_failed_at_ = kNever;
   are_others_awaited_ = false;
   Note(why + "; the job is started again (" + std::to_string(job_restarts_) + " of " +
            std::to_string(rules_.restarts) + ")",

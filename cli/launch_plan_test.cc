@@ -417,6 +417,25 @@ TEST_F(LaunchPlanTest, AnObserverThatFailsEndsNobodyAndCountsIfTheJobWentOn) {
   EXPECT_EQ(plan_->Status(), 4);
 }
 
+TEST_F(LaunchPlanTest, AnObserverThatFailedBeforeTheJobWasStartedAgainDoesNotCount) {
+  LaunchRules rules = Rules(1);
+  rules.observers = 1;
+  rules.restarts = 1;
+  rules.has_snapshots = true;
+  Begin(rules);
+  Ended(2, 4);
+  After(seconds(10));
+  Ended(0, 137);
+  Ended(1, 137);
+  ASSERT_TRUE(plan_->MustBegin());
+  Do([&](auto* out) { plan_->Begin("", now_, out); });
+  After(seconds(10));
+  EXPECT_EQ(Ended(2, 0), "gone observer 0");
+  Ended(1, 0);
+  After(seconds(1));
+  EXPECT_EQ(plan_->Status(), 0);
+}
+
 TEST_F(LaunchPlanTest, AnObserverThatFailsAtTheEndOfTheJobDoesNotCount) {
   LaunchRules rules = Rules(1);
   rules.observers = 1;
