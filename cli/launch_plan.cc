@@ -136,13 +136,23 @@ void LaunchPlan::Restored(size_t index, LaunchTime now, Actions* out) {
 // Returns true if rounds wait for a new incarnation of this worker, which somebody else starts.
 bool LaunchPlan::IsAwaited(const Seat& seat) const {
   return seat.role == Job::Role::kWorker && rules_.restarts == 0 && rules_.on_death == "wait" &&
-         phase_ != Phase::kEnding;
+         CanGoOn();
 }
 
-bool LaunchPlan::CanStartAgain(const Seat& seat) const {
-  return phase_ != Phase::kEnding && seat.role == Job::Role::kWorker &&
-         seat.restarts < rules_.restarts;
+// Returns false if the job is ending: it was asked to, or rounds need a process that is lost.  A
+// server that the head counts as dead does not come back, though its process may still run.
+bool LaunchPlan::CanGoOn() const {
+  const auto is_lost = [](const Seat& seat) {
+    return seat.role == Job::Role::kServer && seat.is_silent;
+  };
+  return phase_ != Phase::kEnding && end_at_ == kNever && std::ranges::none_of(seats_, is_lost);
 }
+
+bool LaunchPlan::HasRestartLeft(const Seat& seat) const {
+  return seat.role == Job::Role::kWorker && seat.restarts < rules_.restarts;
+}
+
+bool LaunchPlan::CanStartAgain(const Seat& seat) const { return CanGoOn() && HasRestartLeft(seat); }
 
 bool LaunchPlan::CanStartJobAgain(const Seat& seat) const {
   return phase_ != Phase::kEnding && seat.role == Job::Role::kServer && rules_.has_snapshots &&
@@ -186,9 +196,11 @@ void LaunchPlan::Failed(size_t index, const SeatEnd& end, bool is_awaited, Launc
                         Actions* out) {
   const Seat& seat = seats_[index];
   std::string text = seat.name() + " " + end.how;
-  if ((end.has_left || end.job_is_over) && CanStartAgain(seat)) {
+  if (HasRestartLeft(seat)) {
     text += "; it is not started again, because ";
-    text += end.has_left ? "it had left the job" : "the job has ended";
+    text += end.has_left      ? "it had left the job"
+            : end.job_is_over ? "the job has ended"
+                              : "the job cannot go on";
   }
   if (is_awaited) {
     text += "; rounds wait for its next life, at most their patience: start it with";

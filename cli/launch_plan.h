@@ -151,6 +151,8 @@ class LaunchPlan {
   }
   bool IsAnyWorkerLeft() const;
   bool IsAwaited(const Seat& seat) const;
+  bool CanGoOn() const;
+  bool HasRestartLeft(const Seat& seat) const;
   bool CanStartAgain(const Seat& seat) const;
   bool CanStartJobAgain(const Seat& seat) const;
   static void Note(std::string text, Actions* out);

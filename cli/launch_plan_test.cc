@@ -148,6 +148,65 @@ TEST_F(LaunchPlanTest, AWorkerIsNotStartedIntoAJobThatIsOver) {
             "job has ended]");
 }
 
+TEST_F(LaunchPlanTest, AWorkerIsNotStartedAgainAfterTheDeathOfAServer) {
+  for (const std::string policy : {"wait", "fail", "continue"}) {
+    LaunchRules rules = Rules();
+    rules.restarts = 3;
+    rules.on_death = policy;
+    Begin(rules);
+    EXPECT_EQ(Ended(0, 137), "lost server 0, [server 0 was killed by signal 9]");
+    EXPECT_EQ(Ended(1, 1),
+              "lost worker 0, [worker 0 ended with status 1; it is not started again, because the "
+              "job cannot go on]");
+    EXPECT_EQ(Ended(2, 0), "gone worker 1") << "a worker that ends well does so as before";
+    EXPECT_FALSE(plan_->IsAnyRunning());
+    EXPECT_EQ(plan_->Status(), 137);
+  }
+}
+
+TEST_F(LaunchPlanTest, AWorkerIsNotStartedAgainWhileAServerIsSilent) {
+  LaunchRules rules = Rules();
+  rules.restarts = 3;
+  rules.on_death = "wait";
+  Begin(rules);
+  EXPECT_EQ(Judged(0, true),
+            "[server 0 is silent and counts as dead; its process is ended in 10 s]");
+  EXPECT_EQ(Ended(1, 1),
+            "lost worker 0, [worker 0 ended with status 1; it is not started again, because the "
+            "job cannot go on]");
+}
+
+TEST_F(LaunchPlanTest, AWorkerIsNotStartedAgainAfterOneThatHasNoRestartLeft) {
+  LaunchRules rules = Rules();
+  rules.restarts = 1;
+  rules.on_death = "wait";
+  Begin(rules);
+  Ended(1, 3);
+  EXPECT_EQ(Ended(1, 3), "lost worker 0, [worker 0 ended with status 3]");
+  EXPECT_EQ(Ended(2, 1),
+            "lost worker 1, [worker 1 ended with status 1; it is not started again, because the "
+            "job cannot go on]");
+}
+
+TEST_F(LaunchPlanTest, UnderContinueAWorkerIsStartedAgainAfterOneThatHasNoRestartLeft) {
+  LaunchRules rules = Rules();
+  rules.restarts = 1;
+  rules.on_death = "continue";
+  Begin(rules);
+  Ended(1, 3);
+  EXPECT_EQ(Ended(1, 3), "lost worker 0, [worker 0 ended with status 3]");
+  EXPECT_EQ(Ended(2, 1),
+            "[worker 1 ended with status 1; it is started again (1 of 1)], start worker 1");
+}
+
+TEST_F(LaunchPlanTest, NobodyIsAskedToStartAWorkerAfterTheDeathOfAServer) {
+  LaunchRules rules = Rules();
+  rules.on_death = "wait";
+  Begin(rules);
+  Ended(0, 137);
+  EXPECT_EQ(Ended(1, 1), "lost worker 0, [worker 0 ended with status 1]");
+}
+
 TEST_F(LaunchPlanTest, AWorkerThatHadLeftIsNotStartedAgainAndTheOthersGoOn) {
   for (const std::string policy : {"wait", "continue"}) {
     for (const int restarts : {0, 2}) {
