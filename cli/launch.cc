@@ -57,11 +57,13 @@ constexpr size_t kBeforeMax = 64 << 10;
 
 // Returns true if a job can go on from the folder that this option names.
 //   throws  as KVStore::HasSnapshot
-bool HasSnapshot(const std::string& option, const std::string& path) {
+bool HasSnapshot(const LaunchOptions& options, const std::string& name, const std::string& path) {
   try {
     return KVStore::HasSnapshot(path);
   } catch (const Error& error) {
-    throw Error(error.code(), "launch: " + option + " " + error.what());
+    std::string text = "launch: " + name + " " + error.what();
+    if (error.code() == Code::kDataLoss) text += AdviceOnDamage(path, options.snapshots);
+    throw Error(error.code(), text);
   }
 }
 
@@ -204,8 +206,8 @@ class Launcher {
   std::string FolderToGoOnFrom() const {
     const std::string& own = options_.snapshots;
     const std::string& first = options_.restore;
-    if (!own.empty() && own != first && HasSnapshot("--snapshots", own)) return own;
-    return !first.empty() && HasSnapshot("--restore", first) ? first : std::string();
+    if (!own.empty() && own != first && HasSnapshot(options_, "--snapshots", own)) return own;
+    return !first.empty() && HasSnapshot(options_, "--restore", first) ? first : std::string();
   }
 
   // Ends the job if its head can do nothing more.
@@ -581,6 +583,9 @@ class Launcher {
     end.job_is_over = head_->IsOver();
     end.how = seat.is_greeted ? HowItEnded(seat, WIFSIGNALED(status), end.code)
                               : WhyNoAgent(seat.host, end.code, child.before);
+    if (seat.is_restorer && end.code == kRestorerFindsDamage) {
+      end.advice = AdviceOnDamage(restored_, options_.snapshots);
+    }
     // Workers fail at once when the head counts a server as dead.  Without this look they would use
     // up their restarts on that server before the job is started again.
     if (end.code != 0) JudgeTheSilent();
@@ -629,15 +634,10 @@ class Launcher {
   bool is_output_lost_ = false;
 };
 
-// Returns true if a path is one snapshot, and not a folder of them.
-bool IsOneSnapshot(const std::string& path) {
-  return HasSnapshot("--restore", path) &&
-         std::filesystem::exists(std::filesystem::path(path) / kIndexName);
-}
-
 // Refuses folders with which the job would not resume as requested.
 void CheckPlaces(const LaunchOptions& options) {
-  if (!IsOneSnapshot(options.restore)) return;
+  const bool is_one = std::filesystem::exists(std::filesystem::path(options.restore) / kIndexName);
+  if (!is_one) return;
   const std::string folder = std::filesystem::path(options.restore).parent_path().string();
   if (options.snapshots == options.restore) {
     throw Error(Code::kInvalidArgument,
@@ -672,13 +672,14 @@ void PrepareFolders(LaunchOptions* options) {
   }
   options->restore = std::filesystem::absolute(options->restore).lexically_normal().string();
   if (options->restore.ends_with('/')) options->restore.pop_back();
-  const bool is_there = HasSnapshot("--restore", options->restore);
   if (is_saving) {
     const char* const named = std::getenv("TKV_SNAPSHOTS");
     options->snapshots = named == nullptr || *named == 0 ? options->restore : named;
-    CheckPlaces(*options);
     setenv("TKV_SNAPSHOTS", options->snapshots.c_str(), 1);
-  } else if (!is_there) {
+  }
+  const bool is_there = HasSnapshot(*options, "--restore", options->restore);
+  if (is_there && is_saving) CheckPlaces(*options);
+  if (!is_there && !is_saving) {
     throw Error(Code::kNotFound, "launch: --restore " + options->restore +
                                      ": there is no snapshot; with --snapshot-every the job would "
                                      "begin anew");

@@ -225,15 +225,17 @@ void LaunchPlan::Failed(size_t index, const SeatEnd& end, bool is_awaited, Launc
 void LaunchPlan::RestorerEnded(size_t index, const SeatEnd& end, LaunchTime now, Actions* out) {
   const Seat& seat = seats_[index];
   if (seat.has_restored || phase_ != Phase::kRunning) return;
-  const std::string how =
-      seat.name() + " has not restored " + snapshot_ + ": status " + std::to_string(end.code);
+  const bool is_damaged = end.code == kRestorerFindsDamage;
+  std::string how = seat.name() + " has not restored " + snapshot_ + ": ";
+  how += is_damaged ? "it is damaged" : "status " + std::to_string(end.code);
   // A restorer that reported another error would fail again.
   const bool is_lost = end.code > 128 || end.code == kRestorerIsLost;
   if (is_lost && job_restarts_ < rules_.restarts) return EndToStartAgain(how, out);
   // The others wait for it in vain.
   out->push_back({.kind = Kind::kGone, .seat = index, .has_failed = true});
-  Note(how, out);
-  KeepStatus(end.code != 0 ? end.code : 1);
+  const bool is_first = status_ == 0;
+  Note(is_first ? how + end.advice : how, out);
+  KeepStatus(is_damaged ? kNotDone : end.code != 0 ? end.code : 1);
   EndSoon(now);
 }
 

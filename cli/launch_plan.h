@@ -61,6 +61,7 @@ struct SeatEnd {
   std::string how;           // "was killed by signal 9", or the reason why no agent greeted
   bool job_is_over = false;  // the head says that all workers have left or are dead
   bool has_left = false;     // the head says that the process had left the job before its end
+  std::string advice;        // of a restorer that found damage: AdviceOnDamage
 };
 
 // A task for the launcher.

@@ -406,6 +406,23 @@ TEST_F(LaunchPlanTest, ARestorerThatFailsByItselfEndsTheJob) {
   EXPECT_EQ(plan_->Status(), 1);
 }
 
+TEST_F(LaunchPlanTest, RestorersThatFindDamageSayOnceWhatElseThereIs) {
+  LaunchRules rules = Rules();
+  rules.restarts = 1;
+  rules.has_snapshots = true;
+  Begin(rules, "runs");
+  SeatEnd end{.code = 65, .how = "ended with status 65"};
+  end.advice = "; `--restore runs/000001` goes on from the snapshot before it";
+  const auto ended = [&](size_t seat) {
+    return Do([&](auto* out) { plan_->Ended(seat, end, now_, out); });
+  };
+  EXPECT_EQ(ended(1),
+            "lost worker 0, [worker 0 has not restored runs: it is damaged; `--restore "
+            "runs/000001` goes on from the snapshot before it]");
+  EXPECT_EQ(ended(2), "lost worker 1, [worker 1 has not restored runs: it is damaged]");
+  EXPECT_EQ(plan_->Status(), 2);
+}
+
 TEST_F(LaunchPlanTest, ARestorerThatLosesAServerStartsTheJobAgain) {
   LaunchRules rules = Rules(1);
   rules.restarts = 1;

@@ -17,6 +17,17 @@
 namespace tkv::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
+bool IsReadable(const std::string& path) {
+  try {
+    return KVStore::HasSnapshot(path);
+  } catch (const Error& error) {
+    static_cast<void>(error);  // damaged, or of a newer version
+    return false;
+  }
+}
+
 // Returns true if another try may succeed.
 bool IsOfJob(Code code) {
   return code == Code::kUnavailable || code == Code::kAborted || code == Code::kDeadlineExceeded;
@@ -25,7 +36,6 @@ bool IsOfJob(Code code) {
 }  // namespace
 
 std::vector<std::string> SnapshotsIn(const std::string& folder) {
-  namespace fs = std::filesystem;
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
@@ -42,6 +52,26 @@ std::vector<std::string> SnapshotsIn(const std::string& folder) {
   return names;
 }
 
+std::string AdviceOnDamage(const std::string& path, const std::string& snapshots) {
+  std::error_code absent;
+  const bool is_one = fs::exists(fs::path(path) / kIndexName, absent);
+  const fs::path folder = is_one ? fs::path(path).parent_path() : fs::path(path);
+  std::vector<std::string> names = SnapshotsIn(folder.string());
+  const auto damaged = is_one ? std::ranges::find(names, fs::path(path).filename().string())
+                              : names.end() - (names.empty() ? 0 : 1);
+  names.erase(damaged, names.end());
+  while (!names.empty()) {
+    const std::string older = (folder / names.back()).string();
+    if (IsReadable(older)) {
+      // A job that goes on from one snapshot may not save beside it: it would go on from newer ones.
+      const std::string other = folder == snapshots ? " --snapshots OTHER" : "";
+      return "; `--restore " + older + other + "` goes on from the snapshot before it";
+    }
+    names.pop_back();
+  }
+  return {};
+}
+
 int RunRestorer(const std::string& path) {
   try {
     StoreOptions options = OptionsFromEnvironment();
@@ -53,9 +83,10 @@ int RunRestorer(const std::string& path) {
     AwaitEndOfLife(*stores[0]);
     std::_Exit(0);  // without leaving the job, so that the rank continues
   } catch (const Error& error) {
-    if (!IsOfJob(error.code())) throw;
+    const bool is_damaged = error.code() == Code::kDataLoss;
+    if (!is_damaged && !IsOfJob(error.code())) throw;
     std::fprintf(stderr, "tkv: %s\n", error.what());
-    return kRestorerIsLost;
+    return is_damaged ? kRestorerFindsDamage : kRestorerIsLost;
   }
 }
 

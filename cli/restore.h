@@ -15,15 +15,23 @@ namespace tkv::cli {
 inline constexpr const char* kRestored = "restored\n";
 // The file that makes a folder a snapshot.
 inline constexpr const char* kIndexName = "model.safetensors.index.json";
-inline constexpr int kRestorerIsLost = 75;  // EX_TEMPFAIL
+inline constexpr int kRestorerIsLost = 75;       // EX_TEMPFAIL
+inline constexpr int kRestorerFindsDamage = 65;  // EX_DATAERR
 
 // Returns the names of the snapshots in a folder, the oldest first; none if it cannot be read.  Looks
 // at names alone, and not at what the snapshots have.
 std::vector<std::string> SnapshotsIn(const std::string& folder);
 
+// Returns which options go on from an older snapshot if the newest one of a folder, or one snapshot,
+// is damaged: "; `--restore F/000001` goes on from the snapshot before it".  Returns "" if there is
+// no older one.
+//   snapshots  the folder to which the job saves; empty: it saves none by itself
+std::string AdviceOnDamage(const std::string& path, const std::string& snapshots);
+
 // Restores every store of the snapshot under its former number.
 //   returns  kRestorerIsLost  a process of the job has ended or does not answer; another try may
 //            succeed
+//   returns  kRestorerFindsDamage  the snapshot is damaged
 //   throws   as KVStore::Create and KVStore::Restore
 int RunRestorer(const std::string& path);
 

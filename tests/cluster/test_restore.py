@@ -277,6 +277,33 @@ def test_what_cannot_be_restored_is_said(processes, tmp_path):
     assert status != 0 and damaged.name in said and "begins" not in said, said
 
 
+@pytest.mark.parametrize("damaged", ["model-00001-of-00001.safetensors", "model.safetensors.index.json"])
+def test_damage_is_named_with_the_options_that_take_an_older_snapshot(processes, tmp_path, damaged):
+    folder = tmp_path / "saved"
+    status, said = run(processes, folder, "--snapshots", str(folder), "--snapshot-every", "100", SAVE_AT=2, steps=4)
+    assert status == 0, said
+    path = folder / "000002" / damaged
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    saving, other = ["--snapshot-every", "100"], ["--snapshots", str(tmp_path / "other")]
+    older = f"{folder}/000001"
+    for restored, options, advice in (
+        (folder, [], f"`--restore {older}` goes on"),
+        (folder, saving, f"`--restore {older} --snapshots OTHER` goes on"),
+        (folder, saving + other, f"`--restore {older}` goes on"),
+        (folder / "000002", saving + other, f"`--restore {older}` goes on"),
+    ):
+        status, said = run(processes, folder, "--restore", str(restored), *options, "--grace", "1", steps=6)
+        assert status == 2 and damaged in said and said.count(advice) == 1 and "begins" not in said, said
+    status, said = run(processes, folder, "--restore", older, *saving, *other, steps=6)
+    assert status == 0 and said.count("begins behind round 2") == 2, said
+    path = folder / "000001" / "model.safetensors.index.json"
+    path.write_bytes(b"{}")
+    status, said = run(processes, folder, "--restore", str(folder), "--grace", "1", steps=6)
+    assert status == 2 and damaged in said and "goes on" not in said.replace("goes on from the snapshot in", ""), said
+
+
 def test_options_of_a_store():
     with pytest.raises(mx.errors.InvalidArgumentError, match="both are needed"):
         mx.kv.create("dist_sync", bootstrap="self", snapshots="x")
