@@ -654,27 +654,57 @@ void CheckPlaces(const LaunchOptions& options) {
   }
 }
 
+std::string AbsolutePath(const std::string& path) {
+  std::string whole = std::filesystem::absolute(path).lexically_normal().string();
+  if (whole.size() > 1 && whole.ends_with('/')) whole.pop_back();
+  return whole;
+}
+
+// Refuses a folder that cannot be reached, or that a dangling link leads to.  The job would begin
+// anew, and every save would fail.
+void CheckReachable(const std::string& option, const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::status(path, error).type() == fs::file_type::none) {
+    throw Error(Code::kFailedPrecondition,
+                "launch: " + option + " " + path + ": " + error.message());
+  }
+  for (fs::path part = path; part.has_relative_path(); part = part.parent_path()) {
+    const bool is_link = fs::is_symlink(fs::symlink_status(part, error));
+    if (!is_link || fs::exists(part, error)) continue;
+    const std::string link =
+        part == path ? " is a link to " : ": " + part.string() + " is a link to ";
+    throw Error(Code::kNotFound, "launch: " + option + " " + path + link +
+                                     fs::read_symlink(part, error).string() +
+                                     ", which does not exist; create that folder, or name another");
+  }
+}
+
 // Chooses the folder for snapshots: the one from which the job resumes, unless another is named.
 void PrepareFolders(LaunchOptions* options) {
   const bool is_saving = std::getenv("TKV_SNAPSHOT_EVERY") != nullptr;
   // Makes paths absolute, because a script may change its folder before it creates its store.
   for (const char* const name : {"TKV_SNAPSHOTS", "TKV_ROWS_DIR"}) {
     if (const char* const folder = std::getenv(name); folder != nullptr && *folder != 0) {
-      setenv(name, std::filesystem::absolute(folder).lexically_normal().c_str(), 1);
+      setenv(name, AbsolutePath(folder).c_str(), 1);
     }
   }
+  const char* const given = std::getenv("TKV_SNAPSHOTS");
+  const std::string own = given == nullptr ? std::string() : given;
+  // Without --restore a launcher on another host than its workers need not see the folder.
+  const bool is_seen = !options->restore.empty() || options->hosts.empty();
+  if (is_saving && is_seen && !own.empty()) CheckReachable("--snapshots", own);
   if (options->restore.empty()) {
-    if (is_saving && std::getenv("TKV_SNAPSHOTS") == nullptr) {
+    if (is_saving && given == nullptr) {
       throw Error(Code::kInvalidArgument,
                   "launch: --snapshot-every: --restore PATH or --snapshots PATH says where to");
     }
     return;
   }
-  options->restore = std::filesystem::absolute(options->restore).lexically_normal().string();
-  if (options->restore.ends_with('/')) options->restore.pop_back();
+  options->restore = AbsolutePath(options->restore);
+  CheckReachable("--restore", options->restore);
   if (is_saving) {
-    const char* const named = std::getenv("TKV_SNAPSHOTS");
-    options->snapshots = named == nullptr || *named == 0 ? options->restore : named;
+    options->snapshots = own.empty() ? options->restore : own;
     setenv("TKV_SNAPSHOTS", options->snapshots.c_str(), 1);
   }
   const bool is_there = HasSnapshot(*options, "--restore", options->restore);

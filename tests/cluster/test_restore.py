@@ -626,6 +626,7 @@ def test_a_place_that_a_job_could_not_go_on_from_is_refused(processes, tmp_path)
         (("--restore", one), f"--restore {one}: one snapshot takes no later ones; --snapshots PATH says where they go"),
         (("--restore", one + "/"), "one snapshot takes no later ones"),
         (("--restore", one, "--snapshots", folder), "the job goes on from the newest snapshot there"),
+        (("--restore", one, "--snapshots", folder + "/"), "the job goes on from the newest snapshot there"),
     ):
         status, said = run(processes, folder, "--snapshot-every", "5", *options, work=GOES, steps=3)
         assert status == 2 and why in said and "begins" not in said, said
@@ -652,6 +653,27 @@ def test_a_job_whose_snapshots_are_gone_does_not_begin_anew(processes, tmp_path,
     said += rest
     assert status == 2 and said.count("worker 0] begins") == 1, said
     assert f"the job cannot go on: there is no snapshot in {folder} any more; put it back and give the same" in said
+
+
+def test_a_link_that_leads_nowhere_is_refused(processes, tmp_path):
+    link, loop, target = tmp_path / "link", tmp_path / "loop", tmp_path / "missing"
+    link.symlink_to(target)
+    loop.symlink_to(loop)
+    saving = ["--snapshot-every", "5"]
+    dangling = f"is a link to {target}, which does not exist; create that folder, or name another"
+    for options, why in (
+        (["--restore", str(link)], f"--restore {link} {dangling}"),
+        (["--restore", f"{link}/", *saving], f"--restore {link} {dangling}"),
+        (["--restore", str(link / "run"), *saving], f"--restore {link}/run: {link} {dangling}"),
+        (["--restore", str(tmp_path), "--snapshots", f"{link}/", *saving], f"--snapshots {link} {dangling}"),
+        (["--snapshots", str(link), *saving], f"--snapshots {link} {dangling}"),
+        (["--restore", str(loop), *saving], f"--restore {loop}: Too many levels of symbolic links"),
+    ):
+        status, said = run(processes, tmp_path, *options, work=GOES, steps=3)
+        assert status == 2 and f"launch: {why}" in said and "begins" not in said, said
+    target.mkdir()
+    begun, said = goes(processes, tmp_path, "--restore", str(link), steps=6)
+    assert begun == [0] and list(target.glob("00*")), said
 
 
 @pytest.mark.parametrize("stores", [1, 2, 4])
