@@ -48,6 +48,10 @@ def _line_of(traceback: TracebackType | None) -> str | None:
 _TAKEN = ("sum", "value", "t", "n", "program", "param", "state", "scalar")
 _NUMBERS = ("inf", "infinity", "nan")
 _READS_MAX = 8  # behind the first
+_NO_ERRORS_OF_NUMPY = (
+    "; servers raise no FloatingPointError and give no warnings of NumPy (np.seterr, warnings): `with np.errstate(all='ignore'):`"
+    " in the function leaves them out, and `np.where` chooses for each element"
+)
 
 
 def check_state_name(name: object) -> None:
@@ -442,20 +446,40 @@ class Reader:
                 "with the function; compute the number outside of the function"
             )
         is_thorough = (program.text, dtype) not in self._compared
-        try:
+
+        def compare(call: _probe.Call) -> None:
             with np.errstate(all="ignore"):
-                _probe.compare(program, self._call, key, shape, dtype, states, is_thorough)
-        except _probe.Difference as found:
-            raise InvalidArgumentError(
-                f"{where_}: {found}; use the operations of docs/programs.md on arrays of the key's dtype, or a mx.Program"
-            ) from None
+                _probe.compare(program, call, key, shape, dtype, states, is_thorough)
+
+        try:
+            compare(_with_errors_of_numpy(self._call))
         except MemoryError:
             raise
         except Exception as error:
+            advice = ""
+            with contextlib.suppress(Exception):
+                compare(self._call)
+                advice = _NO_ERRORS_OF_NUMPY
+            if isinstance(error, _probe.Difference):
+                advice = (
+                    advice or "; use the operations of docs/programs.md on arrays of the key's dtype, or a mx.Program"
+                )
+                raise InvalidArgumentError(f"{where_}: {error}{advice}") from None
             line = _line_of(error.__traceback__)
             at = f"{line}: called with elements it raises " if line else ""
             kind = "" if isinstance(error, KVError) else f"{type(error).__name__}: "
-            raise InvalidArgumentError(f"{where_}: {at}{kind}{error}") from error
+            raise InvalidArgumentError(f"{where_}: {at}{kind}{error}{advice}") from error
+
+
+def _with_errors_of_numpy(call: _probe.Call) -> _probe.Call:
+    """Return a call under the error state of NumPy that this thread has now, but without what NumPy itself prints."""
+    state: dict[str, Any] = {kind: "ignore" if how == "print" else how for kind, how in np.geterr().items()}
+
+    def called(*arguments: Any) -> None:
+        with np.errstate(**state):
+            call(*arguments)
+
+    return called
 
 
 def _line_of_divergence(first: Reading, second: Reading) -> str:
