@@ -1,5 +1,6 @@
 """Functions of `set_updater` on servers: the keys that they are read for, and the arrays and names that they get of each."""
 
+import contextlib
 import dataclasses
 import enum
 import sys
@@ -50,6 +51,52 @@ def test_a_key_of_rows_has_one_axis_more_than_a_row_whenever_the_function_is_set
     assert servers._read().program.text == program
     servers.push_rows("w", [1], np.ones((1, 3), np.float32))
     assert servers.pull_rows("w", [1]).tolist() == [[0.25] * 3]
+
+
+BY_ROWS = {
+    "comparison": lambda weight: 0.5 if weight.shape[0] > 5 else 1.0,
+    "equality": lambda weight: 0.5 if weight.shape == (10, 3) else 1.0,
+    "swapped": lambda weight: 0.5 if 5 < weight.shape[0] else 1.0,
+    "size": lambda weight: 1.0 / weight.size,
+    "arithmetic": lambda weight: 2.0 ** -weight.shape[0],
+    "parity": lambda weight: (1 + weight.shape[0]) % 2,
+    "truth": lambda weight: 0.5 if weight.shape[0] else 1.0,
+    "index": lambda weight: [0.5, 1.0][weight.shape[0]],
+    "range": lambda weight: len(range(weight.shape[0])),
+    "table": lambda weight: {10: 0.5}.get(weight.shape[0], 1.0),
+    "table of shapes": lambda weight: {(10, 3): 0.5}.get(weight.shape, 1.0),
+    "float": lambda weight: float(weight.shape[0]),
+    "of NumPy": lambda weight: np.shape(weight)[0] * 0.5,
+    "root": lambda weight: np.sqrt(weight.shape[0]),
+    "member": lambda weight: weight.shape[0].bit_length(),
+}
+
+
+@pytest.mark.parametrize("how", BY_ROWS)
+@pytest.mark.parametrize("caught", [(), Exception])
+def test_the_number_of_rows_of_a_key_is_refused_however_it_is_used(servers, how, caught):
+    def update(key, grad, weight):
+        rate = 1.0
+        with contextlib.suppress(caught):
+            rate = BY_ROWS[how](weight)
+        weight -= grad * rate
+
+    servers.init("w", mx.nd.zeros((10, 3)).tostype("row_sparse"))
+    with pytest.raises(mx.errors.InvalidArgumentError, match="depends on how many rows the key has"):
+        servers.set_updater(update)
+
+
+def test_shapes_of_a_key_of_rows_are_printed_and_compared_with_each_other(servers, capsys):
+    def update(key, grad, weight):
+        print(f"update {weight.shape}", grad)
+        assert weight.shape == grad.shape and isinstance(weight.shape[0], int)
+        weight -= grad / weight.shape[1]
+
+    servers.set_updater(update)
+    servers.init("w", mx.nd.zeros((5000, 4)).tostype("row_sparse"))
+    assert "update (rows, 4) <sum of shape (rows, 4)" in capsys.readouterr().out
+    servers.push_rows("w", [1], np.ones((1, 4), np.float32))
+    assert servers.pull_rows("w", [1]).tolist() == [[-0.25] * 4]
 
 
 @pytest.mark.parametrize("make", MAKES)

@@ -68,10 +68,10 @@ def check_state_name(name: object) -> None:
 class Reading:
     """A call of a function with arrays that have no elements."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
-        """Keep the shape and the dtype that a function may ask for."""
+    def __init__(self, shape: tuple[int, ...], dtype: str, is_table: bool) -> None:
+        """Keep the shape and the dtype that a function may ask for; a table has a shape without a number of rows."""
         dtype = computed_in(dtype)
-        self.shape = shape
+        self.shape: tuple[Any, ...] = (_traced.ROWS, *shape[1:]) if is_table else shape
         self.dtype: Any = dtype if dtype in BITS else np.dtype(dtype).type
         self.type: np.dtype[Any] = np.dtype(BITS.get(dtype, dtype))  # as NumPy's functions see it
         self.refusal: Refused | None = None  # the first one, also if the function has caught it
@@ -164,8 +164,8 @@ def _entered(reading: Reading) -> Iterator[None]:
         _traced.local.reading = None
 
 
-def _read(function: Callable[..., Any], key: Key, shape: tuple[int, ...], dtype: str) -> Reading:
-    reading = Reading(shape, dtype)
+def _read(function: Callable[..., Any], key: Key, shape: tuple[int, ...], dtype: str, is_table: bool) -> Reading:
+    reading = Reading(shape, dtype, is_table)
     try:
         with _entered(reading):
             function(key, reading.input, reading.stored)
@@ -288,7 +288,7 @@ class Reader:
             None  # the values outside of the function before the calls that have not been checked
         )
         self._where = ""  # the last of these calls, for messages
-        self._reads: list[tuple[Key, tuple[int, ...], str]] = []  # the keys of these calls
+        self._reads: list[tuple[Key, tuple[int, ...], str, bool]] = []  # the keys of these calls
 
     def program(self, key: Key, shape: tuple[int, ...], dtype: str, is_table: bool = False) -> _core.Program:
         """Read the function for one key as a program.
@@ -298,8 +298,8 @@ class Reader:
         same bits. Only the first call may print, and only if `prints`. `check_outside` follows the last key.
 
         Args:
-            is_table: the key is kept by rows, and `shape` is ``(1, ...)`` with the shape of a row. The program must not depend
-                on the number of rows.
+            is_table: the key is kept by rows, and `shape` is ``(1, ...)`` with the shape of a row. The function cannot ask for
+                the number of rows.
 
         Raises:
             InvalidArgumentError: servers cannot run the function; the message names the line.
@@ -307,9 +307,9 @@ class Reader:
         where_ = self._where = f"set_updater: {title_of(self._function)} for key {key!r}"
         watch, name = self._watch, self._name
         size = watch.size()
-        self._reads.append((key, shape, dtype))
+        self._reads.append((key, shape, dtype, is_table))
         with watch.watching(), contextlib.nullcontext() if self._prints else _muted():
-            first = self._read(where_, key, shape, dtype)
+            first = self._read(where_, key, shape, dtype, is_table)
         self._check_clock(where_)
         text = first.text(name)
         if self._before is None:
@@ -319,7 +319,7 @@ class Reader:
         for _ in range(_READS_MAX):
             size = watch.size()
             with watch.watching(), _muted():
-                second = self._read(where_, key, shape, dtype)
+                second = self._read(where_, key, shape, dtype, is_table)
             self._check_clock(where_)
             is_known = watch.size() == size
             if text != second.text(name):
@@ -333,33 +333,25 @@ class Reader:
             self._note_new_code(size)
         if first.stored._content == "value":
             raise InvalidArgumentError(f"{where_}: the stored value is not changed{_rebound(self._function)}")
-        if is_table and self._text_of_three_rows(where_, key, shape, dtype) != text:
-            raise InvalidArgumentError(
-                f"{where_}: a number of the program depends on how many rows the key has; servers update rows alone"
-            )
         program = _core.Program(text)
         try:
             with _muted():
-                self._compare(where_, program, list(first.states), key, shape, dtype)
+                self._compare(where_, program, list(first.states), key, shape, dtype, is_table)
         except InvalidArgumentError:
             self._check(is_known=True)  # a counter is the better reason
             raise
         if (text, dtype) not in self._compared:
-            self._check_heap(where_, key, shape, dtype)
+            self._check_heap(where_, key, shape, dtype, is_table)
         self._compared.add((text, dtype))
         return program
 
-    def _check_heap(self, where_: str, key: Key, shape: tuple[int, ...], dtype: str) -> None:
+    def _check_heap(self, where_: str, key: Key, shape: tuple[int, ...], dtype: str, is_table: bool) -> None:
         """Raise if calls change any object of the process. This takes a while, so it is done once for each program."""
         with _muted():
-            self._read(where_, key, shape, dtype)  # changes that are made once
-            changed = change_of(lambda: self._read(where_, key, shape, dtype))
+            self._read(where_, key, shape, dtype, is_table)  # changes that are made once
+            changed = change_of(lambda: self._read(where_, key, shape, dtype, is_table))
         if changed is not None:
             self._refuse_change(changed)
-
-    def _text_of_three_rows(self, where_: str, key: Key, shape: tuple[int, ...], dtype: str) -> str:
-        with self._watch.watching(), _muted():
-            return self._read(where_, key, (3, *shape[1:]), dtype).text(self._name)
 
     def check_outside(self) -> None:
         """Raise if calls for the last keys have changed a value outside of the function."""
@@ -370,8 +362,8 @@ class Reader:
                 # The first call for a key may have filled a dict.
                 self._before = self._watch.look()
                 with _muted():
-                    for key, shape, dtype in self._reads:
-                        self._read(self._where, key, shape, dtype)
+                    for key, shape, dtype, is_table in self._reads:
+                        self._read(self._where, key, shape, dtype, is_table)
                 self._check(is_known=True)
         finally:
             self.begin()
@@ -386,9 +378,9 @@ class Reader:
             self._check(is_known=False)
             self._before = self._look(self._where)
 
-    def _read(self, where_: str, key: Key, shape: tuple[int, ...], dtype: str) -> Reading:
+    def _read(self, where_: str, key: Key, shape: tuple[int, ...], dtype: str, is_table: bool) -> Reading:
         try:
-            return _read(self._function, key, shape, dtype)
+            return _read(self._function, key, shape, dtype, is_table)
         except Refused as refusal:
             raise InvalidArgumentError(f"{where_}: {refusal}") from None
         except InvalidArgumentError as error:
@@ -432,13 +424,20 @@ class Reader:
         )
 
     def _compare(
-        self, where_: str, program: _core.Program, states: list[str], key: Key, shape: tuple[int, ...], dtype: str
+        self,
+        where_: str,
+        program: _core.Program,
+        states: list[str],
+        key: Key,
+        shape: tuple[int, ...],
+        dtype: str,
+        is_table: bool,
     ) -> None:
         """Raise if the program gives other bits than the function."""
         if math.prod(shape) > _probe.OWN_SHAPE_MAX:
             small = _probe.small_shape(shape)
             with contextlib.suppress(Exception):  # a function may ask for the shape
-                if _read(self._function, key, small, dtype).text(program.name) == program.text:
+                if _read(self._function, key, small, dtype, is_table).text(program.name) == program.text:
                     shape = small
         if math.prod(shape) > _probe.LARGEST:
             raise InvalidArgumentError(

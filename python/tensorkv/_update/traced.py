@@ -82,6 +82,38 @@ def scalar_text(value: Any) -> str:
     return repr(wide) if not math.isinf(wide) else ("inf" if wide > 0 else "-inf")
 
 
+class Rows:
+    """The number of rows of a key that is kept by rows, for code that prints a shape or compares whole shapes."""
+
+    __slots__ = ()
+    __class__ = property(lambda self: int)  # pyright: ignore[reportIncompatibleMethodOverride]  # as isinstance finds it in other shapes
+
+    def __repr__(self) -> str:
+        """Return a text in the place of the number."""
+        return "rows"
+
+    def __getattr__(self, name: str) -> Any:
+        """Refuse members of an int."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self._refuse()
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        """Refuse."""
+        refuse("a number that depends on how many rows the key has; servers update rows alone")
+
+    __bool__ = __index__ = __int__ = __float__ = __complex__ = __hash__ = __round__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __neg__ = __pos__ = __abs__ = __invert__ = __trunc__ = __floor__ = __ceil__ = _refuse
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __divmod__ = __pow__ = _refuse
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rdivmod__ = __rpow__ = _refuse
+    __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = _refuse
+    __rand__ = __ror__ = __rxor__ = __rlshift__ = __rrshift__ = _refuse
+
+
+ROWS = Rows()  # one object, so that a shape equals itself
+
+
 class Array:
     """The part that `Traced` and `TracedNumpy` share."""
 
