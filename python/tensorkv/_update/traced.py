@@ -254,7 +254,7 @@ class Array:
         if method != "__call__" or kwargs:
             refuse(f"np.{ufunc.__name__} with {method} {sorted(kwargs)}; a function that servers run has {OPERATIONS}")
         other = inputs[-1]
-        if type(other) is Traced and out is None and ufunc in _OPERATORS and _is_operator(sys._getframe(1)):
+        if type(other) is Traced and out is None and ufunc in _OPERATORS and not _names(sys._getframe(1), ufunc):
             return other._binary(_OPERATORS[ufunc], inputs[0], swapped=True)  # as an NDArray after a number of NumPy
         if out is not None and type(out[0]) is not TracedNumpy:
             refuse(f"np.{ufunc.__name__} with an `out` that is no array of NumPy; `w[:] = ...` writes to others")
@@ -508,12 +508,20 @@ def _is_whole(key: Any) -> bool:
     return key is Ellipsis or (isinstance(key, slice) and key == slice(None))
 
 
-def _is_operator(frame: Any) -> bool:
-    """Return whether a frame is at an operator, such as ``*`` or ``<``, and not at a call."""
+def _names(frame: Any, ufunc: Any) -> bool:
+    """Return whether a frame may call a function of NumPy by a name.
+
+    If not, the frame is at an operator, such as ``*`` or ``<``, or at a call that uses one, such as ``math.prod``. A function
+    of NumPy that is found by no name looks like an operator; its program then gives other bits than the call and is refused.
+    """
     import dis
 
-    name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-    return bool(name.startswith(("BINARY_", "INPLACE_", "COMPARE_")))
+    code = frame.f_code
+    if dis.opname[code.co_code[frame.f_lasti]].startswith(("BINARY_", "INPLACE_", "COMPARE_")):
+        return False
+    scopes = (vars(np), frame.f_globals, frame.f_locals)
+    names = [*code.co_names, *(one for one in code.co_consts if isinstance(one, str)), *frame.f_locals]
+    return any(scope.get(name) is ufunc for scope in scopes for name in names)
 
 
 _UFUNCS = {
