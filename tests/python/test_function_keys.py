@@ -218,6 +218,15 @@ def test_an_operation_that_servers_lack_for_integers_is_refused_before_a_push(se
         servers.init("w", mx.nd.zeros((2,), dtype=dtype))
 
 
+def test_an_integer_that_no_float64_holds_is_refused_for_keys_of_integers(servers):
+    servers.set_updater(lambda key, grad, weight: weight.__iadd__(grad * (2**53 + 1)))
+    servers.init("w", mx.nd.zeros((2,), dtype="float64"))
+    servers.push("w", mx.nd.ones((2,), dtype="float64"))
+    assert servers.pull("w").asnumpy().tolist() == [2.0**53] * 2
+    with pytest.raises(mx.errors.InvalidArgumentError, match="9007199254740993 is no float64"):
+        servers.init("i", mx.nd.zeros((2,), dtype="int64"))
+
+
 def test_a_function_may_ask_whether_an_array_has_a_member(kv):
     def update(key, grad, weight):
         assert not hasattr(grad, "indices")

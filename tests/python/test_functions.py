@@ -1753,6 +1753,12 @@ TYPES = {
     "weight -= 0.1 * np.where(grad > 0.5, 0.3, -0.7)": "computes in float64",
     "weight -= np.where(grad > 0.5, 0.3, -0.7)": None,
     "weight -= np.where(np.isfinite(grad), grad, 0)": None,
+    "weight -= grad * 10**23": None,
+    "weight -= grad * (2**53 + 1)": None,
+    "weight -= np.multiply(grad, 10**23)": None,
+    "weight -= mx.nd.minimum(grad, 10**23) + (grad < 10**23)": None,
+    "weight[:] = -(10**23)": None,
+    "weight -= grad * 10**400": "int too large to convert to float",
     "weight -= np.where(grad > 0.1, True, False) + np.where(grad > 0.5, True, False)": None,
     "weight -= np.where(grad > 0.1, True, False) + (grad > 0.5)": None,
     "weight -= np.where(grad > 0.1, True, False) + True": None,
@@ -1789,7 +1795,11 @@ TYPES = {
     "weight[:] = mx.nd.where(grad > 0.5, 1, weight)": None,
     "weight -= grad.sum()": "a number out of an array",
 }
-CALLED_ALONE = {"m = (np.abs(grad) > 0.1) | (weight > 1); weight -= m", "np.add(weight, grad, out=weight)"}
+CALLED_ALONE = {
+    "m = (np.abs(grad) > 0.1) | (weight > 1); weight -= m",
+    "np.add(weight, grad, out=weight)",
+    "weight -= grad * 10**400",
+}
 
 
 @pytest.mark.parametrize("text", [text for text in TYPES if text not in CALLED_ALONE])

@@ -95,7 +95,7 @@ class Reading:
             refuse(f"an array that is not of the key, of shape {value.shape}; only numbers are part of a program{KEPT}")
         if not is_scalar(value):
             refuse(f"arithmetic with {type(value).__name__}")
-        return scalar_text(value)
+        return scalar_text(value, self.type.kind == "f")
 
     def make(self, op: str, *operands: Any) -> str:
         """Append a statement on values; return its name."""

@@ -71,13 +71,13 @@ def refuse(why: str) -> NoReturn:
     raise refusal
 
 
-def scalar_text(value: Any) -> str:
-    """Return a number as programs write it."""
+def scalar_text(value: Any, is_float: bool) -> str:
+    """Return a number as programs write it, with floats rounded to float64, as arithmetic of arrays takes it."""
     exact = number(value)
     wide = float(exact)
     if math.isnan(wide):
         refuse("a NaN, which no program holds")
-    if wide != exact:
+    if wide != exact and not is_float:
         refuse(f"{exact} is no float64; programs hold numbers as those")
     return repr(wide) if not math.isinf(wide) else ("inf" if wide > 0 else "-inf")
 
