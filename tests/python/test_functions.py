@@ -1772,6 +1772,16 @@ TYPES = {
     "weight /= np.maximum(grad - grad, -0.0)": None,
     "weight /= np.clip(grad * -0.0, 0, 1)": None,
     "weight /= np.clip(grad * -0.0, grad - grad, 1)": None,
+    "weight -= np.clip(grad, min=-0.5, max=0.5)": None,
+    "weight -= np.clip(grad, max=0.5)": None,
+    "weight -= np.clip(grad, min=weight * 0.1, max=None)": None,
+    "weight -= np.clip(grad, -0.5, 0.5, out=None)": None,
+    "weight -= np.clip(np.abs(grad), min=0.25, max=0.5)": None,
+    "weight -= np.abs(grad).clip(min=0.25, max=0.5)": None,
+    "weight -= np.clip(0.5, weight, grad)": "np.clip of a number between arrays",
+    "np.clip(np.abs(grad), 0, 0.5, out=np.abs(weight)); weight -= grad": r"np.clip with \['out'\]",
+    "weight -= np.clip(grad, -0.5)": r"TypeError: clip\(\)",
+    "weight -= np.clip(grad, -0.5, 0.5, max=1)": "ValueError: Passing",
     "m = np.abs(grad); m += grad; weight -= m": None,
     "m = np.abs(grad); n = m; m += grad; weight -= n": None,
     "m = np.abs(grad); n = m; m += 1; weight -= n": None,
@@ -1799,6 +1809,8 @@ CALLED_ALONE = {
     "m = (np.abs(grad) > 0.1) | (weight > 1); weight -= m",
     "np.add(weight, grad, out=weight)",
     "weight -= grad * 10**400",
+    "weight -= np.clip(grad, -0.5)",
+    "weight -= np.clip(grad, -0.5, 0.5, max=1)",
 }
 
 
@@ -1825,7 +1837,7 @@ def test_an_error_of_the_call_is_an_error_of_the_reading(text):
     def function(key, grad, weight):
         exec(text, {"mx": mx, "np": np, "grad": grad, "weight": weight})
 
-    with pytest.raises((TypeError, mx.KVError)):
+    with pytest.raises((TypeError, ValueError, mx.KVError)):
         outcome("local", lambda kv: function, (1.0, 0.25))
     assert re.search(TYPES[text], outcome("dist_sync", lambda kv: function, (1.0, 0.25)))
 

@@ -464,13 +464,13 @@ class TracedNumpy(Array):
         self._set((self**exponent)._content)
         return self
 
-    def clip(self, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> TracedNumpy:
-        """Return the elements, none below `a_min` or above `a_max`."""
+    def clip(self, min: Any = None, max: Any = None, **kwargs: Any) -> TracedNumpy:
+        """Return the elements, none below `min` or above `max`."""
         if kwargs:
             refuse(f"clip with {sorted(kwargs)}")
-        dummies: list[Any] = [None if one is None else self._reading.dummy(one) for one in (self, a_min, a_max)]
+        dummies: list[Any] = [None if one is None else self._reading.dummy(one) for one in (self, min, max)]
         self._reading.check_type("np.clip", np.clip(*dummies).dtype, self._reading.type)
-        return TracedNumpy(self._reading, _clipped(self._reading, self, a_min, a_max), self._reading.type)
+        return TracedNumpy(self._reading, _clipped(self._reading, self, min, max), self._reading.type)
 
     # ---- the object as an array
 
@@ -703,10 +703,19 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> TracedNumpy:
     return TracedNumpy(reading, reading.make("select", condition, x, y), made)
 
 
-def _clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Array:
-    if kwargs or not isinstance(a, Array):
-        refuse(f"np.clip of {type(a).__name__} with {sorted(kwargs)}")
-    return a.clip(a_min, a_max)
+def _clip(a: Any, a_min: Any = ..., a_max: Any = ..., out: Any = None, **kwargs: Any) -> Array:
+    """Return what np.clip returns; NumPy 2 calls the bounds `min` and `max`, too."""
+    kwargs.update({} if out is None else {"out": out})
+    unknown = sorted(set(kwargs) - {"min", "max"})
+    if unknown:
+        refuse(f"np.clip with {unknown}; `w[:] = ...` writes to an array")
+    if not isinstance(a, Array):
+        refuse("np.clip of a number between arrays; np.minimum and np.maximum take both")
+    bounds = {"a_min": a_min, "a_max": a_max, **kwargs}
+    given = {name: one for name, one in bounds.items() if one is not ...}
+    dummies: dict[str, Any] = {name: None if one is None else 1 for name, one in given.items()}
+    np.clip(np.ones(1), **dummies)  # raises what NumPy raises
+    return a.clip(given.get("a_min", given.get("min")), given.get("a_max", given.get("max")))
 
 
 def _copy(a: Any) -> TracedNumpy:
