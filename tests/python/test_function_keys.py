@@ -230,12 +230,28 @@ def test_an_integer_that_no_float64_holds_is_refused_for_keys_of_integers(server
 def test_a_function_may_ask_whether_an_array_has_a_member(kv):
     def update(key, grad, weight):
         assert not hasattr(grad, "indices")
+        assert (
+            hasattr(grad, "tostype") and callable(getattr(grad, "reshape", None)) and hasattr(np.abs(grad), "tobytes")
+        )
         weight -= getattr(weight, "lr_mult", 0.5) * grad
 
     kv.set_updater(update)
     kv.init("w", mx.nd.zeros((2,)))
     kv.push("w", mx.nd.ones((2,)))
     assert kv.pull("w").asnumpy().tolist() == [-0.5, -0.5]
+
+
+@pytest.mark.parametrize("call", ["grad.tostype('default')", "np.abs(grad).reshape(-1)", "grad.T"])
+def test_a_member_that_programs_lack_is_refused_by_name(servers, call):
+    def update(key, grad, weight):
+        with contextlib.suppress(Exception):
+            eval(call)
+        weight -= grad
+
+    servers.set_updater(update)
+    name = call.rpartition(".")[2].partition("(")[0]
+    with pytest.raises(mx.errors.InvalidArgumentError, match=f"`.{name}` of an array; a function that servers run has"):
+        servers.init("w", mx.nd.zeros((2,)))
 
 
 def test_a_recursion_without_end_is_a_recursion_error(kv):

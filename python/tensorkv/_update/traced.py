@@ -236,15 +236,18 @@ class Array:
     __ifloordiv__ = __imod__ = __imatmul__ = __iand__ = __ior__ = __ixor__ = __pos__ = _unknown
     __hash__ = None  # type: ignore[assignment]  # == compares element by element
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Refuse members of arrays that programs do not have."""
+    def __getattr__(self, name: str) -> Any:
+        """Refuse members of arrays that programs do not have, methods when they are called."""
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
         if not hasattr(self.__class__, name):  # a function may ask whether there is one
             raise AttributeError(f"{self.__class__.__name__!r} object has no attribute {name!r}")
         if name.startswith("_") or name == "dtype_name":  # as functions of this package use them
             self._unknown()
-        refuse(f"`.{name}` of an array; a function that servers run has {OPERATIONS}{_kept(name)}")
+        why = f"`.{name}` of an array; a function that servers run has {OPERATIONS}{_kept(name)}"
+        if not callable(getattr(self.__class__, name)):
+            refuse(why)
+        return lambda *args, **kwargs: refuse(why)
 
     # ---- NumPy's functions
 
@@ -703,7 +706,7 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> TracedNumpy:
     return TracedNumpy(reading, reading.make("select", condition, x, y), made)
 
 
-def _clip(a: Any, a_min: Any = ..., a_max: Any = ..., out: Any = None, **kwargs: Any) -> Array:
+def _clip(a: Any, a_min: Any = ..., a_max: Any = ..., out: Any = None, **kwargs: Any) -> Any:
     """Return what np.clip returns; NumPy 2 calls the bounds `min` and `max`, too."""
     kwargs.update({} if out is None else {"out": out})
     unknown = sorted(set(kwargs) - {"min", "max"})
