@@ -409,6 +409,14 @@ def test_another_program_for_another_key_is_an_error_before_the_key_is_made(kv):
     assert (pushed(kv) == 4).all()
 
 
+def test_a_number_outside_that_changes_before_the_next_key_is_named_as_a_reason(kv):
+    rates = [0.5]
+    kv.set_updater(lambda key, grad, weight: weight.__isub__(grad * rates[0]))
+    rates[0] = 0.25
+    with pytest.raises(mx.errors.InvalidArgumentError, match="a number outside of the function has changed since"):
+        kv.init("w", mx.nd.zeros(SHAPE))
+
+
 def test_keys_that_are_not_made_or_deleted_bind_no_program(kv):
     def update(key, input, stored):
         stored -= input / input.shape[0]
@@ -1795,7 +1803,8 @@ TYPES = {
     "weight *= 0.5 if isinstance(weight, mx.nd.NDArray) else 1": None,
     "weight *= 0.5 if isinstance(np.abs(grad), np.ndarray) else 1": None,
     "weight *= 0.5 if type(weight) is mx.nd.NDArray else 1": "where the function is called",
-    "weight *= 0.5 if type(weight).__name__ == 'NDArray' else 1": "where the function is called",
+    "weight *= 0.5 if type(weight).__name__ == 'NDArray' else 1": None,
+    "weight *= 0.5 if type(np.abs(weight)).__name__ == 'ndarray' else 1": None,
     "weight *= 0.5 if hasattr(weight, '_fill') else 1": "no operation",
     "weight -= mx.nd.clip(data=grad, a_min=-0.5, a_max=0.5)": None,
     "weight -= mx.nd.array(grad)": None,
@@ -1863,6 +1872,41 @@ def test_functions_that_choose_by_the_type_of_an_argument_choose_alike():
     np.testing.assert_array_equal(read, called)
 
 
+def refusal_of(function):
+    read = outcome("dist_sync", lambda kv: function, (1.0, 0.25))
+    assert isinstance(read, str), read
+    return read
+
+
+def within(update):
+    def function(key, grad, weight):
+        update(key, grad, weight)
+
+    return function
+
+
+def one_step(optimizer):
+    return within(lambda key, grad, weight: optimizer.update(key, weight, grad, None))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: within(mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=0.5, momentum=0.9))),
+        lambda: within(mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=0.5, multi_precision=True))),
+        lambda: one_step(mx.optimizer.SGD(learning_rate=0.5)),
+    ],
+)
+def test_an_optimizer_inside_of_a_function_is_refused_by_name(make):
+    assert "`set_optimizer` takes the optimizer, and `set_updater` the updater itself" in refusal_of(make())
+
+
+def test_an_attribute_that_an_array_cannot_have_is_an_error_of_an_array():
+    assert "AttributeError: 'NDArray' object has no attribute 'rate'" in refusal_of(
+        lambda key, grad, weight: setattr(grad, "rate", 1)
+    )
+
+
 def test_a_positive_sign_is_refused_as_when_it_is_called():
     with pytest.raises(TypeError):
         outcome("local", lambda kv: lambda key, grad, weight: weight.__isub__(+grad), (1.0, 0.25))
@@ -1918,7 +1962,9 @@ def test_objects_that_do_not_let_others_look_are_left_alone():
 
 def test_a_cached_function_is_refused_with_its_name():
     cached = functools.lru_cache(lambda key, grad, weight: weight.__isub__(grad))
-    assert "when it is called: TypeError: unhashable" in outcome("dist_sync", lambda kv: cached, (1.0, 0.25))
+    assert "when it is called: TypeError: unhashable type: 'NDArray'" in outcome(
+        "dist_sync", lambda kv: cached, (1.0, 0.25)
+    )
 
 
 # ------------------------------------------------------------------------------------------------ verified

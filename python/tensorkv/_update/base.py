@@ -15,6 +15,7 @@ from ..context import cpu
 from ..errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, UnimplementedError
 from ..lr_scheduler import LRScheduler
 from .running import Plan, Running, Table, factors_of, number, whole
+from .traced import check_elements
 
 if TYPE_CHECKING:
     from .._array.ndarray import NDArray
@@ -505,6 +506,7 @@ class Optimizer:
         """Return the state for one key: for built-ins a list of arrays, for others None."""
         if self._program is None:
             return None
+        check_elements(weight)
         dtype = "float32" if weight.dtype_name in ("float16", "bfloat16") else weight.dtype_name
         program = _core.Optimizer.create(self._program_name()).program
         arrays = [nd.zeros(weight.shape, weight.context, dtype) for _ in program.states]
@@ -519,7 +521,10 @@ class Optimizer:
         return (master, self.create_state(index, master))
 
     def _has_master(self, weight: NDArray) -> bool:
-        return bool(self.multi_precision) and weight.dtype_name in ("float16", "bfloat16")
+        if not self.multi_precision:
+            return False
+        check_elements(weight)
+        return weight.dtype_name in ("float16", "bfloat16")
 
     def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
         """Change `weight` in place by `grad`; subclasses define it."""
@@ -543,6 +548,7 @@ class Optimizer:
 
     def _apply(self, index: Any, weight: NDArray, grad: NDArray, states: Any, master: NDArray | None) -> None:
         """Change the weight by the program of a built-in; a failure counts no update."""
+        check_elements(weight)
         arrays: list[NDArray] = [] if states is None else [states] if isinstance(states, nd.NDArray) else list(states)
         count = self._count_of(index)
         try:

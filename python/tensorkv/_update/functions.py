@@ -304,7 +304,8 @@ class Read:
         elif program.text != self.program.text:
             raise InvalidArgumentError(
                 f"set_updater: {_trace.title_of(self.function)}: for key {key!r} another program than for {self._first!r}; "
-                "the servers of a store run one program for all keys"
+                "the servers of a store run one program for all keys. If a number outside of the function has changed since, "
+                "set the function again"
             )
 
 

@@ -583,6 +583,20 @@ def _apply(self: Array, how: Callable[[str, Any, Any], Array], op: str, other: A
 _operators()
 
 
+# The names that messages of Python show, and code that asks for them, are those of the arrays that these stand for.
+Traced.__name__ = Traced.__qualname__ = "NDArray"
+TracedNumpy.__name__ = TracedNumpy.__qualname__ = "ndarray"
+
+
+def check_elements(weight: Any) -> None:
+    """Refuse an optimizer that runs without servers on an array without elements."""
+    if issubclass(type(weight), Array):
+        refuse(
+            "an optimizer inside of a function, which servers do not run; `set_optimizer` takes the optimizer, and "
+            "`set_updater` the updater itself"
+        )
+
+
 def reading_of(*operands: Any) -> Reading:
     """Return the reading of the first array among operands."""
     found: Array = next(one for one in operands if isinstance(one, Array))
