@@ -1747,6 +1747,8 @@ TYPES = {
     "weight -= np.float64(0.1) * grad": None,
     "import math; weight -= math.prod([np.float64(1 / 3), grad])": None,
     "import operator; weight -= operator.mul(np.float64(1 / 3), grad)": None,
+    "import operator; weight -= operator.add(np.float64(1 / 3), grad)": None,
+    "import operator; weight -= operator.mul(np.add(np.float64(1 / 3), grad), 2)": "where the function is called",
     "import functools, operator; weight -= functools.reduce(operator.sub, [np.float64(1 / 3), grad])": None,
     "weight -= sum([np.float64(1 / 3), grad])": None,
     "product = np.multiply; weight -= product(np.float64(1 / 3), grad)": "computes in float64",

@@ -524,6 +524,8 @@ def _names(frame: Any, ufunc: Any) -> bool:
         return False
     scopes = (vars(np), frame.f_globals, frame.f_locals)
     names = [*code.co_names, *(one for one in code.co_consts if isinstance(one, str)), *frame.f_locals]
+    if "operator" in names:  # operator.add, too, has the name of a function of NumPy
+        names = [name for name in names if name not in vars(operator)]
     return any(scope.get(name) is ufunc for scope in scopes for name in names)
 
 
