@@ -339,6 +339,10 @@ void BindArray(nb::module_& m) {
           "`name`.")
       .def("_wait_to_read",
            [](const NDArray& self) { Released([&] { self.storage()->WaitReadable(); }); })
+      .def(
+          "_is_readable",
+          [](const NDArray& self) { return !self.storage()->IsInUse(Access::kRead); },
+          "Returns false if reading would wait for an operation.")
       .def("_capsule", &ExportCapsule, nb::arg("versioned"), nb::arg("stream"));
 
   nb::class_<Lent>(m, "_Lent", "Memory that NumPy is about to look at.")

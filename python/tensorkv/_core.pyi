@@ -81,6 +81,9 @@ class Array:
 
     def _wait_to_read(self) -> None: ...
 
+    def _is_readable(self) -> bool:
+        """Returns false if reading would wait for an operation."""
+
     def _capsule(self, versioned: bool, stream: int) -> CapsuleType: ...
 
 class _Lent:

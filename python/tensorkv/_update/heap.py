@@ -85,7 +85,8 @@ def _content_of(value: Any) -> Any:
         if is_a(value, np.ndarray):
             return digest(np.asarray(value)) if value.size <= _ELEMENTS_MAX and value.dtype != object else None
         if is_a(value, Elements):
-            return digest(value._host()) if 0 < value.size <= _ELEMENTS_MAX else None
+            is_small = 0 < value.size <= _ELEMENTS_MAX and value._context[0] == "cpu"
+            return digest(value._host()) if is_small and value._is_readable() else None
         if is_a(value, _BUFFERS):
             view = memoryview(value)
             return bytes(view) if view.nbytes <= _ELEMENTS_MAX else None
@@ -103,7 +104,9 @@ def _content_of(value: Any) -> Any:
 
 
 def _is_tensor(kind: type) -> bool:
-    return any(one.__module__ == "torch" and one.__name__ in ("Tensor", "TensorBase") for one in kind.__mro__)
+    return any(
+        one.__name__ in ("Tensor", "TensorBase") and vars(one).get("__module__") == "torch" for one in kind.__mro__
+    )
 
 
 def _has_content(kind: type) -> bool:
