@@ -438,7 +438,7 @@ def test_a_restored_job_says_why_nothing_is_to_be_loaded(processes, tmp_path):
     assert status == 0, said
     status, said = finish(processes.launch(text, "--restore", str(folder)), timeout=60)
     assert status == 0 and said.count("or a snapshot was restored before its script began") == 4, said
-    assert "values and states are on the servers" in said, said
+    assert "the values and states on the servers count until its first push" in said, said
 
 
 TWO = """
