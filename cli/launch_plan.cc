@@ -139,13 +139,13 @@ bool LaunchPlan::IsAwaited(const Seat& seat) const {
          CanGoOn();
 }
 
-// Returns false if the job is ending: it was asked to, or rounds need a process that is lost.  A
-// server that the head counts as dead does not come back, though its process may still run.
+// Returns false if the job is ending, or a server is lost with its values.  A server that the head
+// counts as dead does not come back, though its process may still run.
 bool LaunchPlan::CanGoOn() const {
   const auto is_lost = [](const Seat& seat) {
-    return seat.role == Job::Role::kServer && seat.is_silent;
+    return seat.role == Job::Role::kServer && (seat.is_silent || seat.state == State::kOver);
   };
-  return phase_ != Phase::kEnding && end_at_ == kNever && std::ranges::none_of(seats_, is_lost);
+  return phase_ != Phase::kEnding && std::ranges::none_of(seats_, is_lost);
 }
 
 bool LaunchPlan::HasRestartLeft(const Seat& seat) const {
