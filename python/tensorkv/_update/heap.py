@@ -115,29 +115,46 @@ def _has_content(kind: type) -> bool:
     return issubclass(kind, (*kinds, *_BUFFERS)) or _is_tensor(kind)
 
 
+def _is_fixed(kind: type) -> bool:
+    return issubclass(kind, _FIXED)
+
+
+def _is_skipped(kind: type) -> bool:
+    return issubclass(kind, (*_SKIPPED, *_FIXED, Heap)) or kind.__name__ in _CONTEXTS
+
+
+def _of_kinds(values: list[Any], kinds: set[type]) -> list[Any]:
+    """Return the values whose class is one of some, which there may be a million of."""
+    return list(itertools.compress(values, map(kinds.__contains__, map(type, values))))
+
+
+def _unique(values: list[Any]) -> list[Any]:
+    return list(dict(zip(map(id, values), values, strict=True)).values())
+
+
 class Heap:
     """The objects of the process, and what each of them refers to, at one time."""
 
     def __init__(self) -> None:
         """Note all objects."""
+        for generator in _of_kinds(gc.get_objects(), {GeneratorType}):
+            generator.gi_frame  # noqa: B018  # Python makes the frame now; made later, it would be a change
         objects = gc.get_objects()
         kinds = set(map(type, objects))
-        fixed = {kind for kind in kinds if issubclass(kind, _FIXED)}
-        skipped = {kind for kind in kinds if issubclass(kind, (*_SKIPPED, Heap)) or kind.__name__ in _CONTEXTS}
-        skipped |= fixed
-        self._objects: list[Any] = [one for one in objects if type(one) not in skipped]
+        fixed = set(filter(_is_fixed, kinds))
+        self._objects: list[Any] = _of_kinds(objects, set(itertools.filterfalse(_is_skipped, kinds)))
         self._referents: list[list[Any]] = list(map(gc.get_referents, self._objects))
         values = list(itertools.chain.from_iterable(self._referents))
-        values += itertools.chain.from_iterable(gc.get_referents(one) for one in objects if type(one) in fixed)
+        values += itertools.chain.from_iterable(map(gc.get_referents, _of_kinds(objects, fixed)))
         # The collector does not know dicts and tuples of numbers, texts and arrays.
-        plain = {id(one): one for one in values if type(one) in (dict, tuple) and not gc.is_tracked(one)}
-        dicts = [one for one in plain.values() if type(one) is dict]
+        plain = list(itertools.filterfalse(gc.is_tracked, _unique(_of_kinds(values, {dict, tuple}))))
+        dicts = _of_kinds(plain, {dict})
         self._objects += dicts
         self._referents += map(gc.get_referents, dicts)
-        values += itertools.chain.from_iterable(map(gc.get_referents, plain.values()))
-        hidden = {kind for kind in kinds.union(map(type, values)) if _has_content(kind)}
-        found = [one for one in itertools.chain(objects, values) if type(one) in hidden]
-        self._contents = [(one, _content_of(one)) for one in {id(one): one for one in found}.values()]
+        values += itertools.chain.from_iterable(map(gc.get_referents, plain))
+        hidden = set(filter(_has_content, kinds.union(map(type, values))))
+        found = _unique(_of_kinds(objects, hidden) + _of_kinds(values, hidden))
+        self._contents = list(zip(found, map(_content_of, found), strict=True))
         self._settings = _settings()
 
     @functools.cached_property
