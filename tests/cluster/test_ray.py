@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -223,6 +224,19 @@ def test_a_server_that_is_killed_comes_back_with_the_newest_snapshot(start, tmp_
     look = job._look()
     assert look["run"] == 2
     assert not places_of(look["token"]), "the token is in nothing that others see"
+
+
+def test_a_job_whose_snapshots_are_gone_does_not_begin_anew(start, tmp_path):
+    folder = tmp_path / "saved"
+    job = start(workers=1, snapshots=folder, snapshot_every="5")
+    training = trainers(1)[0].train.remote(job, 100_000, slow=0.02)
+    wait_until(lambda: list(folder.glob("0*/*.index.json")))
+    time.sleep(2)  # the head looks once a second
+    shutil.rmtree(folder)
+    os.kill(pids_of()[0], signal.SIGKILL)
+    wait_until(lambda: job._look()["phase"] == "lost")
+    assert f"there is no snapshot in {folder} any more" in job._look()["why"]
+    ray.cancel(training, force=False)
 
 
 def test_a_node_that_comes_late_is_awaited_and_one_that_goes_is_replaced(cluster, start, tmp_path):

@@ -8,6 +8,7 @@ variables to its tables and logs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import os
 import subprocess
@@ -126,6 +127,7 @@ class TensorKVHead:
         self._options: dict[str, Any] = plan["options"]
         self._saving: dict[str, Any] = plan["saving"]  # the options of stores that save snapshots
         self._snapshots: str | None = plan["snapshots"]
+        self._has_saved = False  # a snapshot was there
         self._servers: list[Any] = []
         self._group: Any = None
         self._token = _core.new_token()
@@ -190,12 +192,13 @@ class TensorKVHead:
         self._terms = Terms(job_id, self._service.url, self._service.address, self._token, *size, self._options)
         tasks = [asyncio.create_task(self._serve(index)) for index in range(len(self._servers))]
         tasks.append(asyncio.create_task(self._get_ready()))
+        looking = asyncio.create_task(self._look_for_save())
         try:
             await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
+            for task in (*tasks, looking):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, looking, return_exceptions=True)
 
     async def _serve(self, index: int) -> None:
         """Return when the server is of no more use.
@@ -218,12 +221,19 @@ class TensorKVHead:
             raise Lost(index, reason(error)) from error
 
     async def _get_ready(self) -> None:
-        """Put a snapshot back, if there is one, and let workers in."""
+        """Put a snapshot back, if there is one, and let workers in.
+
+        Raises:
+            FailedPreconditionError: there was a snapshot, and it is gone; the job would begin anew.
+        """
         while len(self._serving) < len(self._servers):
             await asyncio.sleep(_LOOK_EVERY)
         if self._snapshots is None or not await asyncio.to_thread(_core.has_snapshot, self._snapshots):
+            if self._has_saved:
+                raise FailedPreconditionError(f"there is no snapshot in {self._snapshots} any more")
             self._phase = Phase.READY
             return
+        self._has_saved = True
         self._phase = Phase.RESTORING
         logger.info("job %s goes on from the snapshot in %s", self._name, self._snapshots)
         assert self._terms is not None
@@ -233,6 +243,13 @@ class TensorKVHead:
             # The restorers end one by one when the workers come; the rest of them ends with the run.
             while not restorers.have_ended():
                 await asyncio.sleep(1)
+
+    async def _look_for_save(self) -> None:
+        """Return when there is a snapshot. Without this a lost folder looks like one in which nothing was saved."""
+        while self._snapshots is not None and not self._has_saved:
+            await asyncio.sleep(1)
+            with contextlib.suppress(Exception):  # a damaged one is an error where it is put back
+                self._has_saved = await asyncio.to_thread(_core.has_snapshot, self._snapshots)
 
     async def terms(self, run: int) -> Terms:
         """Return the data that a server needs for that run."""
