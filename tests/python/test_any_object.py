@@ -151,6 +151,20 @@ def bound_setattr(kv):
     return counting(tick)
 
 
+def attribute_of_a_class_without_objects(kv):
+    class Counts:
+        __slots__ = ()
+        n_w = 0
+
+    classes = {"w": Counts}
+
+    def tick(key):
+        setattr(classes[key], f"n_{key}", getattr(classes[key], f"n_{key}") + 1)
+        return getattr(classes[key], f"n_{key}")
+
+    return counting(tick)
+
+
 def private_name_of_the_store(kv):
     kv._steps = 0
 
@@ -323,6 +337,7 @@ def context_variable(kv):
 CHANGES = [
     *(derived_optimizer, updater_of_a_derived_optimizer, derived_updater, derived_metric),
     *(computed_attribute, names_in_a_tuple, attrgetter, imported_module, tuple_in_globals, bound_setattr),
+    attribute_of_a_class_without_objects,
     *(private_name_of_the_store, library("mx.optimizer"), library("mx.optimizer.SGD"), library("np.linalg")),
     *(polynomial, mask, param_of_a_program, number_with_a_short_repr, number_with_few_digits_printed),
     *(attribute_of_the_thread, another_thread, under_a_profile, equal_code_in_two_modules, equal_special_methods),

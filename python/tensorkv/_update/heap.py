@@ -49,7 +49,7 @@ _ELEMENTS_MAX = 512  # of an array that is compared; larger ones are no counters
 _DIFFERENT_AFTER = 10_000  # pairs of objects in the comparison of two new values
 _BUFFERS = (bytearray, array.array, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData)
 _SKIPPED = (
-    *(FrameType, CodeType, TracebackType, BuiltinFunctionType, type, weakref.ref, property, staticmethod, classmethod),
+    *(FrameType, CodeType, TracebackType, BuiltinFunctionType, weakref.ref, property, staticmethod, classmethod),
     *(
         GetSetDescriptorType,
         MemberDescriptorType,
@@ -58,7 +58,7 @@ _SKIPPED = (
         ClassMethodDescriptorType,
     ),
 )
-_FIXED = (tuple, frozenset, FunctionType)  # hold the same always, but what they hold may change
+_FIXED = (tuple, frozenset, FunctionType, type)  # refer to the same always, but that may change
 _CONTEXTS = ("Context", "Token", "hamt", "hamt_bitmap_node", "hamt_array_node", "hamt_collision_node")  # see _settings
 
 
@@ -231,23 +231,30 @@ def _alive(values: list[Any]) -> list[Any]:
     return [one for one in values if not (type(one) is weakref.ref and one() is None)]
 
 
+def _attributes_of(value: Any) -> Any:
+    """Return the `__dict__` of an object, or None, without a call of its own code."""
+    with contextlib.suppress(AttributeError):
+        return object.__getattribute__(value, "__dict__")
+    return None
+
+
 def _name_of(owner: Any, value: Any) -> str:
     """Return how a script may call a value that an object holds now."""
     if is_a(owner, str):
         return str(owner)
     if is_a(owner, contextvars.ContextVar):
         return f"the context variable {owner.name}"
+    attributes = owner if is_a(owner, dict) else _attributes_of(owner)
+    names = [name for name, one in list(dict.items(attributes)) if one is value] if is_a(attributes, dict) else []
     if not is_a(owner, dict):
-        names = [name for name, one in getattr(owner, "__dict__", {}).items() if one is value]
         return f"{type(owner).__name__}.{names[0]}" if names else f"an object of class {type(owner).__name__}"
-    names = [key for key, one in list(dict.items(owner)) if one is value]
     if not names:
         return "a dict"
     for holder in gc.get_referrers(owner):
-        if is_a(holder, (ModuleType, type)):
+        if is_a(holder, type):
             return f"{holder.__name__}.{names[0]}"
-        if getattr(holder, "__dict__", None) is owner:
-            return f"{type(holder).__name__}.{names[0]}"
+        if _attributes_of(holder) is owner:
+            return f"{owner.get('__name__') if is_a(holder, ModuleType) else type(holder).__name__}.{names[0]}"
     return f"[{names[0]!r}] of a dict"
 
 
