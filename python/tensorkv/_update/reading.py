@@ -351,6 +351,7 @@ class Reader:
             self._read(where_, key, shape, dtype, is_table)  # changes that are made once
             changed = change_of(lambda: self._read(where_, key, shape, dtype, is_table))
         if changed is not None:
+            self._check(is_known=True)  # knows better names
             self._refuse_change(changed)
 
     def check_outside(self) -> None:
