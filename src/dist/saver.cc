@@ -418,6 +418,22 @@ bool Saver::IsSender() const {
   return worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
 }
 
+// Returns true if no lower rank is left.  Under `continue` servers complete rounds without lower
+// ranks that have left, and may know of that before this worker does.
+bool Saver::IsLastSender() const {
+  if (IsSender()) return true;
+  const bool may_be_late = worker_->Run([](ClientNode& node, Time) {
+    return node.client().epoch().policy == Epoch::Policy::kContinue;
+  });
+  if (!may_be_late) return false;
+  constexpr std::chrono::seconds kNewsPatience(1);
+  constexpr std::chrono::milliseconds kStep(5);
+  WaitUntil(
+      nullptr, DeadlineAfter(kNewsPatience), options_.interrupt, [&] { return IsSender(); },
+      [&](std::chrono::nanoseconds) { std::this_thread::sleep_for(kStep); });
+  return IsSender();
+}
+
 // Returns the workers of other ranks that have neither left nor died, by their incarnations.
 std::set<uint64_t> Saver::LivingOthers() const {
   return worker_->Run([](ClientNode& node, Time) {
@@ -440,7 +456,7 @@ std::exception_ptr Saver::SaveAtEnd() {
     AwaitAutoSave();
     // A snapshot without the stores that were closed before must not become the newest one.
     if (saving_stores_->is_ending.exchange(true)) return nullptr;
-    if (!IsSender()) return nullptr;
+    if (!IsLastSender()) return nullptr;
     std::vector<SavedStore> stores;
     {
       std::lock_guard lock(saving_stores_->mutex);

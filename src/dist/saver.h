@@ -147,6 +147,7 @@ class Saver {
                                      const Saving* earlier);
   static bool HasAsyncKeys(std::span<const SavedStore> stores);
   bool IsSender() const;
+  bool IsLastSender() const;
   std::set<uint64_t> LivingOthers() const;
   bool IsUneven(std::span<const SavedStore> stores);
   void AwaitAutoSave();
