@@ -50,6 +50,19 @@ TEST_F(ClientTest, WhoseHeadHasEndedTakesLeaveOfNobodyAndDataGoesOn) {
   EXPECT_STREQ(late->what(), "pull 'w': the store is closed");
 }
 
+// The head may have died before it could say that the server is there.
+TEST_F(ClientTest, AServerOutOfReachIsNamedWithTheHeadThatIsGoneToo) {
+  const OpId init = Begin(Kind::kInit, "init");
+  client_.HeadClosed(now_);
+  After(kSecond);
+  After(31 * kSecond);
+  const auto error = FailureOf(init);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kUnavailable);
+  EXPECT_NE(std::string(error->what()).find("s; the head is out of reach, too"), std::string::npos)
+      << error->what();
+}
+
 TEST_F(ClientTest, APushOfAnotherSizeTakesNoRoundAndNothingLeaves) {
   MakeKey();
   bytes_.resize(1999 * 4);

@@ -289,7 +289,11 @@ void Client::PumpLink(ServerLink* link, Time now, Effects* effects) {
 
 void Client::TickLink(ServerLink* link, const LinkTurn& turn) {
   if (link->dead() || !link->busy()) return;
-  if (const auto error = link->OutOfReach(turn)) return Abandon(link, *error, turn.effects);
+  if (const auto error = link->OutOfReach(turn)) {
+    // Without the head this client may never have heard that the server is there.
+    const char* const why = head_.is_lost() ? "; the head is out of reach, too" : "";
+    return Abandon(link, Error(error->code(), error->what() + std::string(why)), turn.effects);
+  }
   if (link->state() == ServerLink::State::kIdle) return Pump(link);
   link->Ping(turn);
 }
