@@ -448,6 +448,16 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
   if (!is_welcome) is_welcome = handler->IsWelcome(link);
   MakeInputBuffer();
   std::vector<iovec> pieces;
+  const uint64_t shared_before = traffic_.shared_in_bytes;
+  // Handles the frames in the buffer.  Returns false if the turn or the connection is over.
+  const auto parse_all = [&](size_t total) {
+    while (total + (traffic_.shared_in_bytes - shared_before) < bytes_max) {
+      if (!Parse(handler)) return true;
+      if (stage != Stage::kOpen) return false;  // closed by a frame just handled
+    }
+    return false;
+  };
+  if (in_begin_ != in_end_ && !parse_all(0)) return Outcome::kMore;
   for (size_t total = 0; total < bytes_max;) {
     if (in_begin_ == in_end_) {
       in_begin_ = in_end_ = 0;
@@ -498,9 +508,7 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
     const size_t landed = std::min(rest, body_bytes);
     NoteLanded(pieces, landed);
     in_end_ += rest - landed;
-    while (Parse(handler)) {
-      if (stage != Stage::kOpen) return Outcome::kMore;  // closed by a frame just handled
-    }
+    if (!parse_all(total)) return Outcome::kMore;
     if (static_cast<size_t>(got) < asked) return has_more ? Outcome::kMore : Outcome::kBlocked;
   }
   return Outcome::kMore;

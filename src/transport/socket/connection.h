@@ -71,7 +71,8 @@ struct Connection {
   bool has_more_time = false;          // the deadline for WELCOME is set
   bool is_reading = false, is_writing = false;  // the reactor has been asked to report readiness
 
-  // Reads the available bytes, at most about `bytes_max`, and hands whole frames to the handler.
+  // Reads the available bytes and hands whole frames to the handler.  Returns kMore after about
+  // `bytes_max` bytes, received and lent ones.
   //   throws  the fault in the peer's bytes
   Outcome Read(LinkHandler* handler, std::vector<std::byte>* scratch, size_t bytes_max);
   Outcome Write();

@@ -132,6 +132,25 @@ TEST_F(Pair, WhatIsInTheArenaIsNotCopiedAndStaysUntilItIsTaken) {
   EXPECT_TRUE(Until([&] { return value.unique(); }));
 }
 
+// All heads fit into one reading of the socket; the copies of their bodies do not fit into one turn.
+TEST_F(Pair, ManyLentBodiesAreTakenInSeveralTurns) {
+  Connect();
+  std::vector<Block> values;
+  for (int i = 0; i < 64; ++i) {
+    values.push_back(server_.arena->Allocate(kMiB));
+    std::fill_n(values.back().data, kMiB, std::byte{1});
+    server_.endpoint->Send(101, FrameOf(values.back().bytes()));
+  }
+  size_t most = 0;
+  ASSERT_TRUE(Until([&] {
+    const size_t before = client_.handler.lent;
+    client_.endpoint->Poll(&client_.handler, 16);
+    most = std::max(most, client_.handler.lent - before);
+    return client_.handler.lent == 64;
+  }));
+  EXPECT_LE(most, 8U) << "8 MiB in a turn";
+}
+
 TEST_F(Pair, WhatASilentPeerMayStillReadIsNotUsedAgain) {
   Connect();
   Block value = server_.arena->Allocate(kMiB);
