@@ -115,8 +115,8 @@ class Job {
     Phase("round after deaths", [&] { Round(); });
     Phase("barrier", [&] { Barrier(); });
     Phase("control", [&] { Control(); });
-    Phase("round after control", [&] { ForAllKeys(Operation::Kind::kPushPull, "the round"); });
-    Phase("delete", [&] { ForAllKeys(Operation::Kind::kDelete, "the delete"); });
+    Phase("round after control", [&] { ForAllKeys(Operation::PushPull{}, "the round"); });
+    Phase("delete", [&] { ForAllKeys(Operation::Delete{}, "the delete"); });
     Phase("leave", [&] { Leave(); });
   }
 
@@ -367,21 +367,26 @@ class Job {
     return std::ranges::all_of(epoch.workers, is) && std::ranges::all_of(epoch.servers, is);
   }
 
-  Operation MakeOperation(Operation::Kind kind, const std::shared_ptr<const KeyMeta>& key,
+  Operation MakeOperation(const Operation::Request& kind, const std::shared_ptr<const KeyMeta>& key,
                           Process* process) {
     Operation operation;
-    operation.kind = kind;
     operation.verb = "scale";
     operation.key = key->name;
-    operation.meta = key;
-    const std::vector<float>& source = kind == Operation::Kind::kInit ? zeros_ : ones_;
-    operation.value.bytes = {reinterpret_cast<const std::byte*>(source.data()),
-                             sizeof(float) * kElements, nullptr};
-    operation.out = {reinterpret_cast<std::byte*>(process->out.data()), sizeof(float) * kElements,
-                     nullptr};
+    operation.request = kind;
+    const bool is_init = operation.Is<Operation::Init>();
+    if (auto* const init = std::get_if<Operation::Init>(&operation.request)) init->meta = key;
+    if (codec::Contribution* const value = operation.value()) {
+      const std::vector<float>& source = is_init ? zeros_ : ones_;
+      value->bytes = {reinterpret_cast<const std::byte*>(source.data()), sizeof(float) * kElements,
+                      nullptr};
+    }
+    if (auto* const both = std::get_if<Operation::PushPull>(&operation.request)) {
+      both->pull.out = {reinterpret_cast<std::byte*>(process->out.data()),
+                        sizeof(float) * kElements, nullptr};
+    }
     return operation;
   }
-  void ForAllKeys(Operation::Kind kind, const char* what) {
+  void ForAllKeys(const Operation::Request& kind, const char* what) {
     awaited_ = 0;
     for (int rank = 0; rank < workers_; ++rank) {
       Process& process = worker(rank);
@@ -396,23 +401,22 @@ class Job {
     times_["done_ms"] = Milliseconds(now_ - begin);
   }
   // Begins an operation of a worker that belongs to no key.
-  void Begin(int rank, Operation::Kind kind, UpdateSpec spec) {
+  void Begin(int rank, Operation::Request request) {
     Operation operation;
-    operation.kind = kind;
     operation.verb = "scale";
-    operation.spec = std::move(spec);
+    operation.request = std::move(request);
     ++awaited_;
     Do(&worker(rank), [&] { client(rank).Begin(std::move(operation), now_); });
   }
   void Barrier() {
     for (int rank = 0; rank < workers_; ++rank) {
-      if (worker(rank).node != nullptr) Begin(rank, Operation::Kind::kBarrier, {});
+      if (worker(rank).node != nullptr) Begin(rank, Operation::Barrier{});
     }
     Await("the barrier", [&] { return awaited_ == 0; });
   }
   void Control() {
     const UpdateSpec spec{Optimizer::Create("test")->program().ToText(), false, {1.0}};
-    Begin(0, Operation::Kind::kControl, spec);
+    Begin(0, Operation::Control{spec});
     Await("the control", [&] { return awaited_ == 0; });
   }
   void TakeOutcomes(Process* process) {
@@ -426,9 +430,9 @@ class Job {
       }
     }
   }
-  void Init() { ForAllKeys(Operation::Kind::kInit, "the init"); }
+  void Init() { ForAllKeys(Operation::Init{}, "the init"); }
   void Round() {
-    ForAllKeys(Operation::Kind::kPushPull, "the round");
+    ForAllKeys(Operation::PushPull{}, "the round");
     int living = 0;
     for (int rank = 0; rank < workers_; ++rank)
       living += static_cast<int>(worker(rank).node != nullptr);
@@ -484,7 +488,7 @@ class Job {
     is_leaving_ = true;
     Spread(all, [&](int rank) {
       Operation leave;
-      leave.kind = Operation::Kind::kLeave;
+      leave.request = Operation::Leave{};
       leave.verb = "close";
       Do(&worker(rank), [&] { client(rank).Begin(std::move(leave), now_); });
     });

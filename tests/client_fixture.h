@@ -14,8 +14,6 @@
 
 namespace tkv::test {
 
-using Kind = Operation::Kind;
-
 // A client, worker 0 of 2, with one server that is played by the test.
 class ClientTest : public ::testing::Test {
  protected:
@@ -51,24 +49,37 @@ class ClientTest : public ::testing::Test {
     client_.Joined(Role::kWorker, welcome);
   }
 
-  OpId Begin(Kind kind, const char* verb, int priority = 0) {
+  // Begins an operation on the key of `meta_`.  Its value is `bytes_`, its output `out_`.
+  OpId Begin(Operation::Request request, const char* verb, int priority = 0) {
+    std::visit([this](auto& present) { Fill(&present); }, request);
+    return Start(std::move(request), verb, meta_.name, priority);
+  }
+  // Begins an operation as it is.
+  OpId Start(Operation::Request request, const char* verb, const std::string& key,
+             int priority = 0) {
     Operation operation;
-    operation.kind = kind;
     operation.verb = verb;
-    operation.key = meta_.name;
-    operation.meta = std::make_shared<const KeyMeta>(meta_);
+    operation.key = key;
     operation.priority = priority;
-    operation.step = step_;
-    if (kind == Kind::kInit || kind == Kind::kPush || kind == Kind::kPushPull) {
-      operation.value.bytes = {bytes_.data(), bytes_.size(), nullptr};
-    }
-    if (kind == Kind::kPull || kind == Kind::kPushPull) {
-      operation.out = {out_.data(), out_.size(), nullptr};
-    }
+    operation.request = std::move(request);
     const OpId id = client_.Start(std::move(operation), now_);
     client_.Settle(now_, &effects_);
     return id;
   }
+  void Fill(Operation::Init* init) {
+    init->meta = std::make_shared<const KeyMeta>(meta_);
+    init->value.bytes = {bytes_.data(), bytes_.size(), nullptr};
+  }
+  void Fill(Operation::Push* push) {
+    push->value.bytes = {bytes_.data(), bytes_.size(), nullptr};
+    push->step = step_;
+  }
+  void Fill(Operation::Pull* pull) { pull->out = {out_.data(), out_.size(), nullptr}; }
+  void Fill(Operation::PushPull* both) {
+    Fill(&both->push);
+    Fill(&both->pull);
+  }
+  void Fill(void*) {}  // no value and no output
   // Returns the messages that the client has sent since the last call.  Makes the connections that
   // it asks for.
   std::vector<Message> Sent() {
@@ -108,7 +119,7 @@ class ClientTest : public ::testing::Test {
     for (const Message& request : requests) Answer(request, type, number);
   }
   void MakeKey() {
-    Begin(Kind::kInit, "init");
+    Begin(Operation::Init{}, "init");
     AnswerAll(Sent(), Type::kOk);  // the second chunk
     AnswerAll(Sent(), Type::kOk);  // the first, with which the key appears
     ASSERT_EQ(client_.TakeOutcomes().size(), 1u);

@@ -8,7 +8,6 @@
 namespace tkv {
 namespace {
 
-using Kind = Operation::Kind;
 using Phase = Announcement::Phase;
 
 }  // namespace
@@ -103,8 +102,7 @@ bool Client::IsInitedBefore(const KeyState& key, OpId control, uint32_t store) c
   const auto is_one = [&](OpId id) {
     const Op* const op = ops_.Find(id);
     return op != nullptr && id < control && StoreOf(op->what.key) == store &&
-           (op->what.kind == Kind::kInit || op->what.kind == Kind::kOpen ||
-            op->what.kind == Kind::kDelete);
+           op->what.Is<Operation::Init, Operation::Open, Operation::Delete>();
   };
   return is_one(key.opening) || std::any_of(key.queue.begin(), key.queue.end(), is_one);
 }
@@ -114,7 +112,7 @@ uint64_t Client::QueuedPushes(const KeyState& key, OpId before) const {
   uint64_t count = 0;
   for (const OpId id : key.queue) {
     const Op* const op = ops_.Find(id);
-    if (id < before && op != nullptr && !op->has_left && op->what.IsPush()) ++count;
+    if (id < before && op != nullptr && !op->has_left && op->what.push() != nullptr) ++count;
   }
   return count;
 }
@@ -160,7 +158,7 @@ void Client::QueueControl(Op* op, const Announcement& change, Type type) {
       control.message.chunk = op->what.store;
       // A later life may not know yet all keys in which rounds are under way.
       if (welcome_.rejoined) control.message.flags = kOnlyListed;
-      control.message.extra = Encode(op->what.spec);
+      control.message.extra = Encode(op->what.As<Operation::Control>()->spec);
       const size_t bytes = rounds[server].size() * sizeof(ControlRounds::Item);
       if (bytes > 0) {
         auto items = std::make_shared<std::vector<ControlRounds::Item>>(std::move(rounds[server]));
@@ -193,7 +191,7 @@ bool Client::IsBeingMade(const KeyState& key) const {
 }
 
 bool Client::IsRepeat(const Op& op) const {
-  if (op.what.kind != Kind::kControl) return false;
+  if (!op.what.Is<Operation::Control>()) return false;
   const Announcement* const change = announcements_.Find(op.id);
   return change != nullptr && change->is_repeat;
 }
@@ -218,9 +216,8 @@ bool Client::Repeat(const KeyId& id, const KeyState& key, Time patience) {
   const Announcements::Last& last = *announcements_.LastOf(store);
   Op& op = ops_.Add(++last_op_);
   op.id = last_op_;
-  op.what.kind = Kind::kControl;
   op.what.verb = last.verb;
-  op.what.spec = last.spec;
+  op.what.request = Operation::Control{last.spec};
   op.what.store = store;
   op.key = IdOf(op.what.key);
   op.begin = now_;
@@ -242,7 +239,7 @@ void Client::FailPushesFor(uint32_t store, const Error& error) {
     const auto first = std::find_if(key.queue.begin(), key.queue.end(), [&](OpId op) {
       return Find(op) != nullptr && !Find(op)->has_left;
     });
-    if (first != key.queue.end() && Find(*first)->what.IsPush()) pushes.push_back(*first);
+    if (first != key.queue.end() && Find(*first)->what.push() != nullptr) pushes.push_back(*first);
   }
   for (const OpId push : pushes) {
     if (Op* const op = Find(push)) Fail(op, error);
@@ -257,7 +254,8 @@ void Client::NoteCommitted(const Op& control) {
     if (key != keys_.end()) key->second.listed_in = change.generation;
   }
   if (change.is_repeat) return;
-  announcements_.SetLast(change.store, {change.generation, control.what.verb, control.what.spec});
+  announcements_.SetLast(change.store, {change.generation, control.what.verb,
+                                        control.what.As<Operation::Control>()->spec});
 }
 
 }  // namespace tkv

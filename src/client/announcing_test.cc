@@ -4,17 +4,16 @@ namespace tkv {
 namespace {
 
 using test::ClientTest;
-using test::Kind;
 using test::Of;
 
 TEST_F(ClientTest, AChangeOfTheUpdaterCountsAfterThePushesThatWereGivenBeforeIt) {
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   AnswerAll(Sent(), Type::kAccepted, 0);
-  Begin(Kind::kPush, "push");  // round 2, which waits for version 1
+  Begin(Operation::Push{}, "push");  // round 2, which waits for version 1
   const auto asked = Sent();
-  Begin(Kind::kControl, "set_optimizer");
-  Begin(Kind::kPush, "push");  // round 3
+  Begin(Operation::Control{}, "set_optimizer");
+  Begin(Operation::Push{}, "push");  // round 3
   const auto controls = Of(Type::kControl, Sent());
   ASSERT_EQ(controls.size(), 1U);
   ControlRounds::Item item;
@@ -30,17 +29,17 @@ TEST_F(ClientTest, AChangeOfTheUpdaterCountsAfterThePushesThatWereGivenBeforeIt)
 TEST_F(ClientTest, AChangeOfTheUpdaterLeavesAfterEarlierPushesOfAnAsynchronousKey) {
   meta_.mode = KeyMeta::Mode::kAsync;
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   const auto pushes = Sent();
-  Begin(Kind::kControl, "set_optimizer");
+  Begin(Operation::Control{}, "set_optimizer");
   EXPECT_TRUE(Sent().empty());
   AnswerAll(pushes, Type::kAccepted, 1);
   EXPECT_EQ(Of(Type::kControl, Sent()).size(), 1U);
 }
 
 TEST_F(ClientTest, AChangeOfTheUpdaterLeavesAfterAnEarlierInit) {
-  Begin(Kind::kInit, "init");
-  Begin(Kind::kControl, "set_optimizer");
+  Begin(Operation::Init{}, "init");
+  Begin(Operation::Control{}, "set_optimizer");
   const auto rest = Sent();
   EXPECT_TRUE(Of(Type::kControl, rest).empty());
   AnswerAll(rest, Type::kOk);
@@ -101,17 +100,17 @@ class LaterLifeTest : public ClientTest {
 };
 
 TEST_F(LaterLifeTest, SaysAChangeOfTheUpdaterAgainBeforeTheFirstPushOfAKeyThatItJoinsLater) {
-  Begin(Kind::kControl, "set_optimizer");
+  Begin(Operation::Control{}, "set_optimizer");
   auto controls = Of(Type::kControl, Sent());
   ASSERT_EQ(controls.size(), 1U);
   EXPECT_EQ(controls[0].flags, kOnlyListed);
   EXPECT_EQ(Rounds(controls[0]), std::vector<uint64_t>());
   Commit(controls);
-  Begin(Kind::kInit, "init");
+  Begin(Operation::Init{}, "init");
   EXPECT_TRUE(AnswerJoining(4).empty()) << "nobody has pushed";
   const size_t told = client_.TakeOutcomes().size();
   EXPECT_EQ(told, 2U) << "set_optimizer and init";
-  const OpId push = Begin(Kind::kPush, "push");
+  const OpId push = Begin(Operation::Push{}, "push");
   controls = AnswerJoining(4);
   ASSERT_EQ(controls.size(), 1U);
   ASSERT_EQ(controls[0].type, Type::kControl);
@@ -121,7 +120,7 @@ TEST_F(LaterLifeTest, SaysAChangeOfTheUpdaterAgainBeforeTheFirstPushOfAKeyThatIt
   ASSERT_EQ(Of(Type::kPush, pushes).size(), 2U);
   EXPECT_EQ(pushes[0].number, 5U);
   AnswerAll(pushes, Type::kAccepted, 5);
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U) << "once is enough";
   for (const Outcome& outcome : client_.TakeOutcomes()) {
     EXPECT_FALSE(outcome.error.has_value());
@@ -130,13 +129,13 @@ TEST_F(LaterLifeTest, SaysAChangeOfTheUpdaterAgainBeforeTheFirstPushOfAKeyThatIt
 }
 
 TEST_F(LaterLifeTest, AnotherChangeFollowsTheOneThatPushesBeforeItWaitFor) {
-  Begin(Kind::kControl, "set_optimizer");
+  Begin(Operation::Control{}, "set_optimizer");
   Commit(Of(Type::kControl, Sent()));
-  Begin(Kind::kInit, "init");
+  Begin(Operation::Init{}, "init");
   AnswerJoining(4);
-  Begin(Kind::kPush, "push");
-  Begin(Kind::kControl, "set_optimizer");
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
+  Begin(Operation::Control{}, "set_optimizer");
+  Begin(Operation::Push{}, "push");
   auto controls = AnswerJoining(4);
   ASSERT_EQ(controls.size(), 1U);
   EXPECT_EQ(Rounds(controls[0]), std::vector<uint64_t>{5});
@@ -154,11 +153,11 @@ TEST_F(LaterLifeTest, AnotherChangeFollowsTheOneThatPushesBeforeItWaitFor) {
 }
 
 TEST_F(LaterLifeTest, APushFailsWithWhatItsKeyCannotBeTold) {
-  Begin(Kind::kControl, "set_optimizer");
+  Begin(Operation::Control{}, "set_optimizer");
   Commit(Of(Type::kControl, Sent()));
-  Begin(Kind::kInit, "init");
+  Begin(Operation::Init{}, "init");
   AnswerJoining(4);
-  const OpId push = Begin(Kind::kPush, "push");
+  const OpId push = Begin(Operation::Push{}, "push");
   const auto controls = AnswerJoining(4);
   ASSERT_EQ(controls.size(), 1U);
   Receive(ErrorReply(controls[0].seq, Code::kResourceExhausted, "no room"));
@@ -166,14 +165,14 @@ TEST_F(LaterLifeTest, APushFailsWithWhatItsKeyCannotBeTold) {
   const auto error = FailureOf(push);
   ASSERT_TRUE(error.has_value());
   EXPECT_STREQ(error->what(), "push 'w': set_optimizer: no room");
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   EXPECT_EQ(Of(Type::kControl, AnswerJoining(4)).size(), 1U) << "the next one tries again";
 }
 
 // Other workers may be able to complete the rounds of one key only when this life has pushed
 // another key.
 TEST_F(LaterLifeTest, JoinsWithoutAWaitForTheRoundsOfItsEarlierLife) {
-  const OpId init = Begin(Kind::kInit, "init");
+  const OpId init = Begin(Operation::Init{}, "init");
   Message reply = Reply(Sent()[0], Type::kMeta);
   reply.extra = Encode(meta_);
   Receive(reply);
@@ -193,21 +192,21 @@ TEST_F(LaterLifeTest, JoinsWithoutAWaitForTheRoundsOfItsEarlierLife) {
   ASSERT_EQ(outcomes.size(), 1U);
   EXPECT_EQ(outcomes[0].op, init);
   EXPECT_EQ(outcomes[0].event, Outcome::Event::kDone);
-  Begin(Kind::kPull, "pull");
+  Begin(Operation::Pull{}, "pull");
   const auto pulls = Of(Type::kPull, Sent());
   ASSERT_EQ(pulls.size(), 2U);
   EXPECT_EQ(pulls[0].number, 4U) << "who pulls waits";
 }
 
 TEST_F(LaterLifeTest, MakesAKeyWhollyBeforeAChangeOfTheUpdaterOrWhollyAfterIt) {
-  Begin(Kind::kInit, "init");
+  Begin(Operation::Init{}, "init");
   const auto describe = Sent();
   EXPECT_EQ(describe[0].flags, kMayMake);
   Receive(Reply(describe[0], Type::kOk, 7));
   const auto rest = Sent();
   ASSERT_EQ(Of(Type::kInit, rest).size(), 1U) << "the second chunk";
   EXPECT_EQ(rest[0].number, 7U) << "with the grant";
-  Begin(Kind::kControl, "set_optimizer");
+  Begin(Operation::Control{}, "set_optimizer");
   EXPECT_TRUE(Sent().empty());
   AnswerAll(rest, Type::kOk);
   AnswerAll(Sent(), Type::kOk);
@@ -215,7 +214,7 @@ TEST_F(LaterLifeTest, MakesAKeyWhollyBeforeAChangeOfTheUpdaterOrWhollyAfterIt) {
   ASSERT_EQ(controls.size(), 1U);
   EXPECT_EQ(Rounds(controls[0]), std::vector<uint64_t>{1});
   meta_.name = CanonicalKey(0, "v");
-  Begin(Kind::kInit, "init");
+  Begin(Operation::Init{}, "init");
   EXPECT_TRUE(Sent().empty());
   Commit(controls);
   EXPECT_EQ(Of(Type::kDescribe, Sent()).size(), 1U);

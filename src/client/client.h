@@ -22,10 +22,8 @@
 #include "base/small_vector.h"
 #include "client/announcements.h"
 #include "client/head_requests.h"
+#include "client/operation.h"
 #include "client/server_link.h"
-#include "codec/codec.h"
-#include "trace/span.h"
-#include "wire/listed.h"
 
 namespace tkv {
 
@@ -40,120 +38,6 @@ struct ClientOptions {
   Time notice_step_max = 60 * kSecond;  // the longest time between two notices
   size_t pull_bytes_max = size_t{256} << 20;  // of answers under way, per server
   int observer_tries = 8;  // of an observer's pull, to get equal versions of all chunks
-};
-
-// The spans that a server has recorded (the outcome of a kTrace).
-struct Traced {
-  static constexpr uint64_t kNewest = UINT64_MAX;  // `from`: no span that exists already
-  struct Request {
-    uint32_t server = 0;
-    bool records = false;     // true: the server records from now on; false: it stops
-    bool forgets = false;     // this client will not ask again for spans that the server keeps
-    uint64_t from = kNewest;  // the number of the first wanted span
-  };
-  Request request;
-  std::vector<Span> spans;
-  uint64_t next = 0;  // the number of the span after these
-  Time clock = 0;     // the server's time when it answered
-  Time asked = 0;     // this process's time before that
-  Time answered = 0;  // this process's time after it
-};
-
-// A page of the list of a server's keys (the outcome of a kList).
-struct Listing {
-  struct Request {
-    uint32_t server = 0;
-    KeyId after;  // the last key of the page before; {}: none
-  };
-  Listed listed;
-  KeyId last;  // of this page
-  bool has_more = false;
-};
-
-// A request of the client's user.
-struct Operation {
-  enum class Kind : uint8_t {
-    kInit,      // creates (rank 0) or finds (others) the key; `meta`, `value`
-    kOpen,      // finds the key; the outcome has its meta
-    kPush,      // `value`, `scalars`
-    kPull,      // `out`
-    kPushPull,  // both
-    kWait,      // until the round of the last push is complete
-    kBarrier,
-    kControl,  // `spec` for all keys of the store
-    kDelete,
-    kClose,     // closes `store`: servers and client forget its keys
-    kLeave,     // leaves the job cleanly; no operation can follow
-    kCut,       // waits like kWait; the servers keep that version; the outcome has `states`
-    kRead,      // reads `part` of a cut version to `out`; `meta`; waits for no other operation
-    kRelease,   // has the servers free the cut versions of `store`
-    kStats,     // counts the rows of a key by rows; the outcome has `table`
-    kFindBase,  // asks for the base that RoundOf adds, after another rank's kRestore
-    kRestore,   // puts `states` back, with `value` in parts; between two barriers
-    kTrace,     // sends `trace` to one server; the outcome has `traced`
-    kList,      // sends `list` to one server; the outcome has `listing`
-    kDescribe,  // asks a server for the current meta of any key; the outcome has the meta
-  };
-  Kind kind{};
-  std::string verb;                     // the first word of error messages
-  std::string key;                      // canonical
-  std::shared_ptr<const KeyMeta> meta;  // kInit
-  // In the encoding that it names.  A kInit has dense values, or encoded rows for a table.  The
-  // client reads it until the push is accepted.
-  codec::Contribution value;
-  // kPull of a key by rows, and kRead of its values: the wanted ids, in parts like `value`.
-  codec::Contribution ids;
-  // Contiguous, in the key's dtype.  By rows: the rows of `ids`, in the order of `ids`.  Undefined
-  // if the operation fails.
-  Block out;
-  std::optional<std::vector<double>> scalars;
-  UpdateSpec spec;
-  // kBarrier: the error that every worker at the barrier gets.  kLeave: the reason why the worker
-  // ends; the head then counts it as dead.
-  std::optional<Error> failure;
-  // kBarrier: the task that one worker does before the barrier: this worker has done it (kDone), or
-  // another worker does it (kOfAnother), or the servers note that the job has begun
-  // (kBegins).  A barrier completes without dead workers, so the task may
-  // never have been done.  In that case every worker gets `failure`.
-  enum class Task : uint8_t { kNone, kDone, kOfAnother, kBegins };
-  Task task = Task::kNone;
-  uint32_t store = 0;  // kBarrier, kControl, kClose, kRelease: its number, in the order of create()
-  // kPush, kPushPull: the training step of the push.  kRestore: that of the saved key's last push.
-  PushStep step = {};
-  int priority = 0;    // kPush, kPull, kPushPull: among queued messages the larger leaves first
-  uint64_t round = 0;  // kRestore: the round at which the value was cut
-  uint64_t part = 0;   // kRead: see ChunkState; chunks that lack the part are not read
-  std::shared_ptr<const std::vector<ChunkState>> states;  // kRead, kRestore: one for each chunk
-  // kRead by rows: a range in the concatenated rows of all buckets.  Unused for scalars, and where
-  // `ids` is set.
-  RowRange rows;
-  // kRestore by rows.  kMore and kOnlyRows skip buckets without rows and candidates in `states`.
-  enum class Restoring : uint8_t { kAll, kMore, kOnlyRows, kOnlyValue };
-  Restoring restoring = Restoring::kAll;
-  Traced::Request trace;
-  Listing::Request list;
-  bool may_wait = true;    // kOpen: waits for a key that does not exist yet
-  bool with_rule = false;  // kDescribe: the meta's `own` says how the key is updated
-  Time patience = 0;       // 0: the client's
-
-  bool IsPush() const { return kind == Kind::kPush || kind == Kind::kPushPull; }
-};
-
-struct Outcome {
-  enum class Event : uint8_t {
-    kAccepted,  // a push: the servers have it, exactly once; the user may change the value
-    kDone,
-    kFailed,
-  };
-  OpId op = kNoOp;
-  Event event{};
-  std::optional<Error> error;
-  uint64_t round = 0;  // push: its round; pull: the version; delete: the round of the last push
-  std::shared_ptr<const KeyMeta> meta;                    // kInit, kOpen, kCut
-  std::shared_ptr<const std::vector<ChunkState>> states;  // kCut: of each chunk
-  std::shared_ptr<const Traced> traced;                   // kTrace
-  std::shared_ptr<const Listing> listing;                 // kList
-  std::optional<TableStats> table;                        // kStats
 };
 
 class Client final : private ChunkPlaces {
@@ -299,7 +183,9 @@ class Client final : private ChunkPlaces {
     StandPlace stand;
 
     // Returns true if its messages read memory of the user.
-    bool LendsValue() const { return !owns_value && what.value.bytes.size > 0; }
+    bool LendsValue() const {
+      return !owns_value && what.value() != nullptr && what.value()->bytes.size > 0;
+    }
     Time NextTime() const { return expired ? grace : std::min(deadline, next_notice); }
   };
   // A search for the current round of a key: STATUS of every chunk, then ABSTAIN.
@@ -368,9 +254,9 @@ class Client final : private ChunkPlaces {
   void StartPulls(const KeyId& id, KeyState* key, Op* op);
   void QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, uint64_t min_version,
                  bool no_body);
-  std::optional<Error> JudgeIds(const KeyState& key, const Operation& pull) const;
-  static bool IsAsked(const KeyMeta& meta, const Operation& pull, uint32_t chunk);
-  static codec::Range RangeOf(const KeyMeta& meta, const Operation& pull, uint32_t chunk);
+  std::optional<Error> JudgeIds(const KeyState& key, const Operation::Pull& pull) const;
+  static bool IsAsked(const KeyMeta& meta, const Operation::Pull* pull, uint32_t chunk);
+  static codec::Range RangeOf(const KeyMeta& meta, const Operation::Pull& pull, uint32_t chunk);
   void Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t version);
   bool PullAgain(const KeyId& id, KeyState* key, Op* op);
   void OnPushAnswer(const Outgoing& sent, const Message& reply);
@@ -398,10 +284,10 @@ class Client final : private ChunkPlaces {
 
   // snapshots.cc
   void StartRead(Op* op);
-  static codec::Range PartRange(const Operation& read, uint32_t chunk);
-  static bool ReadsRows(const Operation& read);
+  static codec::Range PartRange(const Operation::Read& read, uint32_t chunk);
+  static bool ReadsRows(const Operation::Read& read);
   static Error CannotSaveRows(uint32_t server);
-  static codec::Range RowsRange(const Operation& read, const RowRange& rows, uint64_t at);
+  static codec::Range RowsRange(const Operation::Read& read, const RowRange& rows, uint64_t at);
   void QueueRead(Op* op, uint32_t chunk, size_t bytes, const RowRange* rows);
   void OnReadAnswer(const Outgoing& sent, const Message& reply);
   void StartRelease(Op* op);

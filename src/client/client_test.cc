@@ -4,11 +4,10 @@ namespace tkv {
 namespace {
 
 using test::ClientTest;
-using test::Kind;
 using test::Of;
 
 TEST_F(ClientTest, AKeyAppearsWithItsFirstChunk) {
-  Begin(Kind::kInit, "init");
+  Begin(Operation::Init{}, "init");
   const auto rest = Sent();
   ASSERT_EQ(rest.size(), 1u);
   EXPECT_EQ(rest[0].chunk, 1u);
@@ -20,12 +19,13 @@ TEST_F(ClientTest, AKeyAppearsWithItsFirstChunk) {
 
 TEST_F(ClientTest, WhatBeginsAfterTheLeaveEndsAsWhatACloseOvertakes) {
   MakeKey();
-  Begin(Kind::kLeave, "close");
+  Begin(Operation::Leave{}, "close");
   ASSERT_EQ(effects_.to_head.size(), 1U);
   client_.HeadAnswered(Reply(effects_.to_head[0], Type::kOk, 0), now_, &effects_);
   ASSERT_TRUE(client_.has_left());
-  for (const Kind kind : {Kind::kPush, Kind::kPull}) {
-    const auto error = FailureOf(Begin(kind, "call"));
+  const Operation::Request requests[] = {Operation::Push{}, Operation::Pull{}};
+  for (const Operation::Request& request : requests) {
+    const auto error = FailureOf(Begin(request, "call"));
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Code::kCancelled);
     EXPECT_STREQ(error->what(), "call 'w': the store is closed");
@@ -34,9 +34,9 @@ TEST_F(ClientTest, WhatBeginsAfterTheLeaveEndsAsWhatACloseOvertakes) {
 
 TEST_F(ClientTest, WhoseHeadHasEndedTakesLeaveOfNobodyAndDataGoesOn) {
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   client_.HeadEnded(now_);
-  const OpId leave = Begin(Kind::kLeave, "close");
+  const OpId leave = Begin(Operation::Leave{}, "close");
   After(kSecond);
   EXPECT_TRUE(client_.TakeOutcomes().empty()) << "the push may still be accepted";
   AnswerAll(Sent(), Type::kAccepted, 0);
@@ -45,14 +45,14 @@ TEST_F(ClientTest, WhoseHeadHasEndedTakesLeaveOfNobodyAndDataGoesOn) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), Code::kUnavailable);
   EXPECT_STREQ(error->what(), "close 'w': the process of the head has ended");
-  const auto late = FailureOf(Begin(Kind::kPull, "pull"));
+  const auto late = FailureOf(Begin(Operation::Pull{}, "pull"));
   ASSERT_TRUE(late);
   EXPECT_STREQ(late->what(), "pull 'w': the store is closed");
 }
 
 // The head may have died before it could say that the server is there.
 TEST_F(ClientTest, AServerOutOfReachIsNamedWithTheHeadThatIsGoneToo) {
-  const OpId init = Begin(Kind::kInit, "init");
+  const OpId init = Begin(Operation::Init{}, "init");
   client_.HeadClosed(now_);
   After(kSecond);
   After(31 * kSecond);
@@ -66,7 +66,7 @@ TEST_F(ClientTest, AServerOutOfReachIsNamedWithTheHeadThatIsGoneToo) {
 TEST_F(ClientTest, APushOfAnotherSizeTakesNoRoundAndNothingLeaves) {
   MakeKey();
   bytes_.resize(1999 * 4);
-  const OpId push = Begin(Kind::kPush, "push");
+  const OpId push = Begin(Operation::Push{}, "push");
   EXPECT_TRUE(Sent().empty());
   const auto error = FailureOf(push);
   ASSERT_TRUE(error);
@@ -80,19 +80,19 @@ TEST_F(ClientTest, EachChunkGoesToTheServerThatThePlacementNames) {
   epoch_.placement = {2, 2, std::vector<uint32_t>(kSlots, 0)};
   epoch_.placement.slots[SlotOf(IdOf(meta_.name), 1)] = 1;
   client_.On(epoch_, now_, &effects_);
-  Begin(Kind::kInit, "init");
+  Begin(Operation::Init{}, "init");
   ASSERT_EQ(effects_.dials.size(), 1U);
   EXPECT_EQ(effects_.dials[0].index, 1U) << "the second chunk, which leaves first";
 }
 
 TEST_F(ClientTest, ARoundLeavesOnlyWhenTheOneBeforeItIsKnownToBeComplete) {
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   const auto first = Sent();
   ASSERT_EQ(first.size(), 2u);
   EXPECT_EQ(first[0].number, 1u);
   AnswerAll(first, Type::kAccepted, 0);  // the other worker has not pushed yet
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   const auto asked = Sent();
   ASSERT_EQ(asked.size(), 2u);
   for (const Message& message : asked) {
@@ -113,7 +113,7 @@ TEST_F(ClientTest, ARoundLeavesOnlyWhenTheOneBeforeItIsKnownToBeComplete) {
 
 TEST_F(ClientTest, AKeyThatIsGoneIsFoundAgainByAnInit) {
   MakeKey();
-  const OpId push = Begin(Kind::kPush, "push");
+  const OpId push = Begin(Operation::Push{}, "push");
   const auto pushes = Sent();
   ASSERT_EQ(pushes.size(), 2U);
   EXPECT_EQ(pushes[0].flags, kOfBirth);
@@ -121,17 +121,17 @@ TEST_F(ClientTest, AKeyThatIsGoneIsFoundAgainByAnInit) {
     Receive(ErrorReply(sent.seq, Code::kFailedPrecondition, "made anew"));
   }
   EXPECT_EQ(FailureOf(push)->code(), Code::kFailedPrecondition);
-  const OpId pull = Begin(Kind::kPull, "pull");
+  const OpId pull = Begin(Operation::Pull{}, "pull");
   EXPECT_EQ(FailureOf(pull)->code(), Code::kNotFound);
-  Begin(Kind::kInit, "init");
+  Begin(Operation::Init{}, "init");
   EXPECT_EQ(Of(Type::kInit, Sent()).size(), 1U);
 }
 
 TEST_F(ClientTest, ADeleteTellsTheRoundOfTheLastPushBeforeItThoughThatWaitedItself) {
   MakeKey();
-  Begin(Kind::kPush, "push");
-  Begin(Kind::kPush, "push");  // waits for the first round
-  const OpId id = Begin(Kind::kDelete, "delete");
+  Begin(Operation::Push{}, "push");
+  Begin(Operation::Push{}, "push");  // waits for the first round
+  const OpId id = Begin(Operation::Delete{}, "delete");
   EXPECT_EQ(client_.RoundOf(meta_.name), 1U);
   EXPECT_EQ(client_.PushedOf(meta_.name), 2U);
   uint64_t round = 0;
@@ -162,7 +162,7 @@ class DeleteTest : public ClientTest, public ::testing::WithParamInterface<Epoch
     client_.Joined(Role::kWorker, welcome);
     client_.On(epoch_, now_, &effects_);
     meta_.birth = 3;
-    Begin(Kind::kInit, "init");
+    Begin(Operation::Init{}, "init");
     for (const Message& describe : Sent()) {
       Message meta = Reply(describe, Type::kMeta);
       meta.extra = Encode(meta_);
@@ -173,7 +173,7 @@ class DeleteTest : public ClientTest, public ::testing::WithParamInterface<Epoch
 };
 
 TEST_P(DeleteTest, AWorkerThatMayFollowRankZeroDeletesTheKeyThatItKnows) {
-  Begin(Kind::kDelete, "delete");
+  Begin(Operation::Delete{}, "delete");
   const auto sent = Of(Type::kDelete, Sent());
   if (GetParam() != Epoch::Policy::kContinue) {
     EXPECT_TRUE(sent.empty()) << "rank 0 does";
@@ -193,12 +193,12 @@ INSTANTIATE_TEST_SUITE_P(Policies, DeleteTest,
 
 TEST_F(ClientTest, AStoreIsClosedAfterItsPushesAreAccepted) {
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   const auto pushes = Sent();
-  const OpId close = Begin(Kind::kClose, "close");
+  const OpId close = Begin(Operation::Close{}, "close");
   EXPECT_TRUE(Sent().empty());
   AnswerAll(pushes, Type::kAccepted, 0);
-  const OpId pull = Begin(Kind::kPull, "pull");
+  const OpId pull = Begin(Operation::Pull{}, "pull");
   const auto sent = Of(Type::kClose, Sent());
   ASSERT_EQ(sent.size(), 1U);
   client_.TakeOutcomes();
@@ -208,14 +208,14 @@ TEST_F(ClientTest, AStoreIsClosedAfterItsPushesAreAccepted) {
   EXPECT_EQ(outcomes[0].op, close);
   EXPECT_FALSE(outcomes[0].error);
   EXPECT_NE(pull, kNoOp);
-  EXPECT_EQ(FailureOf(Begin(Kind::kPull, "pull"))->code(), Code::kNotFound);
+  EXPECT_EQ(FailureOf(Begin(Operation::Pull{}, "pull"))->code(), Code::kNotFound);
 }
 
 TEST_F(ClientTest, APushSaysItsStepToAServerThatKeepsSteps) {
   protocol_.features = kStepsFeature;
   MakeKey();
   step_ = {7, 2};
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   for (const Message& push : Sent()) {
     EXPECT_NE(push.flags & kInStep, 0);
     EXPECT_EQ(push.extra, Encode(step_));
@@ -226,7 +226,7 @@ TEST_F(ClientTest, APushSaysNoStepToAnOlderServer) {
   protocol_.features = 0;
   MakeKey();
   step_ = {7, 2};
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   for (const Message& push : Sent()) {
     EXPECT_EQ(push.flags & kInStep, 0);
     EXPECT_EQ(push.extra, "");
@@ -235,9 +235,9 @@ TEST_F(ClientTest, APushSaysNoStepToAnOlderServer) {
 
 TEST_F(ClientTest, NoPushOfAKeyLeavesWhileAPullOfItIsUnanswered) {
   MakeKey();
-  Begin(Kind::kPull, "pull");
+  Begin(Operation::Pull{}, "pull");
   const auto pulls = Sent();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   EXPECT_TRUE(Sent().empty());
   AnswerAll(pulls, Type::kValue, 0);
   EXPECT_EQ(Sent().size(), 2u);
@@ -245,8 +245,8 @@ TEST_F(ClientTest, NoPushOfAKeyLeavesWhileAPullOfItIsUnanswered) {
 
 TEST_F(ClientTest, ThePullAfterAPushAsksForItsRound) {
   MakeKey();
-  Begin(Kind::kPush, "push");
-  Begin(Kind::kPull, "pull");
+  Begin(Operation::Push{}, "push");
+  Begin(Operation::Pull{}, "pull");
   const auto sent = Sent();
   ASSERT_EQ(sent.size(), 4u);
   for (const Message& message : sent) EXPECT_EQ(message.number, 1u);
@@ -254,7 +254,7 @@ TEST_F(ClientTest, ThePullAfterAPushAsksForItsRound) {
 
 TEST_F(ClientTest, AFencedLifeEndsWithAllItsOperations) {
   MakeKey();
-  const OpId pull = Begin(Kind::kPull, "pull");
+  const OpId pull = Begin(Operation::Pull{}, "pull");
   Sent();
   epoch_.number = 2;
   epoch_.workers[0].incarnation = 7;
@@ -264,7 +264,7 @@ TEST_F(ClientTest, AFencedLifeEndsWithAllItsOperations) {
   EXPECT_EQ(error->code(), Code::kAborted);
   EXPECT_STREQ(error->what(),
                "pull 'w': worker 0: this life is over (incarnation 5): another one has begun");
-  const OpId late = Begin(Kind::kPush, "push");
+  const OpId late = Begin(Operation::Push{}, "push");
   EXPECT_EQ(FailureOf(late)->code(), Code::kAborted);
 }
 

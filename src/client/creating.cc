@@ -9,8 +9,6 @@
 namespace tkv {
 namespace {
 
-using Kind = Operation::Kind;
-
 // An addition to an error for a worker that finds keys, which may be those of a snapshot.
 constexpr const char* kOptionsOfSaver =
     "; a job that goes on from a snapshot needs the options of the job that saved it, such as "
@@ -56,17 +54,49 @@ bool BeginAlike(RowInitializer a, const RowInitializer& b) {
   return a == b;
 }
 
+// Returns how a key that a worker inits differs from the key in the store; empty: it does not.
+std::string Differences(const KeyMeta& mine, const KeyMeta& meta, bool rejoined) {
+  if (meta.by_rows() != mine.by_rows()) {
+    return Format("layout {} here, {} in the store", Name(mine.layout), Name(meta.layout));
+  }
+  if (meta.by_rows() && meta.row_count != mine.row_count) {
+    return Format("{} rows here, {} in the store", mine.row_count, meta.row_count);
+  }
+  if (!OwnAlike(meta, mine)) {
+    return meta.own && mine.own ? std::string("the key's own optimizer is another one in the store")
+                                : Format("{} here, {} in the store", OwnText(mine), OwnText(meta));
+  }
+  if (meta.by_rows() && meta.policy != mine.policy) {
+    return "rows are admitted, evicted or noted otherwise here than in the store";
+  }
+  if (meta.by_rows() && !BeginAlike(meta.initializer, mine.initializer)) {
+    return Format("rows begin as {} here, as {} in the store", BeginningText(mine.initializer),
+                  BeginningText(meta.initializer));
+  }
+  if (meta.shape != mine.shape || meta.dtype != mine.dtype) {
+    return Format("shape {} {} here, {} {} in the store", mine.shape.ToString(), Name(mine.dtype),
+                  meta.shape.ToString(), Name(meta.dtype));
+  }
+  if (meta.mode != mine.mode || meta.staleness != mine.staleness ||
+      meta.deterministic != mine.deterministic) {
+    return Format(
+        "{} here, {} in the store; every worker has to make the same stores in the same order{}",
+        ModeText(mine), ModeText(meta), rejoined ? kOptionsOfSaver : "");
+  }
+  return "";
+}
+
 }  // namespace
 
 void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
   op->has_left = true;
   if (key->is_ready) return Finish(op);  // an open of a known key
   key->opening = op->id;
-  if (op->what.meta != nullptr) key->meta = *op->what.meta;
+  const auto* const init = op->what.As<Operation::Init>();
+  if (init != nullptr) key->meta = *init->meta;
   key->meta.name = op->what.key;
   key->meta.birth = (welcome_.incarnation << 32) + ++birth_count_;
-  const bool is_init = op->what.kind == Kind::kInit;
-  const bool is_first = is_init && welcome_.rank == 0;
+  const bool is_first = init != nullptr && welcome_.rank == 0;
   // Rank 0 creates the key without asking if no earlier life and no other worker can have created
   // it.
   const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
@@ -78,10 +108,10 @@ void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
   const uint32_t server = ServerOf(epoch_.placement, id, 0);
   const ServerLink& link = links_[server];
   const bool grants = link.incarnation() == 0 || (link.features() & kMakersFeature) != 0;
-  if (is_init && grants) {
+  if (init != nullptr && grants) {
     describe.message.flags = kMayMake;
     describe.message.chunk = StoreOf(op->what.key);
-  } else if (is_first || !op->what.may_wait) {
+  } else if (is_first || (init == nullptr && !op->what.As<Operation::Open>()->may_wait)) {
     describe.message.flags = kNoWait;
   }
   op->unpulled = 1;
@@ -89,7 +119,7 @@ void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
 }
 
 void Client::StartMaking(const KeyId& id, KeyState* key, Op* op) {
-  if (const auto error = codec::Cut(key->meta, &op->what.value)) return Fail(op, *error);
+  if (const auto error = codec::Cut(key->meta, op->what.value())) return Fail(op, *error);
   MakePlaces(id, key);
   op->creating = Creating::kRest;
   QueueInits(id, key, op);
@@ -112,7 +142,7 @@ void Client::QueueInits(const KeyId& id, KeyState* key, Op* op) {
     if (overwrites) init.message.flags = kOverwrite;
     init.message.number = op->grant;
     init.message.extra = Encode(key->meta);
-    init.message.body = op->what.value.PartOf(c);
+    init.message.body = op->what.value()->PartOf(c);
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(init));
   }
@@ -127,7 +157,7 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
   Drop(is_describe ? &op->unpulled : &op->unaccepted);
   // True if the key does not exist and no other worker is creating it.  A server without grants
   // says so to rank 0 with NotFound.
-  const bool is_unmade = is_describe && op->what.kind == Kind::kInit &&
+  const bool is_unmade = is_describe && op->what.Is<Operation::Init>() &&
                          (reply.type == Type::kOk ||
                           (reply.type == Type::kError && (sent.message.flags & kNoWait) != 0 &&
                            ErrorOf(reply).code() == Code::kNotFound));
@@ -141,51 +171,13 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
   }
   if (is_describe) {
     const KeyMeta meta = DecodeKeyMeta(reply.extra);
-    const KeyMeta* const mine = op->what.meta.get();  // of an init
     if (meta.name != op->what.key) {
       return Fail(
           op, Error(Code::kAlreadyExists, Format("the id is taken by {}", ShownKey(meta.name))));
     }
-    if (op->what.kind == Kind::kInit && meta.by_rows() != mine->by_rows()) {
-      return Fail(op, Error(Code::kInvalidArgument, Format("layout {} here, {} in the store",
-                                                           Name(mine->layout), Name(meta.layout))));
-    }
-    if (op->what.kind == Kind::kInit && meta.by_rows() && meta.row_count != mine->row_count) {
-      return Fail(op, Error(Code::kInvalidArgument, Format("{} rows here, {} in the store",
-                                                           mine->row_count, meta.row_count)));
-    }
-    if (op->what.kind == Kind::kInit && !OwnAlike(meta, *mine)) {
-      return Fail(op,
-                  Error(Code::kInvalidArgument,
-                        meta.own && mine->own
-                            ? std::string("the key's own optimizer is another one in the store")
-                            : Format("{} here, {} in the store", OwnText(*mine), OwnText(meta))));
-    }
-    if (op->what.kind == Kind::kInit && meta.by_rows() && meta.policy != mine->policy) {
-      return Fail(op,
-                  Error(Code::kInvalidArgument,
-                        "rows are admitted, evicted or noted otherwise here than in the store"));
-    }
-    if (op->what.kind == Kind::kInit && meta.by_rows() &&
-        !BeginAlike(meta.initializer, mine->initializer)) {
-      return Fail(op,
-                  Error(Code::kInvalidArgument,
-                        Format("rows begin as {} here, as {} in the store",
-                               BeginningText(mine->initializer), BeginningText(meta.initializer))));
-    }
-    if (op->what.kind == Kind::kInit && (meta.shape != mine->shape || meta.dtype != mine->dtype)) {
-      return Fail(op, Error(Code::kInvalidArgument,
-                            Format("shape {} {} here, {} {} in the store", mine->shape.ToString(),
-                                   Name(mine->dtype), meta.shape.ToString(), Name(meta.dtype))));
-    }
-    if (op->what.kind == Kind::kInit &&
-        (meta.mode != mine->mode || meta.staleness != mine->staleness ||
-         meta.deterministic != mine->deterministic)) {
-      return Fail(op, Error(Code::kInvalidArgument,
-                            Format("{} here, {} in the store; every worker has to make the same "
-                                   "stores in the same order{}",
-                                   ModeText(*mine), ModeText(meta),
-                                   welcome_.rejoined ? kOptionsOfSaver : "")));
+    if (const auto* const init = op->what.As<Operation::Init>()) {
+      const std::string why = Differences(*init->meta, meta, welcome_.rejoined);
+      if (!why.empty()) return Fail(op, Error(Code::kInvalidArgument, why));
     }
     key.meta = meta;
     key.is_ready = true;
@@ -266,28 +258,28 @@ void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
   Op* const op = Find(sent.op);
   if (op == nullptr) return;
   Drop(&op->unaccepted);
-  if (op->what.kind == Kind::kControl) {
+  if (op->what.Is<Operation::Control>()) {
     Announcement* const change = announcements_.Find(op->id);
     if (reply.type == Type::kError && !change->error) change->error = ErrorOf(reply);
     return;  // AdvanceAnnouncements goes on
   }
-  if (op->what.kind == Kind::kClose) {  // Abandon keeps the CLOSE for a server out of reach
+  if (op->what.Is<Operation::Close>()) {  // Abandon keeps the CLOSE for a server out of reach
     if (op->unaccepted > 0) return;
     ForgetStore(op->what.store);
     return Finish(op);
   }
   if (reply.type == Type::kError) return Fail(op, ErrorOf(reply));
-  if (op->what.kind == Kind::kFindBase) {
+  if (op->what.Is<Operation::FindBase>()) {
     const ChunkStatus status = DecodeChunkStatus(reply.extra);
     KeyState& key = keys_.at(op->key);
     key.base = status.base;
     key.former_step = status.step.value_or(PushStep{});
   }
-  if (op->what.kind == Kind::kStats && !AddTo(reply, &op->table)) {
+  if (op->what.Is<Operation::Stats>() && !AddTo(reply, &op->table)) {
     return Fail(op, CannotSaveRows(keys_.at(op->key).chunks[sent.message.chunk].server));
   }
   if (op->unaccepted > 0) return;
-  if (op->what.kind == Kind::kDelete) Forget(&keys_.at(op->key));
+  if (op->what.Is<Operation::Delete>()) Forget(&keys_.at(op->key));
   Finish(op);
 }
 
@@ -331,7 +323,7 @@ void Client::FailStore(uint32_t store, OpId close) {
   std::vector<OpId> ids;
   ops_.ForEach([&](OpId id, const Op& op) {
     const bool of_key = !op.what.key.empty() && StoreOf(op.what.key) == store;
-    const bool is_control = op.what.kind == Kind::kControl && op.what.store == store;
+    const bool is_control = op.what.Is<Operation::Control>() && op.what.store == store;
     if (id != close && (of_key || is_control)) ids.push_back(id);
   });
   std::sort(ids.begin(), ids.end());

@@ -67,7 +67,7 @@ void Client::Tick(Time now, Effects* effects) {
   OwnBodies(late);
   for (const OpId id : late) {
     Op& op = *Find(id);
-    if (op.what.kind != Operation::Kind::kInit)
+    if (!op.what.Is<Operation::Init>())
       op.owns_value = true;  // an init may still send parts of its value
   }
   CancelPulls(has_left, true);  // the answers name the missing workers
@@ -90,7 +90,7 @@ void Client::FailRequests(Effects* effects) {
   const Error error = head_.WhyNone(now_);
   for (const OpId id : head_.Operations()) {
     Op& op = *Find(id);
-    if (op.what.kind == Operation::Kind::kControl) {
+    if (op.what.Is<Operation::Control>()) {
       Withdraw(&op, error);
       continue;
     }
@@ -267,8 +267,8 @@ std::string Client::Awaited(const Op& op) const {
       return Format("server {}", link.server());
     }
   }
-  if (op.what.kind == Operation::Kind::kLeave || head_.Has(op.id)) return "the head";
-  if (op.what.kind == Operation::Kind::kInit) {
+  if (op.what.Is<Operation::Leave>() || head_.Has(op.id)) return "the head";
+  if (op.what.Is<Operation::Init>()) {
     const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
     return has_heirs ? "the worker that creates the key" : "worker 0";
   }

@@ -10,7 +10,6 @@ namespace {
 
 using test::ClientTest;
 using test::CpuSecondsOf;
-using test::Kind;
 using test::Of;
 
 constexpr size_t kFew = 500;
@@ -27,16 +26,16 @@ class Crowd : public ClientTest {
     meta_.shape = Shape({10});
     bytes_.resize(40);
     out_.resize(40);
-    BeginAll(Kind::kInit);
+    BeginAll(Operation::Init{});
     for (auto sent = Sent(); !sent.empty(); sent = Sent()) AnswerAll(sent, Type::kOk);
     EXPECT_EQ(client_.TakeOutcomes().size(), count);
   }
   // Begins one operation on each key.
-  std::vector<OpId> BeginAll(Kind kind) {
+  std::vector<OpId> BeginAll(const Operation::Request& request) {
     std::vector<OpId> ids;
     for (size_t i = 0; i < count_; ++i) {
       meta_.name = CanonicalKey(0, Format("k{}", i));
-      ids.push_back(Begin(kind, "verb"));
+      ids.push_back(Begin(request, "verb"));
     }
     return ids;
   }
@@ -44,11 +43,11 @@ class Crowd : public ClientTest {
   using ClientTest::AnswerAll;
   using ClientTest::Sent;
   // Begins one operation on each key, evenly spread over a time.  No timer is due before its end.
-  std::vector<OpId> BeginSpread(Kind kind, Time time) {
+  std::vector<OpId> BeginSpread(const Operation::Request& request, Time time) {
     std::vector<OpId> ids;
     for (size_t i = 0; i < count_; ++i) {
       meta_.name = CanonicalKey(0, Format("k{}", i));
-      ids.push_back(Begin(kind, "verb"));
+      ids.push_back(Begin(request, "verb"));
       now_ += time / static_cast<Time>(count_);
     }
     return ids;
@@ -73,14 +72,14 @@ class Crowd : public ClientTest {
   size_t count_;
 };
 
-// Measures `work(crowd, ids)` on operations of a kind that have left.  Returns how many times
+// Measures `work(crowd, ids)` on operations that have left, one for each key.  Returns how many times
 // longer it takes for each of many operations than for each of few.
 template <typename Work>
-double GrowthOf(Kind kind, const Work& work) {
+double GrowthOf(const Operation::Request& request, const Work& work) {
   return test::Growth(
       [&](size_t count) {
         Crowd crowd(count);
-        const std::vector<OpId> ids = crowd.BeginAll(kind);
+        const std::vector<OpId> ids = crowd.BeginAll(request);
         crowd.Sent();
         return CpuSecondsOf([&] { work(&crowd, ids); }) / static_cast<double>(count);
       },
@@ -88,7 +87,7 @@ double GrowthOf(Kind kind, const Work& work) {
 }
 
 TEST(ClientGrowthTest, PushesAreDetachedInOnePass) {
-  EXPECT_LT(GrowthOf(Kind::kPush, [](Crowd* crowd, const auto& ids) { crowd->Detach(ids); }),
+  EXPECT_LT(GrowthOf(Operation::Push{}, [](Crowd* crowd, const auto& ids) { crowd->Detach(ids); }),
             kMost);
 }
 
@@ -97,7 +96,7 @@ TEST(ClientGrowthTest, PushesAreCancelledInOnePass) {
     crowd->Cancel(ids);
     EXPECT_EQ(crowd->TakeOutcomes(), ids.size());
   };
-  EXPECT_LT(GrowthOf(Kind::kPush, cancel), kMost);
+  EXPECT_LT(GrowthOf(Operation::Push{}, cancel), kMost);
 }
 
 TEST(ClientGrowthTest, PullsAreCancelledInOnePass) {
@@ -106,7 +105,7 @@ TEST(ClientGrowthTest, PullsAreCancelledInOnePass) {
     EXPECT_EQ(crowd->TakeOutcomes(), ids.size());
     EXPECT_EQ(Of(Type::kCancel, crowd->Sent()).size(), ids.size());
   };
-  EXPECT_LT(GrowthOf(Kind::kPull, cancel), kMost);
+  EXPECT_LT(GrowthOf(Operation::Pull{}, cancel), kMost);
 }
 
 TEST(ClientGrowthTest, PullsThatAreTooLateAskInOnePassWhoIsMissing) {
@@ -114,7 +113,7 @@ TEST(ClientGrowthTest, PullsThatAreTooLateAskInOnePassWhoIsMissing) {
     crowd->After(600 * kSecond);
     EXPECT_EQ(Of(Type::kCancel, crowd->Sent()).size(), ids.size());
   };
-  EXPECT_LT(GrowthOf(Kind::kPull, expire), kMost);
+  EXPECT_LT(GrowthOf(Operation::Pull{}, expire), kMost);
 }
 
 // Answers pulls with this version until all have ended.
@@ -128,7 +127,7 @@ TEST(ClientGrowthTest, PullsBeyondTheLimitOfBytesCostTheSameHoweverManyWait) {
   const auto pull = [](size_t count) {
     Crowd crowd(count, 1000);
     const double seconds = CpuSecondsOf([&] {
-      crowd.BeginAll(Kind::kPull);
+      crowd.BeginAll(Operation::Pull{});
       AnswerPulls(&crowd, 0);
     });
     EXPECT_EQ(crowd.TakeOutcomes(), count);
@@ -140,13 +139,13 @@ TEST(ClientGrowthTest, PullsBeyondTheLimitOfBytesCostTheSameHoweverManyWait) {
 TEST(ClientGrowthTest, PullsBeyondTheLimitThatWaitForARoundCostTheSameHoweverManyWait) {
   const auto pull = [](size_t count) {
     Crowd crowd(count, 1000);
-    crowd.BeginAll(Kind::kPush);
+    crowd.BeginAll(Operation::Push{});
     for (auto sent = crowd.Sent(); !sent.empty(); sent = crowd.Sent()) {
       crowd.AnswerAll(sent, Type::kAccepted, 0);  // other workers have not pushed
     }
     crowd.TakeOutcomes();
     const double seconds = CpuSecondsOf([&] {
-      crowd.BeginAll(Kind::kPull);
+      crowd.BeginAll(Operation::Pull{});
       AnswerPulls(&crowd, 1);
     });
     EXPECT_EQ(crowd.TakeOutcomes(), count);
@@ -158,7 +157,7 @@ TEST(ClientGrowthTest, PullsBeyondTheLimitThatWaitForARoundCostTheSameHoweverMan
 TEST(ClientGrowthTest, ANoticeCostsTheSameHoweverManyOthersWait) {
   const auto pass = [](size_t count) {
     Crowd crowd(count);
-    crowd.BeginSpread(Kind::kPull, 4 * kSecond);
+    crowd.BeginSpread(Operation::Pull{}, 4 * kSecond);
     crowd.Sent();
     const double seconds = CpuSecondsOf([&] { crowd.PassTime(60 * kSecond); });
     EXPECT_FALSE(crowd.Sent().empty()) << "servers are asked for whom the pulls wait";
@@ -169,12 +168,12 @@ TEST(ClientGrowthTest, ANoticeCostsTheSameHoweverManyOthersWait) {
 
 TEST(ClientGrowthTest, PushesThatAreTooLateAskWhoIsMissingWithoutALookAtAll) {
   const auto expire = [](Crowd* crowd, const auto& ids) {
-    crowd->BeginAll(Kind::kPush);  // each waits for its key's previous round
+    crowd->BeginAll(Operation::Push{});  // each waits for its key's previous round
     crowd->Sent();
     crowd->After(600 * kSecond);
     EXPECT_EQ(Of(Type::kStatus, crowd->Sent()).size(), ids.size());
   };
-  EXPECT_LT(GrowthOf(Kind::kPush, expire), kMost);
+  EXPECT_LT(GrowthOf(Operation::Push{}, expire), kMost);
 }
 
 }  // namespace

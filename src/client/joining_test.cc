@@ -6,7 +6,6 @@ namespace tkv {
 namespace {
 
 using test::ClientTest;
-using test::Kind;
 using test::Of;
 
 class JoiningTest : public ClientTest {
@@ -17,7 +16,7 @@ class JoiningTest : public ClientTest {
     ++epoch_.number;
     Rejoin();
     client_.On(epoch_, now_, &effects_);
-    Begin(Kind::kInit, "init");
+    Begin(Operation::Init{}, "init");
     Message meta = Reply(Sent().at(0), Type::kMeta);
     meta.extra = Encode(meta_);
     Receive(meta);
@@ -43,7 +42,7 @@ class JoiningTest : public ClientTest {
     client_.TakeOutcomes();
   }
   std::vector<Message> Pushed() {
-    Begin(Kind::kPush, "push");
+    Begin(Operation::Push{}, "push");
     return Of(Type::kPush, Sent());
   }
 
@@ -73,14 +72,14 @@ TEST_F(JoiningTest, ALaterLifeLearnsTheNewestStepOfItsKey) {
 TEST_F(JoiningTest, ALaterLifeThatBeginsAnewPassesEveryBarrierAgain) {
   protocol_.features = kBegunFeature;
   Rejoin();
-  Begin(Kind::kRelease, "create");
+  Begin(Operation::Release{}, "create");
   EXPECT_TRUE(client_.HasJobBegun()) << "the server has not been heard yet";
   AnswerAll(Sent(), Type::kOk);
   EXPECT_FALSE(client_.HasJobBegun());
   client_.BeginAnew();
   const std::string barrier = InternalKey(0, "barrier");
   for (const uint64_t round : {1U, 2U, 3U}) {
-    Begin(Kind::kBarrier, "barrier");
+    Begin(Operation::Barrier{}, "barrier");
     if (round == 1) {
       const auto asked = Of(Type::kStatus, Sent());
       ASSERT_EQ(asked.size(), 1U);
@@ -99,12 +98,7 @@ TEST_F(JoiningTest, ALaterLifeThatBeginsAnewPassesEveryBarrierAgain) {
 
 TEST_F(JoiningTest, ABarrierFromWhichOnTheJobHasBegunIsPulledAsAnyOther) {
   protocol_.features = kBegunFeature;
-  Operation barrier;
-  barrier.kind = Kind::kBarrier;
-  barrier.verb = "barrier";
-  barrier.task = Operation::Task::kBegins;
-  client_.Start(std::move(barrier), now_);
-  client_.Settle(now_, &effects_);
+  Start(Operation::Barrier{Operation::Barrier::Task::kBegins, {}}, "barrier", "");
   const auto sent = Sent();
   ASSERT_EQ(sent.size(), 2U);
   EXPECT_EQ(sent[0].type, Type::kPush);
@@ -136,7 +130,7 @@ TEST_F(JoiningTest, AKeyOfWhichAChunkLacksTheStepHasTheStepBefore) {
     AnswerAll(Sent(), Type::kOk);
     EXPECT_EQ(client_.FormerStepOf(meta_.name), (PushStep{8, 2}));
     client_.TakeOutcomes();
-    AnswerAll((Begin(Kind::kDelete, "delete"), Sent()), Type::kOk);
+    AnswerAll((Begin(Operation::Delete{}, "delete"), Sent()), Type::kOk);
   }
 }
 
@@ -161,7 +155,7 @@ TEST_F(JoiningTest, APushThatOneChunkHasRefusedIsRepeated) {
   EXPECT_EQ(client_.RoundOf(meta_.name), 5U);
   EXPECT_TRUE(client_.MustRepeat(meta_.name));
   client_.TakeOutcomes();
-  Begin(Kind::kPull, "pull");
+  Begin(Operation::Pull{}, "pull");
   for (const Message& question : Of(Type::kStatus, Sent())) {
     Tell(question, question.chunk == 0 ? 6 : 5);
   }
@@ -187,7 +181,7 @@ TEST_F(JoiningTest, APushThatIsGivenUpIsRepeatedAlsoWhereAllChunksHaveIt) {
   EXPECT_EQ(client_.RoundOf(meta_.name), 5U);
   client_.TakeOutcomes();
   Sent();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   for (int i = 0; i < 5; ++i) After(kSecond);
   const auto questions = Of(Type::kStatus, Sent());
   ASSERT_EQ(questions.size(), 2U);
@@ -206,7 +200,7 @@ TEST_F(JoiningTest, APushThatAllChunksHaveRefusedIsNotInTheWayOfARestore) {
   }
   client_.TakeOutcomes();
   EXPECT_TRUE(client_.HasLostPush(meta_.name));
-  const OpId restore = Begin(Kind::kRestore, "assign");
+  const OpId restore = Begin(Operation::Restore{}, "assign");
   const auto questions = Of(Type::kStatus, Sent());
   ASSERT_EQ(questions.size(), 2U) << "the restore finds out whether parts have the push";
   for (const Message& question : questions) Tell(question, 5);
@@ -218,9 +212,9 @@ TEST_F(JoiningTest, APushThatAllChunksHaveRefusedIsNotInTheWayOfARestore) {
 TEST_F(JoiningTest, WhatWaitsForARefusedPushEndsWithIt) {
   JoinUneven();
   AnswerAll(Pushed(), Type::kAccepted, 5);
-  Begin(Kind::kPush, "push");
-  const OpId wait = Begin(Kind::kWait, "push");
-  const OpId next = Begin(Kind::kPush, "push");  // asks for the round before it
+  Begin(Operation::Push{}, "push");
+  const OpId wait = Begin(Operation::Wait{}, "push");
+  const OpId next = Begin(Operation::Push{}, "push");  // asks for the round before it
   const auto sent = Sent();
   const auto pushes = Of(Type::kPush, sent);
   ASSERT_EQ(pushes.size(), 2U);
@@ -248,7 +242,7 @@ TEST_F(JoiningTest, WhatWaitsForARefusedPushEndsWithIt) {
 
 TEST_F(JoiningTest, UnderContinueRoundsThatWereJoinedWithoutPushesStayBehind) {
   JoinUneven(Epoch::Policy::kContinue);
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   const auto asked = Of(Type::kPull, Sent());
   ASSERT_EQ(asked.size(), 1U);
   Answer(asked[0], Type::kValue, 5);
@@ -256,7 +250,7 @@ TEST_F(JoiningTest, UnderContinueRoundsThatWereJoinedWithoutPushesStayBehind) {
   ASSERT_EQ(pushes.size(), 2U);
   Answer(pushes[0], Type::kAccepted, 5);
   Receive(ErrorReply(pushes[1].seq, Code::kResourceExhausted, "memory ends"));
-  Begin(Kind::kPull, "pull");
+  Begin(Operation::Pull{}, "pull");
   for (const Message& question : Of(Type::kStatus, Sent())) {
     Tell(question, question.chunk == 0 ? 6 : 4);
   }
@@ -265,8 +259,9 @@ TEST_F(JoiningTest, UnderContinueRoundsThatWereJoinedWithoutPushesStayBehind) {
 
 TEST_F(JoiningTest, AKeyOfTwoRoundsIsNotSavedNorReplacedBeforeThePushIsRepeated) {
   JoinUneven();
-  for (const Kind kind : {Kind::kCut, Kind::kRestore}) {
-    const auto error = FailureOf(Begin(kind, "call"));
+  const Operation::Request requests[] = {Operation::Cut{}, Operation::Restore{}};
+  for (const Operation::Request& request : requests) {
+    const auto error = FailureOf(Begin(request, "call"));
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Code::kFailedPrecondition);
     EXPECT_STREQ(error->what(),
@@ -275,13 +270,13 @@ TEST_F(JoiningTest, AKeyOfTwoRoundsIsNotSavedNorReplacedBeforeThePushIsRepeated)
     EXPECT_TRUE(Sent().empty());
   }
   AnswerAll(Pushed(), Type::kAccepted, 5);
-  Begin(Kind::kCut, "save");
+  Begin(Operation::Cut{}, "save");
   EXPECT_EQ(Of(Type::kPull, Sent()).size(), 2U);
 }
 
 TEST_F(JoiningTest, AnUpdaterCountsAfterThePushesThatAreRepeated) {
   JoinUneven();
-  Begin(Kind::kControl, "set_optimizer");
+  Begin(Operation::Control{}, "set_optimizer");
   const auto controls = Of(Type::kControl, Sent());
   ASSERT_EQ(controls.size(), 1U);
   ASSERT_EQ(controls[0].body.size, sizeof(ControlRounds::Item));

@@ -78,7 +78,7 @@ void Client::HeadEnded(Time now) {
 void Client::HeadAnswered(const Message& message, Time now, Effects* effects) {
   if (message.type != Type::kOk || !head_.End(message.seq)) return;
   Op* const op = Find(message.seq);
-  if (op->what.kind == Operation::Kind::kLeave) has_left_ = true;
+  if (op->what.Is<Operation::Leave>()) has_left_ = true;
   Finish(op);
   Settle(now, effects);
 }
@@ -257,7 +257,7 @@ void Client::OnAnswer(const Outgoing& sent, uint32_t server, const Message& repl
       return OnListAnswer(sent, reply);
     case Type::kDescribe: {
       const Op* const op = Find(sent.op);
-      const bool looks = op != nullptr && op->what.kind == Operation::Kind::kDescribe;
+      const bool looks = op != nullptr && op->what.Is<Operation::Describe>();
       return looks ? OnDescribed(sent, reply) : OnInitAnswer(sent, reply);
     }
     case Type::kInit:

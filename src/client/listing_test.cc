@@ -3,29 +3,12 @@
 namespace tkv {
 namespace {
 
-using test::Kind;
-
 class ListingClientTest : public test::ClientTest {
  protected:
   OpId BeginList(Listing::Request request) {
-    Operation list;
-    list.kind = Kind::kList;
-    list.verb = "status";
-    list.list = request;
-    const OpId id = client_.Start(std::move(list), now_);
-    client_.Settle(now_, &effects_);
-    return id;
+    return Start(Operation::List{std::move(request)}, "status", "");
   }
-  OpId BeginDescribe() {
-    Operation describe;
-    describe.kind = Kind::kDescribe;
-    describe.verb = "explain";
-    describe.key = meta_.name;
-    describe.with_rule = true;
-    const OpId id = client_.Start(std::move(describe), now_);
-    client_.Settle(now_, &effects_);
-    return id;
-  }
+  OpId BeginDescribe() { return Start(Operation::Describe{true}, "explain", meta_.name); }
 };
 
 TEST_F(ListingClientTest, AsksAndHandsOverWhatTheServerHas) {
@@ -46,8 +29,9 @@ TEST_F(ListingClientTest, AsksAndHandsOverWhatTheServerHas) {
   const auto outcomes = client_.TakeOutcomes();
   ASSERT_EQ(outcomes.size(), 1U);
   EXPECT_EQ(outcomes[0].op, id);
-  ASSERT_NE(outcomes[0].listing, nullptr);
-  const Listing& listing = *outcomes[0].listing;
+  const auto* const result = outcomes[0].As<std::shared_ptr<const Listing>>();
+  ASSERT_NE(result, nullptr);
+  const Listing& listing = **result;
   EXPECT_EQ(listing.listed.observers, 4U);
   EXPECT_EQ(listing.listed.items, std::vector{item});
   EXPECT_EQ(listing.last, (KeyId{3, 2}));
@@ -60,7 +44,8 @@ TEST_F(ListingClientTest, AServerThatGoesRoundInCirclesHasNoMore) {
   Message reply = Reply(Sent()[0], Type::kListed, 1);
   reply.extra = Encode(Listed{}, 0, "");
   Receive(reply);
-  EXPECT_FALSE(client_.TakeOutcomes()[0].listing->has_more);
+  const auto outcomes = client_.TakeOutcomes();
+  EXPECT_FALSE((*outcomes[0].As<std::shared_ptr<const Listing>>())->has_more);
 }
 
 TEST_F(ListingClientTest, AnOlderServerIsNotAsked) {
@@ -84,7 +69,8 @@ TEST_F(ListingClientTest, AsksHowAKeyIsUpdated) {
   Message reply = Reply(sent[0], Type::kMeta, 1);
   reply.extra = Encode(meta);
   Receive(reply);
-  EXPECT_EQ(client_.TakeOutcomes().at(0).meta->own, meta.own);
+  const auto outcomes = client_.TakeOutcomes();
+  EXPECT_EQ(outcomes.at(0).As<Outcome::Found>()->meta->own, meta.own);
 }
 
 TEST_F(ListingClientTest, AnOlderServerIsNotAskedHowAKeyIsUpdated) {
@@ -101,13 +87,7 @@ TEST_F(ListingClientTest, AnObserverFindsNoKeyThatIsNotThere) {
   welcome.incarnation = 5;
   client_.Joined(Role::kObserver, welcome);
   client_.On(epoch_, now_, &effects_);
-  Operation open;
-  open.kind = Kind::kOpen;
-  open.verb = "pull";
-  open.key = meta_.name;
-  open.may_wait = false;
-  const OpId id = client_.Start(std::move(open), now_);
-  client_.Settle(now_, &effects_);
+  const OpId id = Start(Operation::Open{false}, "pull", meta_.name);
   const auto sent = Sent();
   ASSERT_EQ(sent.size(), 1U);
   EXPECT_EQ(sent[0].flags, kNoWait);

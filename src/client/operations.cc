@@ -8,16 +8,14 @@
 namespace tkv {
 namespace {
 
-using Kind = Operation::Kind;
-
-bool IsPush(Kind kind) {
-  return kind == Kind::kPush || kind == Kind::kPushPull || kind == Kind::kBarrier;
+bool HasRound(const Operation& operation) {
+  return operation.Is<Operation::Push, Operation::PushPull, Operation::Barrier>();
 }
 
-// Returns true if an observer may start operations of this kind.
-bool IsReading(Kind kind) {
-  return kind == Kind::kOpen || kind == Kind::kPull || kind == Kind::kFindBase ||
-         kind == Kind::kStats || kind == Kind::kList || kind == Kind::kDescribe;
+// Returns true if an observer may start the operation.
+bool IsReading(const Operation& operation) {
+  return operation.Is<Operation::Open, Operation::Pull, Operation::FindBase, Operation::Stats,
+                      Operation::List, Operation::Describe>();
 }
 
 Bytes CopyOf(const Bytes& bytes) {
@@ -28,7 +26,7 @@ Bytes CopyOf(const Bytes& bytes) {
 }  // namespace
 
 std::string Client::Head(const Op& op) const {
-  if (op.what.key.empty() || op.what.kind == Kind::kBarrier) return op.what.verb;
+  if (op.what.key.empty() || op.what.Is<Operation::Barrier>()) return op.what.verb;
   return Format("{} {}", op.what.verb, ShownKey(op.what.key));
 }
 
@@ -41,7 +39,7 @@ OpId Client::Start(Operation operation, Time now) {
   Op& op = ops_.Add(id);
   op.id = id;
   op.what = std::move(operation);
-  if (op.what.kind == Kind::kBarrier) op.what.key = InternalKey(op.what.store, "barrier");
+  if (op.what.Is<Operation::Barrier>()) op.what.key = InternalKey(op.what.store, "barrier");
   op.key = IdOf(op.what.key);
   op.begin = now;
   op.deadline = now + (op.what.patience > 0 ? op.what.patience : options_.patience);
@@ -53,30 +51,30 @@ OpId Client::Start(Operation operation, Time now) {
     Fail(&op, closed_ ? *closed_ : StoreIsClosed());
     return id;
   }
-  if (role_ == Role::kObserver && !IsReading(op.what.kind)) {
+  if (role_ == Role::kObserver && !IsReading(op.what)) {
     Fail(&op, Error(Code::kFailedPrecondition, "an observer only reads"));
     return id;
   }
-  if (op.what.kind == Kind::kControl) {
+  if (op.what.Is<Operation::Control>()) {
     announcements_.Add(id, op.what.store);
     if (head_.is_lost()) Rearm(now + kSecond / 10);
-  } else if (op.what.kind == Kind::kLeave) {
+  } else if (op.what.Is<Operation::Leave>()) {
     leaving_.insert(id);
     if (head_.is_lost()) Rearm(now + kSecond / 10);
-  } else if (op.what.kind == Kind::kClose) {
+  } else if (op.what.Is<Operation::Close>()) {
     closing_.insert(id);
-  } else if (op.what.kind == Kind::kRead) {
+  } else if (op.what.Is<Operation::Read>()) {
     StartRead(&op);
-  } else if (op.what.kind == Kind::kRelease) {
+  } else if (op.what.Is<Operation::Release>()) {
     StartRelease(&op);
-  } else if (op.what.kind == Kind::kTrace) {
+  } else if (op.what.Is<Operation::Trace>()) {
     StartTrace(&op);
-  } else if (op.what.kind == Kind::kList) {
+  } else if (op.what.Is<Operation::List>()) {
     StartList(&op);
-  } else if (op.what.kind == Kind::kDescribe) {
+  } else if (op.what.Is<Operation::Describe>()) {
     StartDescribe(&op);
   } else {
-    if (IsPush(op.what.kind) && op.what.kind != Kind::kBarrier) pushes_.push_back(id);
+    if (op.what.push() != nullptr) pushes_.push_back(id);
     KeyState& key = keys_[op.key];
     if (!key.is_ready && op.what.key == InternalKey(StoreOf(op.what.key), "barrier")) {
       barriers_.insert(op.key);
@@ -106,8 +104,8 @@ void Client::Detach(std::span<const OpId> ids) {
     Op* const op = Find(id);
     if (op == nullptr || !op->LendsValue()) continue;
     // Messages that do not exist yet will read the value.
-    const bool is_read_on = !op->has_left || op->what.kind == Kind::kInit;
-    Bytes& value = op->what.value.bytes;
+    const bool is_read_on = !op->has_left || op->what.Is<Operation::Init>();
+    Bytes& value = op->what.value()->bytes;
     value = is_read_on ? CopyOf(value) : Bytes();
     op->owns_value = true;  // last: if CopyOf throws for lack of memory, Detach can be retried
   }
@@ -182,7 +180,7 @@ void Client::Settle(Time now, Effects* effects) {
       op.has_left = true;
       Message goodbye;
       goodbye.type = Type::kGoodbye;
-      goodbye.number = op.what.failure ? 1 : 0;
+      goodbye.number = op.what.As<Operation::Leave>()->failure ? 1 : 0;
       goodbye.seq = id;
       head_.Send(std::move(goodbye), effects);
     }
@@ -216,19 +214,19 @@ void Client::Advance(const KeyId& id) {
 
 // Returns false if the operation has to wait.  A change of its key's state causes the next attempt.
 bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
-  const Kind kind = op->what.kind;
+  const Operation& what = op->what;
   if (op->has_left) return true;
   if (op->expired || key->opening != kNoOp) return false;
   if (key->is_stale) {
     if (!CanJoin(*key)) return false;
     Forget(key);
-    if (kind == Kind::kDelete) {  // the servers have deleted it already
+    if (what.Is<Operation::Delete>()) {  // the servers have deleted it already
       Finish(op);
       return true;
     }
   }
-  if (kind == Kind::kInit || kind == Kind::kOpen) {
-    if (key->is_ready && kind == Kind::kInit) {
+  if (what.Is<Operation::Init, Operation::Open>()) {
+    if (key->is_ready && what.Is<Operation::Init>()) {
       Fail(op, Error(Code::kAlreadyExists, "the key is there already"));
       return true;
     }
@@ -249,17 +247,17 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
     Fail(op, Error(Code::kNotFound, "no such key; init it first"));
     return true;
   }
-  if (kind == Kind::kDelete) {
+  if (what.Is<Operation::Delete>()) {
     if (!CanJoin(*key)) return false;
     StartDelete(id, key, op);
     return true;
   }
-  if (kind == Kind::kFindBase || kind == Kind::kStats) {
+  if (what.Is<Operation::FindBase, Operation::Stats>()) {
     MakePlaces(id, key);
     StartStatus(id, key, op);
     return true;
   }
-  if (kind == Kind::kRestore) {
+  if (what.Is<Operation::Restore>()) {
     if (!CanJoin(*key)) return false;
     MakePlaces(id, key);
     if (key->must_join) {
@@ -274,7 +272,7 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
     if (CanJoin(*key)) StartJoin(id, key);
     return false;
   }
-  if (IsPush(kind)) return TryPush(id, key, op);
+  if (HasRound(what)) return TryPush(id, key, op);
   StartPulls(id, key, op);
   return true;
 }
@@ -289,9 +287,9 @@ void Client::MakePlaces(const KeyId& id, KeyState* key) {
 }
 
 void Client::FinishIfDone(Op* op) {
-  if (IsPush(op->what.kind) && op->has_left && op->unaccepted == 0 && !op->accepted_told) {
+  if (HasRound(op->what) && op->has_left && op->unaccepted == 0 && !op->accepted_told) {
     op->accepted_told = true;
-    outcomes_.push_back({op->id, Outcome::Event::kAccepted, std::nullopt, op->round, nullptr});
+    outcomes_.push_back({op->id, Outcome::Event::kAccepted, std::nullopt, op->round, {}});
     ForgetPushes();
   }
   if (op->unaccepted > 0 || op->unpulled > 0) return;
@@ -301,25 +299,25 @@ void Client::FinishIfDone(Op* op) {
 
 void Client::Finish(Op* op) {
   op->wait.ForNothing(now_, &waits_);
-  Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, op->round, nullptr};
-  if (!op->versions.empty() && op->what.kind != Kind::kPush) {
+  Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, op->round, {}};
+  if (!op->versions.empty() && !op->what.Is<Operation::Push>()) {
     outcome.round = *std::max_element(op->versions.begin(), op->versions.end());
   }
-  if (role_ == Role::kObserver && op->what.kind == Kind::kPull) {  // workers count from the base
+  if (role_ == Role::kObserver && op->what.Is<Operation::Pull>()) {  // workers count from the base
     if (const auto key = keys_.find(op->key); key != keys_.end()) outcome.round += key->second.base;
   }
-  if (op->what.kind == Kind::kCut) {
-    outcome.states = std::make_shared<const std::vector<ChunkState>>(std::move(op->states));
-  }
-  if (op->what.kind == Kind::kStats) outcome.table = op->table;
+  if (op->what.Is<Operation::Stats>()) outcome.result = op->table;
   if (const auto key = keys_.find(op->key); key != keys_.end()) {
-    const bool tells_meta =
-        op->what.kind == Kind::kInit || op->what.kind == Kind::kOpen || op->what.kind == Kind::kCut;
-    if (tells_meta) outcome.meta = std::make_shared<const KeyMeta>(key->second.meta);
+    const auto meta = [&] { return std::make_shared<const KeyMeta>(key->second.meta); };
+    if (op->what.Is<Operation::Init, Operation::Open>()) outcome.result = Outcome::Found{meta()};
+    if (op->what.Is<Operation::Cut>()) {
+      auto states = std::make_shared<const std::vector<ChunkState>>(std::move(op->states));
+      outcome.result = Outcome::Cut{meta(), std::move(states)};
+    }
     if (key->second.opening == op->id) key->second.opening = kNoOp;
     Wake(op->key);
   }
-  if (op->what.kind == Kind::kControl) NoteCommitted(*op);
+  if (op->what.Is<Operation::Control>()) NoteCommitted(*op);
   if (!IsRepeat(*op)) outcomes_.push_back(std::move(outcome));
   Erase(op);
 }
@@ -327,7 +325,7 @@ void Client::Finish(Op* op) {
 void Client::Erase(Op* op) {
   if (!op->expired) LeaveStand(op);
   head_.End(op->id);
-  if (op->what.kind == Kind::kControl) announcements_.End(op->id);
+  if (op->what.Is<Operation::Control>()) announcements_.End(op->id);
   leaving_.erase(op->id);
   closing_.erase(op->id);
   ops_.Erase(op->id);
@@ -342,7 +340,7 @@ void Client::Fail(Op* op, const Error& error) {
   const Error told = Prefixed(*op, error);
   const bool is_repeat = IsRepeat(*op);
   if (!is_repeat) {
-    outcomes_.push_back({id, Outcome::Event::kFailed, told, op->round, nullptr});
+    outcomes_.push_back({id, Outcome::Event::kFailed, told, op->round, {}});
   }
   if (const auto key = keys_.find(op->key); key != keys_.end()) {
     KeyState& state = key->second;

@@ -4,11 +4,10 @@ namespace tkv {
 namespace {
 
 using test::ClientTest;
-using test::Kind;
 
 TEST_F(ClientTest, TheSourceIsFreeWhenEveryChunkIsAccepted) {
   MakeKey();
-  Begin(Kind::kPushPull, "pushpull");
+  Begin(Operation::PushPull{}, "pushpull");
   const auto sent = Sent();
   Answer(sent[0], Type::kAccepted, 0);
   EXPECT_TRUE(client_.TakeOutcomes().empty());
@@ -43,7 +42,7 @@ class OwnershipTest : public ClientTest {
 TEST_F(OwnershipTest, APushThatFailedIsSentFromACopy) {
   credit_bytes_ = 1;  // one chunk leaves, the other chunk waits
   MakeKey();
-  const OpId push = Begin(Kind::kPushPull, "pushpull");
+  const OpId push = Begin(Operation::PushPull{}, "pushpull");
   const auto first = Sent();
   ASSERT_EQ(first.size(), 2u) << "a push and its pull";
   client_.Cancel({&push, 1}, Error(Code::kDeadlineExceeded, "too late"), now_, &effects_);
@@ -55,7 +54,7 @@ TEST_F(OwnershipTest, APushThatFailedIsSentFromACopy) {
 
 TEST_F(OwnershipTest, APushThatFailedIsSentAgainFromACopy) {
   MakeKey();
-  const OpId push = Begin(Kind::kPush, "push");
+  const OpId push = Begin(Operation::Push{}, "push");
   Sent();
   client_.Cancel({&push, 1}, Error(Code::kDeadlineExceeded, "too late"), now_, &effects_);
   std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
@@ -66,7 +65,7 @@ TEST_F(OwnershipTest, AnInitThatFailedIsSentFromACopy) {
   credit_bytes_ = 1;
   meta_.shape = Shape({4000});  // four chunks, of which three leave first
   bytes_.resize(4000 * 4);
-  const OpId init = Begin(Kind::kInit, "init");
+  const OpId init = Begin(Operation::Init{}, "init");
   const auto first = Sent();
   ASSERT_EQ(first.size(), 1u);
   client_.Cancel({&init, 1}, Error(Code::kDeadlineExceeded, "too late"), now_, &effects_);
@@ -77,9 +76,9 @@ TEST_F(OwnershipTest, AnInitThatFailedIsSentFromACopy) {
 
 TEST_F(OwnershipTest, ADetachedPushIsReadNoMoreBeforeAndAfterItLeaves) {
   MakeKey();
-  const OpId first = Begin(Kind::kPush, "push");
+  const OpId first = Begin(Operation::Push{}, "push");
   Sent();
-  const OpId second = Begin(Kind::kPush, "push");  // waits for the first round
+  const OpId second = Begin(Operation::Push{}, "push");  // waits for the first round
   client_.Detach(std::vector{first, second});
   std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
   const auto again = SentAfterReconnecting();
@@ -91,7 +90,7 @@ TEST_F(OwnershipTest, ADetachedPushIsReadNoMoreBeforeAndAfterItLeaves) {
 }
 
 TEST_F(OwnershipTest, AnInitThatIsDetachedKeepsItsLastChunk) {
-  const OpId init = Begin(Kind::kInit, "init");
+  const OpId init = Begin(Operation::Init{}, "init");
   client_.Detach({&init, 1});
   std::fill(bytes_.begin(), bytes_.end(), std::byte{0xAB});
   const auto rest = Sent();
@@ -103,13 +102,9 @@ TEST_F(OwnershipTest, AnInitThatIsDetachedKeepsItsLastChunk) {
 TEST_F(OwnershipTest, AFencedLifeKeepsNoMemoryOfItsUser) {
   MakeKey();
   auto owner = std::make_shared<int>(0);
-  Operation push;
-  push.kind = Kind::kPush;
-  push.verb = "push";
-  push.key = meta_.name;
+  Operation::Push push;
   push.value.bytes = {bytes_.data(), bytes_.size(), owner};
-  client_.Start(std::move(push), now_);
-  client_.Settle(now_, &effects_);
+  Start(std::move(push), "push", meta_.name);
   Sent();
   epoch_.number = 2;
   epoch_.workers[0].incarnation = 7;

@@ -9,12 +9,10 @@
 namespace tkv {
 namespace {
 
-using Kind = Operation::Kind;
-
 // Adds to a barrier whether its task is done, and the error that every worker gets if it is not.  A
 // server without that feature completes the barrier without an error.
-void AddTask(const Operation& what, const ServerLink& link, Message* barrier) {
-  using Task = Operation::Task;
+void AddTask(const Operation::Barrier& what, const ServerLink& link, Message* barrier) {
+  using Task = Operation::Barrier::Task;
   const uint64_t feature = what.task == Task::kNone     ? kFailsFeature
                            : what.task == Task::kBegins ? kBegunFeature
                                                         : kDoneFeature;
@@ -25,6 +23,21 @@ void AddTask(const Operation& what, const ServerLink& link, Message* barrier) {
   barrier->flags |= kFails;
   if (what.task == Task::kOfAnother) barrier->flags |= kUnlessDone;
   barrier->extra = EncodeFailure(*what.failure);
+}
+
+// Adds to a PUSH its training step, its scalars, and its chunk's part of the value.
+void AddPush(const Operation::Push& push, bool takes_steps, Message* message) {
+  if (push.step.number != 0 && takes_steps) {
+    message->flags |= kInStep;
+    message->extra = Encode(push.step);
+  }
+  if (push.scalars) {
+    message->flags |= kHasScalars;
+    message->extra += EncodeScalars(*push.scalars);
+  }
+  message->encoding = push.value.encoding;
+  message->param = push.value.param;
+  message->body = push.value.PartOf(message->chunk);
 }
 
 }  // namespace
@@ -53,8 +66,11 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
       return true;
     }
   }
-  auto error = codec::Cut(key->meta, &op->what.value);
-  if (!error && op->what.kind == Kind::kPushPull) error = JudgeIds(*key, op->what);
+  std::optional<Error> error;
+  if (!is_barrier) error = codec::Cut(key->meta, op->what.value());
+  const Operation::Push* const what = op->what.push();  // null: a barrier
+  const Operation::Pull* const pull = op->what.pull();  // null: a push alone
+  if (!error && pull != nullptr) error = JudgeIds(*key, *pull);
   if (error) {
     Fail(op, *error);
     return true;
@@ -77,24 +93,15 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
     if (is_barrier) {
       message.flags |= kBarrierKey;
       message.need = op->what.store;
-      AddTask(op->what, links_[key->chunks[c].server], &message);
+      AddTask(*op->what.As<Operation::Barrier>(), links_[key->chunks[c].server], &message);
     }
-    if (op->what.step.number != 0 && is_sync && links_[key->chunks[c].server].TakesSteps()) {
-      message.flags |= kInStep;
-      message.extra = Encode(op->what.step);
-    }
-    if (op->what.scalars) {
-      message.flags |= kHasScalars;
-      message.extra += EncodeScalars(*op->what.scalars);
-    }
-    message.encoding = op->what.value.encoding;
-    message.param = op->what.value.param;
-    message.body = op->what.value.PartOf(c);
+    const bool takes_steps = is_sync && links_[key->chunks[c].server].TakesSteps();
+    if (what != nullptr) AddPush(*what, takes_steps, &message);
     ++key->pushes;
     ++key->chunks[c].queued_pushes;
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(push));
-    if (op->what.kind != Kind::kPush && IsAsked(key->meta, op->what, c)) {
+    if ((pull != nullptr || is_barrier) && IsAsked(key->meta, pull, c)) {
       QueuePull(id, key, op, c, exact || is_barrier ? round : 0, is_barrier);
     }
   }
@@ -117,31 +124,32 @@ void Client::Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t versio
 }
 
 void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
-  if (op->what.kind == Kind::kPull) {
-    if (const auto error = JudgeIds(*key, op->what)) return Fail(op, *error);
+  const Operation::Pull* const pull = op->what.pull();
+  if (pull != nullptr) {
+    if (const auto error = JudgeIds(*key, *pull)) return Fail(op, *error);
   }
   for (const ChunkPlace& place : key->chunks) {
     if (const auto& dead = links_[place.server].dead()) return Fail(op, *dead);
   }
-  if (op->what.kind == Kind::kCut && key->is_uneven()) {
+  if (op->what.Is<Operation::Cut>() && key->is_uneven()) {
     return Fail(op, Uneven(key->base + key->round));
   }
   op->has_left = true;
   op->versions.assign(key->chunks.size(), 0);
-  const bool no_body = op->what.kind == Kind::kWait || op->what.kind == Kind::kCut;
-  if (op->what.kind == Kind::kCut) op->states.resize(key->chunks.size());
+  const bool no_body = pull == nullptr;
+  if (op->what.Is<Operation::Cut>()) op->states.resize(key->chunks.size());
   const bool waits_for_round =
       key->meta.mode == KeyMeta::Mode::kSync && (key->meta.exact_reads() || no_body);
   const uint64_t min_version = role_ == Role::kWorker && waits_for_round ? key->round : 0;  // C5
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
-    if (!no_body && !IsAsked(key->meta, op->what, c)) continue;
+    if (!no_body && !IsAsked(key->meta, pull, c)) continue;
     QueuePull(id, key, op, c, min_version, no_body);
   }
   FinishIfDone(op);  // a pull of no rows sends no message
 }
 
 // Returns an error if the ids of a pull or the size of its `out` are wrong.
-std::optional<Error> Client::JudgeIds(const KeyState& key, const Operation& pull) const {
+std::optional<Error> Client::JudgeIds(const KeyState& key, const Operation::Pull& pull) const {
   const codec::Contribution& ids = pull.ids;
   if (!key.meta.by_rows()) {
     if (ids.ends.empty()) return std::nullopt;
@@ -161,12 +169,12 @@ std::optional<Error> Client::JudgeIds(const KeyState& key, const Operation& pull
 }
 
 // Returns true if a pull needs this chunk.  By rows, a chunk without wanted rows is not needed.
-bool Client::IsAsked(const KeyMeta& meta, const Operation& pull, uint32_t chunk) {
-  return !meta.by_rows() || RangeOf(meta, pull, chunk).size > 0;
+bool Client::IsAsked(const KeyMeta& meta, const Operation::Pull* pull, uint32_t chunk) {
+  return !meta.by_rows() || RangeOf(meta, *pull, chunk).size > 0;
 }
 
 // Returns the range of the pull's `out` that receives a chunk's answer.
-codec::Range Client::RangeOf(const KeyMeta& meta, const Operation& pull, uint32_t chunk) {
+codec::Range Client::RangeOf(const KeyMeta& meta, const Operation::Pull& pull, uint32_t chunk) {
   if (!meta.by_rows()) return codec::DenseRange(meta, chunk);
   const size_t begin = chunk == 0 ? 0 : pull.ids.ends[chunk - 1];
   const size_t size = pull.ids.ends[chunk] - begin;
@@ -180,13 +188,14 @@ void Client::QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, u
   pull.op = op->id;
   pull.priority = op->what.priority;
   if (!no_body) {
-    pull.pull_bytes = RangeOf(key->meta, op->what, chunk).size;
-    if (key->meta.by_rows()) pull.message.body = op->what.ids.PartOf(chunk);
+    const Operation::Pull& what = *op->what.pull();
+    pull.pull_bytes = RangeOf(key->meta, what, chunk).size;
+    if (key->meta.by_rows()) pull.message.body = what.ids.PartOf(chunk);
     pull.pull_bytes += pull.message.body.size;
   }
   pull.message.type = Type::kPull;
   if (no_body) pull.message.flags = kNoBody;
-  if (op->what.kind == Kind::kCut) pull.message.flags |= kCut;
+  if (op->what.Is<Operation::Cut>()) pull.message.flags |= kCut;
   pull.message.key = id;
   pull.message.chunk = chunk;
   pull.message.dtype = key->meta.dtype;
@@ -289,13 +298,13 @@ void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
     const Error error = ErrorOf(reply);
     // A cut is refused with this code while another worker saves; the key still exists.
     const bool was_refused =
-        op->what.kind == Kind::kCut && error.code() == Code::kFailedPrecondition;
+        op->what.Is<Operation::Cut>() && error.code() == Code::kFailedPrecondition;
     Fail(op, error);
     if (!was_refused) NoteGone(&key, error);
     return;
   }
   op->versions[chunk] = reply.number;
-  if (op->what.kind == Kind::kCut) {
+  if (op->what.Is<Operation::Cut>()) {
     op->states[chunk] = DecodeChunkState(reply.extra);
     if (op->states[chunk].by_rows != key.meta.by_rows()) {
       return Fail(op, CannotSaveRows(key.chunks[chunk].server));
@@ -312,7 +321,7 @@ bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
   bool again = false;
   for (uint32_t c = 0; c < op->versions.size(); ++c) {
     if (op->versions[c] == newest) continue;
-    if (!IsAsked(key->meta, op->what, c)) continue;
+    if (!IsAsked(key->meta, op->what.pull(), c)) continue;
     if (!again && ++op->tries > options_.observer_tries) {
       Fail(op, Error(Code::kUnavailable,
                      Format("the chunks have had unequal versions {} times", op->tries)));
@@ -357,10 +366,12 @@ Block Client::Landing(LinkId link, const Message& message) {
   const bool is_read = (sent->message.flags & kOfCut) != 0;
   if (op == nullptr || (key == keys_.end() && !is_read)) return {};
   const uint32_t chunk = sent->message.chunk;
-  const codec::Range range =
-      is_read ? PartRange(op->what, chunk) : RangeOf(key->second.meta, op->what, chunk);
-  if (message.body.size != range.size || range.begin + range.size > op->what.out.size) return {};
-  return {op->what.out.data + range.begin, range.size, op->what.out.owner};
+  const Operation::Pull* const pull = op->what.pull();
+  if (pull == nullptr) return {};
+  const codec::Range range = is_read ? PartRange(*op->what.As<Operation::Read>(), chunk)
+                                     : RangeOf(key->second.meta, *pull, chunk);
+  if (message.body.size != range.size || range.begin + range.size > pull->out.size) return {};
+  return {pull->out.data + range.begin, range.size, pull->out.owner};
 }
 
 ChunkPlaces::Found Client::PlaceOf(const KeyId& id, uint32_t chunk) {

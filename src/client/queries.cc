@@ -138,7 +138,7 @@ void Client::LogWait(const Op& op, uint64_t round, Effects* effects) const {
   const std::string who = Awaited(op);
   Fields fields;
   fields.Add("standing", Format("{:.1f}s", waited)).Add("verb", op.what.verb);
-  const bool has_key = !op.what.key.empty() && op.what.kind != Operation::Kind::kBarrier;
+  const bool has_key = !op.what.key.empty() && !op.what.Is<Operation::Barrier>();
   if (has_key) fields.Add("key", ShownKey(op.what.key));
   if (round > 0) fields.Add("round", round);
   fields.Add("waits_for", who);

@@ -4,12 +4,11 @@ namespace tkv {
 namespace {
 
 using test::ClientTest;
-using test::Kind;
 using test::Of;
 
 TEST_F(ClientTest, ADeadlineNamesARankThatTheJobDoesNotHave) {
   MakeKey();
-  Begin(Kind::kPushPull, "pushpull");
+  Begin(Operation::PushPull{}, "pushpull");
   const auto sent = Sent();
   AnswerAll(Of(Type::kPush, sent), Type::kAccepted, 0);
   After(601 * kSecond);
@@ -25,9 +24,9 @@ TEST_F(ClientTest, ADeadlineNamesARankThatTheJobDoesNotHave) {
 
 TEST_F(ClientTest, SaysWhomItWaitsForAfter5And10And20And40Seconds) {
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   AnswerAll(Sent(), Type::kAccepted, 0);
-  Begin(Kind::kPull, "pull");
+  Begin(Operation::Pull{}, "pull");
   Sent();
   for (int second = 1; second <= 45; ++second) {
     After(kSecond);
@@ -53,9 +52,9 @@ TEST_F(ClientTest, SaysWhomItWaitsForAfter5And10And20And40Seconds) {
 
 TEST_F(ClientTest, ANoticeCountsRoundsFromTheRestoredOne) {
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   AnswerAll(Sent(), Type::kAccepted, 0);
-  Begin(Kind::kPull, "pull");
+  Begin(Operation::Pull{}, "pull");
   Sent();
   After(5 * kSecond);
   for (const Message& question : Of(Type::kStatus, Sent())) {
@@ -73,9 +72,9 @@ TEST_F(ClientTest, ANoticeCountsRoundsFromTheRestoredOne) {
 
 TEST_F(ClientTest, ManyOperationsThatStandStillAreOneLineAndOneMoreEachMinuteAtLeast) {
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   AnswerAll(Sent(), Type::kAccepted, 0);
-  for (int i = 0; i < 50; ++i) Begin(Kind::kPull, "pull");
+  for (int i = 0; i < 50; ++i) Begin(Operation::Pull{}, "pull");
   Sent();
   size_t asked = 0;
   for (int second = 1; second <= 300; ++second) {
@@ -89,9 +88,9 @@ TEST_F(ClientTest, ManyOperationsThatStandStillAreOneLineAndOneMoreEachMinuteAtL
 
 TEST_F(ClientTest, ADeadlineNamesVerbKeyPeerAndRound) {
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   AnswerAll(Sent(), Type::kAccepted, 0);
-  const OpId pull = Begin(Kind::kPull, "pull");
+  const OpId pull = Begin(Operation::Pull{}, "pull");
   Sent();
   client_.TakeOutcomes();
   now_ += 599 * kSecond;
@@ -133,7 +132,7 @@ TEST_F(ClientStatsTest, WhatWaitsForCreditIsCountedWithItsTime) {
   MakeKey();
   const uint64_t before = Stats().of(WaitCause::kCredit).count;
   const double seconds_before = Stats().of(WaitCause::kCredit).seconds;
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   const auto first = Sent();
   ASSERT_EQ(first.size(), 1u);  // of two chunks
   const PeerStats waiting = Stats().peers.at(0);
@@ -153,9 +152,9 @@ TEST_F(ClientStatsTest, WhatWaitsForCreditIsCountedWithItsTime) {
 
 TEST_F(ClientStatsTest, APushThatWaitsForItsRoundIsCountedApartFromOneBehindAPull) {
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   AnswerAll(Sent(), Type::kAccepted, 0);  // held; round 1 is not complete
-  Begin(Kind::kPush, "push");             // asks for version 1
+  Begin(Operation::Push{}, "push");       // asks for version 1
   const auto asks = Sent();
   ASSERT_EQ(asks.size(), 2u);
   now_ += 2 * kSecond;
@@ -164,9 +163,9 @@ TEST_F(ClientStatsTest, APushThatWaitsForItsRoundIsCountedApartFromOneBehindAPul
   EXPECT_EQ(Stats().of(WaitCause::kRound).count, 1u);
   EXPECT_DOUBLE_EQ(Stats().of(WaitCause::kRound).seconds, 2);
   EXPECT_EQ(Stats().of(WaitCause::kPull).count, 0u);
-  Begin(Kind::kPull, "pull");
+  Begin(Operation::Pull{}, "pull");
   const auto pulls = Sent();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   now_ += kSecond;
   client_.Closed(link_, now_);                        // the pull is sent again: still one wait
   EXPECT_EQ(Stats().of(WaitCause::kPull).count, 0u);  // the wait has not ended
@@ -183,7 +182,7 @@ TEST_F(ClientStatsTest, AFullWindowIsCountedAsSuch) {
   MakeKey();
   std::vector<Message> sent;
   for (uint64_t i = 0; i <= ServerLink::kWindow; ++i) {
-    Begin(Kind::kPush, "push");
+    Begin(Operation::Push{}, "push");
     for (Message& message : Sent()) sent.push_back(std::move(message));
   }
   ASSERT_EQ(sent.size(), ServerLink::kWindow);
@@ -201,7 +200,7 @@ class EndedWaitTest : public ClientStatsTest {
     credit_bytes_ = 1;
     MakeKey();
     before_ = Stats().of(WaitCause::kCredit).count;
-    Begin(Kind::kPush, "push");
+    Begin(Operation::Push{}, "push");
     EXPECT_EQ(Sent().size(), 1u);  // of two chunks
     now_ += kSecond;
   }
@@ -231,7 +230,7 @@ TEST_F(ClientStatsTest, ResendsAndReconnectsAreThoseOfAServer) {
   EXPECT_EQ(Stats().peers.at(0).last_word_seconds, -1);
   MakeKey();
   EXPECT_EQ(Stats().of(WaitCause::kLink).count, 1u);
-  Begin(Kind::kPull, "pull");
+  Begin(Operation::Pull{}, "pull");
   ASSERT_EQ(Sent().size(), 2u);
   client_.Closed(link_, now_);
   After(kSecond);

@@ -14,14 +14,12 @@
 #include <utility>
 #include <vector>
 
+#include "client/operation.h"
 #include "metrics/counters.h"
 #include "wire/backoff.h"
 #include "wire/version.h"
 
 namespace tkv {
-
-using OpId = uint64_t;  // grows with each operation of a client
-inline constexpr OpId kNoOp = 0;
 
 // The end of error messages when a server's values are lost: the remedy.
 inline constexpr const char* kStartAgain =

@@ -4,7 +4,6 @@ namespace tkv {
 namespace {
 
 using test::ClientTest;
-using test::Kind;
 
 // A client whose server has room for one push at a time, with keys of one chunk.
 class PriorityTest : public ClientTest {
@@ -23,7 +22,7 @@ class PriorityTest : public ClientTest {
   void Use(const char* name) { meta_.name = CanonicalKey(0, name); }
   void Push(const char* name, int priority) {
     Use(name);
-    Begin(Kind::kPush, "push", priority);
+    Begin(Operation::Push{}, "push", priority);
   }
   // Returns the keys of all pushes in the order of leaving.  Accepts each push before the next.
   std::string Leaving() {
@@ -73,7 +72,7 @@ class LostLinkTest : public ClientTest {
  protected:
   LostLinkTest() {
     MakeKey();
-    Begin(Kind::kPush, "push");
+    Begin(Operation::Push{}, "push");
     Sent();
   }
   // Returns the time until the client dials again.
@@ -106,7 +105,7 @@ TEST_F(LostLinkTest, OneThatHasLastedIsMadeAgainSoon) {
 
 TEST_F(ClientTest, AServerOfAnotherProtocolIsNamedAndNotDialedAgain) {
   protocol_.version = 3;
-  const OpId init = Begin(Kind::kInit, "init");
+  const OpId init = Begin(Operation::Init{}, "init");
   Sent();
   const auto error = FailureOf(init);
   ASSERT_TRUE(error);
@@ -121,7 +120,7 @@ TEST_F(ClientTest, AnObserverThatLosesItsLinkAsksAgain) {
   Welcome welcome;
   welcome.incarnation = 7;
   client_.Joined(Role::kObserver, welcome);
-  const OpId open = Begin(Kind::kOpen, "open");
+  const OpId open = Begin(Operation::Open{}, "open");
   const auto describe = Sent();
   client_.Closed(link_, now_);
   welcomes_resumed_ = false;  // the server forgets observers
@@ -138,7 +137,7 @@ TEST_F(ClientTest, AnObserverThatLosesItsLinkAsksAgain) {
 
 TEST_F(ClientTest, AfterALostConnectionTheUnansweredIsSentAgainUnderTheSameNumbers) {
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   const auto before = Sent();
   client_.Closed(link_, now_);
   client_.TakeOutcomes();
@@ -156,8 +155,8 @@ TEST_F(ClientTest, AfterALostConnectionTheUnansweredIsSentAgainUnderTheSameNumbe
 TEST_F(ClientTest, WhoWaitsForAServerThatCannotBeReachedIsTold) {
   MakeKey();
   client_.Closed(link_, now_);
-  Begin(Kind::kPull, "pull");
-  Begin(Kind::kPull, "pull");
+  Begin(Operation::Pull{}, "pull");
+  Begin(Operation::Pull{}, "pull");
   const auto refuse = [&] {
     effects_.dials.clear();
     client_.Failed(0, now_);
@@ -181,7 +180,7 @@ class SilentServerTest : public ClientTest {
 
 TEST_F(SilentServerTest, ItsSilenceCountsForThePatience) {
   MakeKey();
-  const OpId pull = Begin(Kind::kPull, "pull");
+  const OpId pull = Begin(Operation::Pull{}, "pull");
   Sent();  // no answer comes, and the next dials fail
   std::optional<Error> error;
   int seconds = 0;
@@ -217,7 +216,7 @@ class ScarceLinkTest : public ClientTest {
 TEST_F(ScarceLinkTest, WhatHasNotLeftEndsAtOnce) {
   client_.Closed(link_, now_);
   for (int i = 0; i < 2; ++i) {
-    const OpId pull = Begin(Kind::kPull, "pull");
+    const OpId pull = Begin(Operation::Pull{}, "pull");
     Lack();
     const auto error = FailureOf(pull);
     ASSERT_TRUE(error);
@@ -227,7 +226,7 @@ TEST_F(ScarceLinkTest, WhatHasNotLeftEndsAtOnce) {
 }
 
 TEST_F(ScarceLinkTest, WhatHasLeftWaitsForThePatienceAndSaysWhy) {
-  const OpId push = Begin(Kind::kPush, "push");
+  const OpId push = Begin(Operation::Push{}, "push");
   Sent();
   client_.Closed(link_, now_);
   Lack();
@@ -245,7 +244,7 @@ TEST_F(ScarceLinkTest, WhatHasLeftWaitsForThePatienceAndSaysWhy) {
 
 TEST_F(ClientTest, AServerThatStartedAgainIsNamedAndNothingIsRetried) {
   MakeKey();
-  const OpId pull = Begin(Kind::kPull, "pull");
+  const OpId pull = Begin(Operation::Pull{}, "pull");
   Sent();
   epoch_.number = 2;
   epoch_.servers[0].incarnation = 10;

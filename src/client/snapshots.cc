@@ -28,21 +28,21 @@ Asked AskedOf(const RowRange& read, uint64_t before, uint64_t count) {
 
 }  // namespace
 
-bool Client::ReadsRows(const Operation& read) {
+bool Client::ReadsRows(const Operation::Read& read) {
   return read.meta->by_rows() && !(*read.states)[0].IsScalar(read.part);
 }
 
-codec::Range Client::RowsRange(const Operation& read, const RowRange& rows, uint64_t at) {
+codec::Range Client::RowsRange(const Operation::Read& read, const RowRange& rows, uint64_t at) {
   const size_t bytes = ChunkState::RowBytes(read.part, read.meta->dtype, read.meta->elements());
   return {at * bytes, rows.count * bytes};
 }
 
 // Returns the range of the read's `out` that receives a chunk's part.  Arrays have the order of the
 // value.  Scalars have one entry for each chunk.
-codec::Range Client::PartRange(const Operation& read, uint32_t chunk) {
+codec::Range Client::PartRange(const Operation::Read& read, uint32_t chunk) {
   const KeyMeta& meta = *read.meta;
   const auto& states = *read.states;
-  if (!read.ids.ends.empty()) return RangeOf(meta, read, chunk);
+  if (!read.pull.ids.ends.empty()) return RangeOf(meta, read.pull, chunk);
   if (ReadsRows(read)) {
     uint64_t before = 0;
     for (uint32_t c = 0; c < chunk; ++c) before += states[c].RowsOf(read.part);
@@ -60,32 +60,34 @@ codec::Range Client::PartRange(const Operation& read, uint32_t chunk) {
 // Starts at once: servers keep the cut version even if the key has changed or was deleted since.
 void Client::StartRead(Op* op) {
   op->has_left = true;
-  const auto chunks = static_cast<uint32_t>(op->what.states->size());
-  const auto& states = *op->what.states;
+  const auto& read = *op->what.As<Operation::Read>();
+  const auto& states = *read.states;
+  const auto chunks = static_cast<uint32_t>(states.size());
   for (uint32_t c = 0; c < chunks; ++c) {
     const uint32_t server = ServerOf(epoch_.placement, op->key, c);
     if (const auto& dead = links_[server].dead()) return Fail(op, *dead);
   }
   uint64_t before = 0;
-  for (uint32_t c = 0; c < chunks; before += states[c++].RowsOf(op->what.part)) {
-    if (!states[c].HasPart(op->what.part)) continue;
-    if (!op->what.ids.ends.empty()) {
-      const size_t bytes = PartRange(op->what, c).size;
+  for (uint32_t c = 0; c < chunks; before += states[c++].RowsOf(read.part)) {
+    if (!states[c].HasPart(read.part)) continue;
+    if (!read.pull.ids.ends.empty()) {
+      const size_t bytes = PartRange(read, c).size;
       if (bytes > 0) QueueRead(op, c, bytes, nullptr);
       continue;
     }
-    if (!ReadsRows(op->what)) {
-      QueueRead(op, c, PartRange(op->what, c).size, nullptr);
+    if (!ReadsRows(read)) {
+      QueueRead(op, c, PartRange(read, c).size, nullptr);
       continue;
     }
-    const Asked asked = AskedOf(op->what.rows, before, states[c].RowsOf(op->what.part));
+    const Asked asked = AskedOf(read.rows, before, states[c].RowsOf(read.part));
     if (asked.rows.count == 0) continue;
-    QueueRead(op, c, RowsRange(op->what, asked.rows, 0).size, &asked.rows);
+    QueueRead(op, c, RowsRange(read, asked.rows, 0).size, &asked.rows);
   }
   if (op->unpulled == 0) Finish(op);
 }
 
 void Client::QueueRead(Op* op, uint32_t chunk, size_t bytes, const RowRange* rows) {
+  const auto& what = *op->what.As<Operation::Read>();
   Outgoing read;
   read.op = op->id;
   read.priority = op->what.priority;
@@ -94,12 +96,12 @@ void Client::QueueRead(Op* op, uint32_t chunk, size_t bytes, const RowRange* row
   read.message.flags = kOfCut;
   read.message.key = op->key;
   read.message.chunk = chunk;
-  read.message.dtype = op->what.meta->dtype;
-  read.message.number = op->what.part;
-  read.message.need = (*op->what.states)[chunk].version;
+  read.message.dtype = what.meta->dtype;
+  read.message.number = what.part;
+  read.message.need = (*what.states)[chunk].version;
   if (rows != nullptr) read.message.extra = Encode(*rows);
-  if (!op->what.ids.ends.empty()) {
-    read.message.body = op->what.ids.PartOf(chunk);
+  if (!what.pull.ids.ends.empty()) {
+    read.message.body = what.pull.ids.PartOf(chunk);
     read.pull_bytes += read.message.body.size;
   }
   ++op->unpulled;
@@ -111,11 +113,12 @@ void Client::OnReadAnswer(const Outgoing& sent, const Message& reply) {
   if (op == nullptr) return;
   Drop(&op->unpulled);
   if (reply.type != Type::kValue) return Fail(op, ErrorOf(reply));
-  const size_t bytes = PartRange(op->what, sent.message.chunk).size;
+  const auto& read = *op->what.As<Operation::Read>();
+  const size_t bytes = PartRange(read, sent.message.chunk).size;
   if (reply.body.size != bytes) {
-    return Fail(op, Error(Code::kInternal,
-                          Format("part {} of chunk {} has {} bytes, {} were cut", op->what.part,
-                                 sent.message.chunk, reply.body.size, bytes)));
+    return Fail(
+        op, Error(Code::kInternal, Format("part {} of chunk {} has {} bytes, {} were cut",
+                                          read.part, sent.message.chunk, reply.body.size, bytes)));
   }
   FinishIfDone(op);
 }
@@ -137,7 +140,7 @@ void Client::StartRelease(Op* op) {
 // Asks chunks for their status: all chunks for a kStats, one chunk for the base of the rounds.
 void Client::StartStatus(const KeyId& id, KeyState* key, Op* op) {
   op->has_left = true;
-  const size_t count = op->what.kind == Operation::Kind::kStats ? key->chunks.size() : 1;
+  const size_t count = op->what.Is<Operation::Stats>() ? key->chunks.size() : 1;
   op->table.version = UINT64_MAX;
   for (uint32_t c = 0; c < count; ++c) {
     Outgoing ask;
@@ -145,7 +148,7 @@ void Client::StartStatus(const KeyId& id, KeyState* key, Op* op) {
     ask.message.type = Type::kStatus;
     ask.message.key = id;
     ask.message.chunk = c;
-    const bool finds_base = op->what.kind == Operation::Kind::kFindBase;
+    const bool finds_base = op->what.Is<Operation::FindBase>();
     if (finds_base && welcome_.rank != kNoRank && links_[key->chunks[c].server].TakesSteps()) {
       ask.message.flags = kInStep;
     }
@@ -154,15 +157,15 @@ void Client::StartStatus(const KeyId& id, KeyState* key, Op* op) {
   }
 }
 
-static uint8_t FlagOf(Operation::Restoring restoring) {
-  switch (restoring) {
-    case Operation::Restoring::kAll:
+static uint8_t FlagOf(Operation::Restore::Extent extent) {
+  switch (extent) {
+    case Operation::Restore::Extent::kAll:
       return 0;
-    case Operation::Restoring::kMore:
+    case Operation::Restore::Extent::kMore:
       return kMore;
-    case Operation::Restoring::kOnlyRows:
+    case Operation::Restore::Extent::kOnlyRows:
       return kOnlyRows;
-    case Operation::Restoring::kOnlyValue:
+    case Operation::Restore::Extent::kOnlyValue:
       return kOnlyValue;
   }
   return 0;
@@ -171,12 +174,12 @@ static uint8_t FlagOf(Operation::Restoring restoring) {
 void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
   op->has_left = true;
   op->round = key->round;
+  const auto& what = *op->what.As<Operation::Restore>();
   if (key->is_uneven()) return Fail(op, Uneven(key->base + key->round));
   MakePlaces(id, key);
-  if (op->what.states->size() != key->chunks.size()) {
-    return Fail(op,
-                Error(Code::kInvalidArgument, Format("{} chunks, the key has {}",
-                                                     op->what.states->size(), key->chunks.size())));
+  if (what.states->size() != key->chunks.size()) {
+    return Fail(op, Error(Code::kInvalidArgument, Format("{} chunks, the key has {}",
+                                                         what.states->size(), key->chunks.size())));
   }
   for (const ChunkPlace& place : key->chunks) {
     const ServerLink& link = links_[place.server];
@@ -184,7 +187,7 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
     if (key->meta.by_rows() && (link.features() & kSavesRowsFeature) == 0) {
       return Fail(op, CannotSaveRows(place.server));
     }
-    if (op->what.restoring == Operation::Restoring::kOnlyValue &&
+    if (what.extent == Operation::Restore::Extent::kOnlyValue &&
         (link.features() & kAssignsFeature) == 0) {
       return Fail(op, Error(Code::kUnimplemented,
                             Format("server {} cannot assign values to keys that exist; upgrade "
@@ -194,26 +197,25 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
   }
   key->opening = op->id;  // no other operation on this key starts meanwhile
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
-    const ChunkState& state = (*op->what.states)[c];
-    const auto restoring = op->what.restoring;
-    const bool is_of_rows =
-        restoring == Operation::Restoring::kMore || restoring == Operation::Restoring::kOnlyRows;
+    const ChunkState& state = (*what.states)[c];
+    const bool is_of_rows = what.extent == Operation::Restore::Extent::kMore ||
+                            what.extent == Operation::Restore::Extent::kOnlyRows;
     if (is_of_rows && state.rows == 0 && state.candidates == 0) continue;
     Outgoing restore;
     restore.op = op->id;
     restore.message.type = Type::kRestore;
     restore.message.key = id;
-    restore.message.flags = FlagOf(restoring);
+    restore.message.flags = FlagOf(what.extent);
     restore.message.chunk = c;
     restore.message.dtype = key->meta.dtype;
-    restore.message.number = op->what.round;
-    if (op->what.step.number != 0 && !key->meta.by_rows() &&
+    restore.message.number = what.round;
+    if (what.step.number != 0 && !key->meta.by_rows() &&
         links_[key->chunks[c].server].RestoresSteps()) {
       restore.message.flags |= kInStep;
-      restore.message.extra = Encode(op->what.step);
+      restore.message.extra = Encode(what.step);
     }
     restore.message.extra += Encode(state);
-    restore.message.body = op->what.value.PartOf(c);
+    restore.message.body = what.value.PartOf(c);
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(restore));
   }

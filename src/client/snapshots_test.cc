@@ -3,7 +3,6 @@
 namespace tkv {
 namespace {
 
-using test::Kind;
 using test::Of;
 
 class SnapshotClientTest : public test::ClientTest {
@@ -16,12 +15,9 @@ class SnapshotClientTest : public test::ClientTest {
     reply.extra = Encode(state);
     Receive(reply);
   }
-  // Returns the operation by which a load restores the key.
-  Operation Restore() {
-    Operation restore;
-    restore.kind = Kind::kRestore;
-    restore.verb = "load";
-    restore.key = meta_.name;
+  // Returns the request by which a load restores the key.
+  Operation::Restore Restore() {
+    Operation::Restore restore;
     restore.states = std::make_shared<const std::vector<ChunkState>>(2);
     restore.value.bytes = {bytes_.data(), bytes_.size(), nullptr};
     restore.value.ends = {1024 * 4, 2000 * 4};
@@ -30,35 +26,29 @@ class SnapshotClientTest : public test::ClientTest {
   // Makes the key, and returns the two messages by which a load restores it.
   std::vector<Message> RestoreInStep(PushStep step) {
     MakeKey();
-    Operation restore = Restore();
+    Operation::Restore restore = Restore();
     restore.step = step;
-    client_.Start(std::move(restore), now_);
-    client_.Settle(now_, &effects_);
+    Start(std::move(restore), "load", meta_.name);
     std::vector<Message> sent = Sent();
     EXPECT_EQ(sent.size(), 2U);
     return sent;
   }
   OpId BeginRead(uint64_t part) {
-    Operation read;
-    read.kind = Kind::kRead;
-    read.verb = "save";
-    read.key = meta_.name;
+    Operation::Read read;
     read.meta = std::make_shared<const KeyMeta>(meta_);
     read.states = std::make_shared<const std::vector<ChunkState>>(2);
     read.part = part;
-    read.out = {out_.data(), out_.size(), nullptr};
-    const OpId id = client_.Start(std::move(read), now_);
-    client_.Settle(now_, &effects_);
-    return id;
+    read.pull.out = {out_.data(), out_.size(), nullptr};
+    return Start(std::move(read), "save", meta_.name);
   }
 };
 
 TEST_F(SnapshotClientTest, ThePushAfterACutLeavesWhenEveryChunkIsKept) {
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   AnswerAll(Sent(), Type::kAccepted, 1);
-  const OpId cut = Begin(Kind::kCut, "save");
-  Begin(Kind::kPush, "push");
+  const OpId cut = Begin(Operation::Cut{}, "save");
+  Begin(Operation::Push{}, "push");
   const auto sent = Sent();
   ASSERT_EQ(sent.size(), 2U);
   for (const Message& message : sent) {
@@ -73,20 +63,21 @@ TEST_F(SnapshotClientTest, ThePushAfterACutLeavesWhenEveryChunkIsKept) {
   for (const Outcome& outcome : client_.TakeOutcomes()) {
     if (outcome.op != cut) continue;
     EXPECT_EQ(outcome.round, 1U);
-    ASSERT_TRUE(outcome.states != nullptr);
-    EXPECT_EQ(outcome.states->at(0).updates, 4U);
-    EXPECT_EQ(outcome.states->at(1).updates, 5U);
+    const auto* const kept = outcome.As<Outcome::Cut>();
+    ASSERT_TRUE(kept != nullptr);
+    EXPECT_EQ(kept->states->at(0).updates, 4U);
+    EXPECT_EQ(kept->states->at(1).updates, 5U);
   }
 }
 
 TEST_F(SnapshotClientTest, ACutThatIsRefusedLeavesTheKeyAsItIs) {
   MakeKey();
-  const OpId cut = Begin(Kind::kCut, "export_rows");
+  const OpId cut = Begin(Operation::Cut{}, "export_rows");
   for (const Message& sent : Sent()) {
     Receive(ErrorReply(sent.seq, Code::kFailedPrecondition, "worker 1 is saving"));
   }
   EXPECT_EQ(FailureOf(cut)->code(), Code::kFailedPrecondition);
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
 }
 
@@ -96,7 +87,7 @@ TEST_F(SnapshotClientTest, AReadHoldsNothingBackAndOutlivesItsKey) {
   const auto reads = Sent();
   ASSERT_EQ(reads.size(), 2U);
   EXPECT_EQ(reads[0].flags, kOfCut);
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
   const Block landing = client_.Landing(link_, [&] {
     Message value = Reply(reads[1], Type::kValue);
@@ -120,11 +111,10 @@ TEST_F(SnapshotClientTest, APartOfAnotherSizeIsAnError) {
 
 TEST_F(SnapshotClientTest, ARestoreWaitsForPushesAndHoldsBackLaterOnes) {
   MakeKey();
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   const auto pushes = Sent();
-  const OpId id = client_.Start(Restore(), now_);
-  client_.Settle(now_, &effects_);
-  Begin(Kind::kPush, "push");
+  const OpId id = Start(Restore(), "load", meta_.name);
+  Begin(Operation::Push{}, "push");
   EXPECT_TRUE(Sent().empty());
   AnswerAll(pushes, Type::kAccepted, 1);
   const auto sent = Sent();
@@ -155,7 +145,7 @@ TEST_F(SnapshotClientTest, ARestoreHasNoStepForAnOlderServer) {
 TEST_F(SnapshotClientTest, TheBaseAfterALoadComesWithTheStep) {
   protocol_.features = kStepsFeature;
   MakeKey();
-  Begin(Kind::kFindBase, "load");
+  Begin(Operation::FindBase{}, "load");
   const auto asked = Sent();
   ASSERT_EQ(asked.size(), 1U);
   EXPECT_EQ(asked[0].flags, kInStep);
@@ -178,7 +168,7 @@ TEST_F(SnapshotClientTest, AReadThatIsTooLateIsGivenUp) {
   ASSERT_EQ(cancels.size(), 2U);
   AnswerAll(cancels, Type::kOk);
   EXPECT_EQ(FailureOf(read)->code(), Code::kDeadlineExceeded);
-  Begin(Kind::kPush, "push");
+  Begin(Operation::Push{}, "push");
   EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
 }
 

@@ -3,19 +3,9 @@
 namespace tkv {
 namespace {
 
-using test::Kind;
-
 class TracingClientTest : public test::ClientTest {
  protected:
-  OpId BeginTrace(Traced::Request request) {
-    Operation trace;
-    trace.kind = Kind::kTrace;
-    trace.verb = "trace";
-    trace.trace = request;
-    const OpId id = client_.Start(std::move(trace), now_);
-    client_.Settle(now_, &effects_);
-    return id;
-  }
+  OpId BeginTrace(Traced::Request request) { return Start(Operation::Trace{request}, "trace", ""); }
 };
 
 TEST_F(TracingClientTest, AsksAndHandsOverWhatTheServerHasNoted) {
@@ -35,8 +25,9 @@ TEST_F(TracingClientTest, AsksAndHandsOverWhatTheServerHasNoted) {
   const auto outcomes = client_.TakeOutcomes();
   ASSERT_EQ(outcomes.size(), 1U);
   EXPECT_EQ(outcomes[0].op, id);
-  ASSERT_NE(outcomes[0].traced, nullptr);
-  const Traced& traced = *outcomes[0].traced;
+  const auto* const result = outcomes[0].As<std::shared_ptr<const Traced>>();
+  ASSERT_NE(result, nullptr);
+  const Traced& traced = **result;
   EXPECT_EQ(traced.spans.size(), 2U);
   EXPECT_EQ(traced.next, 9U);
   EXPECT_EQ(traced.clock, 5000);

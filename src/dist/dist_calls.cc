@@ -281,30 +281,30 @@ std::vector<PullTarget> DistStore::GatherTargets(std::string_view verb,
 
 // ---- operations ---------------------------------------------------------------------------------
 
-Operation DistStore::MakePush(Operation::Kind kind, const std::string& verb,
-                              const PushSource& source, const CallPtr& call) const {
-  Operation push = calls_.Make(kind, verb, source.record.get());
+// Returns the push of a value.  The call keeps the memory that it reads.
+Operation::Push DistStore::PushOf(const PushSource& source, const CallPtr& call) {
+  Operation::Push push;
   if (source.encoded) {
     push.value = *source.encoded;
   } else {
     push.value.bytes = MemoryOf(source.array);
   }
   push.scalars = source.scalars;
-  push.priority = source.priority;
   push.step = source.step;
   call->keys.push_back(source.record);
   call->sources.push_back(push.value.bytes);
   return push;
 }
 
-void DistStore::AddTarget(const PullTarget& target, Operation* operation,
-                          const CallPtr& call) const {
-  operation->out = {static_cast<std::byte*>(target.landing.HostData()), target.landing.bytes(),
-                    target.landing.storage()};
-  operation->ids = target.ids;
-  if (operation->kind == Operation::Kind::kPull) operation->priority = target.priority;
+// Returns the pull into a target.  The call keeps the memory that it writes.
+Operation::Pull DistStore::PullOf(const PullTarget& target, const CallPtr& call) {
+  Operation::Pull pull;
+  pull.ids = target.ids;
+  pull.out = {static_cast<std::byte*>(target.landing.HostData()), target.landing.bytes(),
+              target.landing.storage()};
   call->keys.push_back(target.record);
-  call->targets.push_back(operation->out.bytes());
+  call->targets.push_back(pull.out.bytes());
+  return pull;
 }
 
 // Notes the pushes of a call that was launched.  A refused call changes no counter, and its
@@ -399,9 +399,10 @@ CallPtr DistStore::StartPushes(const std::string& verb, const std::vector<PushSo
   const CallPtr call = calls_.New(verb);
   std::vector<StoreCalls::Part> parts;
   for (const PushSource& source : sources) {
-    parts.push_back({MakePush(Operation::Kind::kPush, verb, source, call), &source});
+    parts.push_back({calls_.Make(PushOf(source, call), verb, source.record.get()), &source});
+    parts.back().operation.priority = source.priority;
     if (until_done) {
-      parts.push_back({calls_.Make(Operation::Kind::kWait, verb, source.record.get()), &source});
+      parts.push_back({calls_.Make(Operation::Wait{}, verb, source.record.get()), &source});
     }
   }
   calls_.Launch(call, std::move(parts));
@@ -435,17 +436,17 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::vector<PullTarget> t
   // rounds.
   if (worker_->is_observer()) {
     for (const PullTarget& target : targets) {
-      operations.push_back(calls_.Make(Operation::Kind::kFindBase, verb, target.record.get()));
+      operations.push_back(calls_.Make(Operation::FindBase{}, verb, target.record.get()));
     }
     call->on_outcome = [pulled, &ops = call->ops](const Outcome& outcome) {
       const auto at = static_cast<size_t>(std::ranges::find(ops, outcome.op) - ops.begin());
-      if (at < pulled.size()) return;  // the outcome of a kFindBase
+      if (at < pulled.size()) return;  // the outcome of a FindBase
       std::atomic_ref(pulled.at(at - pulled.size()).first->pulled).store(outcome.round);
     };
   }
   for (const PullTarget& target : targets) {
-    operations.push_back(calls_.Make(Operation::Kind::kPull, verb, target.record.get()));
-    AddTarget(target, &operations.back(), call);
+    operations.push_back(calls_.Make(PullOf(target, call), verb, target.record.get()));
+    operations.back().priority = target.priority;
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
   PrepareFinish(call, std::move(targets), options_.patience);
@@ -473,18 +474,21 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
   for (size_t i = 0; i < targets.size(); ++i) places.emplace(targets[i].record.get(), i);
   for (const PushSource& source : sources) {
     const auto place = places.find(source.record.get());
+    Operation::Push push = PushOf(source, call);
+    Operation::Request request;
     if (place == places.end()) {
-      parts.push_back({MakePush(Operation::Kind::kPush, verb, source, call), &source});
-      continue;
+      request = std::move(push);
+    } else {
+      request = Operation::PushPull{std::move(push), PullOf(targets[place->second], call)};
+      is_pulled[place->second] = true;
     }
-    parts.push_back({MakePush(Operation::Kind::kPushPull, verb, source, call), &source});
-    AddTarget(targets[place->second], &parts.back().operation, call);
-    is_pulled[place->second] = true;
+    parts.push_back({calls_.Make(std::move(request), verb, source.record.get()), &source});
+    parts.back().operation.priority = source.priority;
   }
   for (size_t i = 0; i < targets.size(); ++i) {
     if (is_pulled[i]) continue;
-    parts.push_back({calls_.Make(Operation::Kind::kPull, verb, targets[i].record.get())});
-    AddTarget(targets[i], &parts.back().operation, call);
+    parts.push_back({calls_.Make(PullOf(targets[i], call), verb, targets[i].record.get())});
+    parts.back().operation.priority = targets[i].priority;
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
   PrepareFinish(call, std::move(targets), options_.patience);

@@ -66,11 +66,10 @@ DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitIte
 }
 
 Operation DistStore::InitOf(std::string_view verb, const KeyRecord& record, const NDArray& value) {
-  Operation init = calls_.Make(Operation::Kind::kInit, std::string(verb), &record);
-  init.meta = record.meta;
   const NDArray* const values[] = {&value};
+  Operation::Init init{record.meta, {}};
   init.value.bytes = MemoryOf(AllOnHost(verb, record.key.view(), values)[0]);
-  return init;
+  return calls_.Make(std::move(init), std::string(verb), &record);
 }
 
 void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
@@ -100,9 +99,9 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
   std::vector<CallPtr> calls;
   for (size_t i = 0; i < inits.size(); ++i) {
     calls.push_back(calls_.New(verb));
-    calls.back()->sources.push_back(inits[i].value.bytes);
+    calls.back()->sources.push_back(inits[i].value()->bytes);
     calls.back()->on_outcome = [made = records[i]](const Outcome& outcome) {
-      if (outcome.meta != nullptr) made->meta = outcome.meta;
+      if (const auto* const found = outcome.As<Outcome::Found>()) made->meta = found->meta;
     };
     std::vector<Operation> operations;
     operations.push_back(std::move(inits[i]));
@@ -157,7 +156,7 @@ void DistStore::Erase(const KeyView& key) {
     record = keys_.Get("delete", key);
   }
   const CallPtr call =
-      calls_.Start("delete", calls_.Make(Operation::Kind::kDelete, "delete", record.get()));
+      calls_.Start("delete", calls_.Make(Operation::Delete{}, "delete", record.get()));
   calls_.Await(call);
   const auto lock = Lock("delete");
   keys_.Erase(key);

@@ -90,10 +90,8 @@ Operation DistStore::InitRowsOf(std::string_view verb, const NewRecordPtr& recor
     lists.push_back({IdsOf(ids), values.data()});
   }
   row_encoder_.EncodeRows(verb, lists, &source);
-  Operation init = calls_.Make(Operation::Kind::kInit, std::string(verb), record.get());
-  init.meta = record->meta;
-  init.value = *source.encoded;
-  return init;
+  return calls_.Make(Operation::Init{record->meta, *source.encoded}, std::string(verb),
+                     record.get());
 }
 
 void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> items) {

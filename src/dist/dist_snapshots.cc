@@ -38,7 +38,7 @@ struct DistStore::Loading {
 // work.
 template <typename F>
 void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char* left, F f) {
-  using Task = Operation::Task;
+  using Task = Operation::Barrier::Task;
   try {
     f();
   } catch (...) {
@@ -139,15 +139,15 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
                 error.what(), verb);
   };
   try {
-    using Restoring = Operation::Restoring;
-    const auto put_back = [&](size_t i, RestoredKey restored, Restoring restoring) {
+    using Extent = Operation::Restore::Extent;
+    const auto put_back = [&](size_t i, RestoredKey restored, Extent extent) {
       const RecordPtr& record = loading.records[i];
-      Operation restore = calls_.Make(Operation::Kind::kRestore, verb, record.get());
+      Operation::Restore restore;
       restore.states = std::make_shared<const std::vector<ChunkState>>(std::move(restored.states));
       restore.value.bytes = MemoryOf(restored.body);
       restore.round = loading.reader->keys()[loading.matches[i]].round;
       restore.value.ends = std::move(restored.ends);
-      restore.restoring = restoring;
+      restore.extent = extent;
       if (parts == Parts::kAll) restore.step = {loading.reader->keys()[loading.matches[i]].step, 0};
       const CallPtr call = calls_.New(verb);
       call->keys.push_back(record);
@@ -155,7 +155,7 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
       under_way.emplace_back(call, restore.value.bytes.size);
       bytes_ahead += restore.value.bytes.size;
       std::vector<Operation> operations;
-      operations.push_back(std::move(restore));
+      operations.push_back(calls_.Make(std::move(restore), verb, record.get()));
       has_begun = true;
       worker_->Launch(call, std::move(operations));
       while (bytes_ahead > kAheadBytes) wait_for_first();
@@ -164,7 +164,7 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
       const size_t match = loading.matches[i];
       const KeyMeta& meta = loading.metas[i];
       if (!meta.by_rows()) {
-        put_back(i, GatherValue(*loading.reader, match, meta, parts), Restoring::kAll);
+        put_back(i, GatherValue(*loading.reader, match, meta, parts), Extent::kAll);
         continue;
       }
       const SavedKey& saved = loading.reader->keys()[match];
@@ -174,14 +174,14 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
       do {
         const uint64_t count = std::min(at_once, saved.rows - first);
         put_back(i, GatherRows(*loading.reader, match, meta, parts, false, first, count),
-                 first > 0 ? Restoring::kMore : Restoring::kAll);
+                 first > 0 ? Extent::kMore : Extent::kAll);
         first += count;
       } while (first < saved.rows);
       const uint64_t candidates = parts == Parts::kAll ? saved.candidates : 0;
       for (first = 0; first < candidates; first += kCandidatesAtOnce) {
         const uint64_t count = std::min(kCandidatesAtOnce, candidates - first);
         put_back(i, GatherRows(*loading.reader, match, meta, parts, true, first, count),
-                 Restoring::kMore);
+                 Extent::kMore);
       }
     }
     while (!under_way.empty()) wait_for_first();
@@ -234,7 +234,7 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
   std::vector<Operation> operations;
   operations.reserve(loading.records.size());
   for (const RecordPtr& record : loading.records) {
-    operations.push_back(calls_.Make(Operation::Kind::kFindBase, verb, record.get()));
+    operations.push_back(calls_.Make(Operation::FindBase{}, verb, record.get()));
   }
   worker_->Launch(call, std::move(operations));
   calls_.Await(call);
@@ -262,17 +262,17 @@ void DistStore::SendValues(const std::string& verb, std::span<const InitItem> it
         [&](ClientNode& node, Time) { return node.client().MetaOf(records[i]->name); });
     if (!meta) throw Fail(Code::kNotFound, "{} {}: no such key", verb, items[i].key.ToString());
     const NDArray* const values[] = {items[i].value};
-    Operation assign = calls_.Make(Operation::Kind::kRestore, verb, records[i].get());
+    Operation::Restore assign;
     assign.value.bytes = MemoryOf(AllOnHost(verb, items[i].key, values)[0].Packed());
     size_t end = 0;
     for (uint32_t c = 0; c < meta->chunk_count(); ++c) {
       assign.value.ends.push_back(end += meta->elements_of(c) * ItemSize(meta->dtype));
     }
     assign.states = std::make_shared<const std::vector<ChunkState>>(meta->chunk_count());
-    assign.restoring = Operation::Restoring::kOnlyValue;
+    assign.extent = Operation::Restore::Extent::kOnlyValue;
     call->keys.push_back(records[i]);
     call->sources.push_back(assign.value.bytes);
-    operations.push_back(std::move(assign));
+    operations.push_back(calls_.Make(std::move(assign), verb, records[i].get()));
   }
   worker_->Launch(call, std::move(operations));
   calls_.Await(call);

@@ -25,7 +25,7 @@ void DistStore::BeginAnewIfNothingHasBegun() {
   // The answer to any message comes after the server's WELCOME, which says if the job has begun.
   // Nothing is kept yet that this message could free.
   const CallPtr asked =
-      calls_.Start("create", calls_.Make(Operation::Kind::kRelease, "create", nullptr));
+      calls_.Start("create", calls_.Make(Operation::Release{}, "create", nullptr));
   try {
     calls_.Await(asked, options_.server_patience);
   } catch (const Error& unheard) {
@@ -80,18 +80,17 @@ void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
     const auto help = [this](const std::function<bool()>& done, std::chrono::nanoseconds longest) {
       return worker_->PollUntil(done, longest);
     };
-    const auto run = [&](Operation::Kind kind) {
+    const auto run = [&](Operation::Request request) {
       const auto call = std::make_shared<Call>("close", help, nullptr);
       call->store = number_;
       std::vector<Operation> operations;
-      operations.push_back(calls_.Make(kind, "close", nullptr));
-      operations[0].failure = failure;
+      operations.push_back(calls_.Make(std::move(request), "close", nullptr));
       worker_->Launch(call, std::move(operations));
       call->Wait(left());
     };
-    if (is_last && !worker_->is_observer()) run(Operation::Kind::kLeave);
+    if (is_last && !worker_->is_observer()) run(Operation::Leave{failure});
     for (const CallPtr& call : calls) call->WaitAccepted(left());
-    if (!is_last && !failure) run(Operation::Kind::kClose);
+    if (!is_last && !failure) run(Operation::Close{});
     if (!is_last && failure && !worker_->is_observer()) worker_->NoteFailedClose(number_);
   } catch (const std::exception& failed) {
     WarnOfDrop("and not all of its pushes may have been accepted", failed.what());
@@ -128,9 +127,8 @@ bool DistStore::Control(const std::string& verb, UpdateSpec spec) {
       worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
   // The lowest rank defines the updater for all.
   if (!is_sender) return false;
-  Operation control = calls_.Make(Operation::Kind::kControl, verb, nullptr);
-  control.spec = std::move(spec);
-  calls_.Await(calls_.Start(verb, std::move(control)));
+  const Operation::Control control{std::move(spec)};
+  calls_.Await(calls_.Start(verb, calls_.Make(control, verb, nullptr)));
   return true;
 }
 
@@ -186,12 +184,9 @@ void DistStore::SetProgram(std::shared_ptr<const Optimizer> optimizer) {
 // ---- barrier and end ----------------------------------------------------------------------------
 
 CallPtr DistStore::StartBarrier(const std::string& verb, const std::optional<Error>& failure,
-                                Operation::Task task) {
+                                Operation::Barrier::Task task) {
   calls_.CheckOpen(verb);
-  Operation barrier = calls_.Make(Operation::Kind::kBarrier, verb, nullptr);
-  barrier.failure = failure;
-  barrier.task = task;
-  return calls_.Start(verb, std::move(barrier));
+  return calls_.Start(verb, calls_.Make(Operation::Barrier{task, failure}, verb, nullptr));
 }
 
 void DistStore::Barrier() {
@@ -199,7 +194,7 @@ void DistStore::Barrier() {
 }
 
 void DistStore::GoOnFromHere() {
-  calls_.Await(StartBarrier("barrier", {}, Operation::Task::kBegins));
+  calls_.Await(StartBarrier("barrier", {}, Operation::Barrier::Task::kBegins));
 }
 
 bool DistStore::HasReachedNextBarrier() const {
@@ -223,10 +218,9 @@ ServerListings DistStore::ListAll(const std::string& verb) const {
 std::shared_ptr<Optimizer> DistStore::UpdateOf(const KeyView& key) const {
   const KeyRecord asked{Key(key), CanonicalKey(number_, key), {}};
   calls_.CheckOpen("explain");
-  Operation describe = calls_.Make(Operation::Kind::kDescribe, "explain", &asked);
-  describe.with_rule = true;
-  const Outcome outcome = calls_.AwaitOutcome("explain", std::move(describe));
-  const UpdateSpec& spec = outcome.meta->own.value();
+  const Outcome outcome =
+      calls_.AwaitOutcome("explain", calls_.Make(Operation::Describe{true}, "explain", &asked));
+  const UpdateSpec& spec = outcome.As<Outcome::Found>()->meta->own.value();
   if (spec.program.empty()) return nullptr;
   auto optimizer =
       std::make_shared<Optimizer>(Program::Parse(spec.program), spec.multi_precision, spec.lazy);
@@ -270,9 +264,10 @@ JobTrace::Ask DistStore::Asking(const char* verb) {
   return [this, verb](Traced::Request request) {
     const CallPtr call = calls_.New(verb);
     std::shared_ptr<const Traced> traced;
-    call->on_outcome = [&](const Outcome& outcome) { traced = outcome.traced; };
-    std::vector<Operation> operations(1, calls_.Make(Operation::Kind::kTrace, verb, nullptr));
-    operations[0].trace = request;
+    call->on_outcome = [&](const Outcome& outcome) {
+      traced = *outcome.As<std::shared_ptr<const Traced>>();
+    };
+    std::vector<Operation> operations(1, calls_.Make(Operation::Trace{request}, verb, nullptr));
     operations[0].patience = Saturated(options_.server_patience).count();
     worker_->Launch(call, std::move(operations));
     calls_.Await(call, options_.server_patience);
@@ -304,9 +299,8 @@ KVStore::TraceInfo DistStore::WriteTrace(const std::string& file) {
 
 // Makes the worker leave the job.
 void DistStore::Leave(const std::optional<Error>& failure) {
-  Operation leave = calls_.Make(Operation::Kind::kLeave, "close", nullptr);
-  leave.failure = failure;
-  const CallPtr call = calls_.Start("close", std::move(leave));
+  const CallPtr call =
+      calls_.Start("close", calls_.Make(Operation::Leave{failure}, "close", nullptr));
   try {
     calls_.Await(call);
   } catch (const Error& failed) {
@@ -322,8 +316,7 @@ void DistStore::Leave(const std::optional<Error>& failure) {
 
 // Asks the servers to free the keys, which they do when every worker has closed the store.
 void DistStore::FreeKeys() {
-  const CallPtr close =
-      calls_.Start("close", calls_.Make(Operation::Kind::kClose, "close", nullptr));
+  const CallPtr close = calls_.Start("close", calls_.Make(Operation::Close{}, "close", nullptr));
   try {
     calls_.Await(close);
   } catch (const Error& failed) {

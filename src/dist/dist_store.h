@@ -237,9 +237,8 @@ class DistStore : public KVStore {
   CallPtr StartPulls(const std::string& verb, std::vector<PullTarget> targets, bool is_async);
   CallPtr StartPushPull(const std::string& verb, std::span<const PushItem> items,
                         std::span<const PullItem> outs, bool is_async);
-  Operation MakePush(Operation::Kind kind, const std::string& verb, const PushSource& source,
-                     const CallPtr& call) const;
-  void AddTarget(const PullTarget& target, Operation* operation, const CallPtr& call) const;
+  static Operation::Push PushOf(const PushSource& source, const CallPtr& call);
+  static Operation::Pull PullOf(const PullTarget& target, const CallPtr& call);
   static std::shared_ptr<GpuLandings> GpusOf(const std::vector<PullTarget>& targets);
   static void PrepareFinish(const CallPtr& call, std::vector<PullTarget> targets,
                             std::chrono::nanoseconds patience);
@@ -253,7 +252,7 @@ class DistStore : public KVStore {
   //   failure  the error of the work before the barrier, as in Operation: all workers that come
   //            receive it
   CallPtr StartBarrier(const std::string& verb, const std::optional<Error>& failure = {},
-                       Operation::Task task = Operation::Task::kNone);
+                       Operation::Barrier::Task task = Operation::Barrier::Task::kNone);
   JobTrace::Ask Asking(const char* verb);
   void CloseAs(const std::optional<Error>& failure);
   void Leave(const std::optional<Error>& failure);

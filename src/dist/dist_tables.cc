@@ -42,7 +42,9 @@ RecordPtr DistStore::GetTable(const std::string& verb, const KeyView& key) {
 TableStats DistStore::StatsOfTable(const KeyView& key) {
   const std::string verb = "table_stats";
   const RecordPtr record = GetTable(verb, key);
-  return *calls_.AwaitOutcome(verb, calls_.Make(Operation::Kind::kStats, verb, record.get())).table;
+  const Outcome outcome =
+      calls_.AwaitOutcome(verb, calls_.Make(Operation::Stats{}, verb, record.get()));
+  return *outcome.As<TableStats>();
 }
 
 // ---- export -------------------------------------------------------------------------------------
@@ -52,13 +54,9 @@ NDArray DistStore::ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t fir
                                 uint64_t count) {
   const size_t bytes = ChunkState::RowBytes(part, cut.meta->dtype, cut.meta->elements()) * count;
   const NDArray buffer = BytesOf(bytes);
-  Operation read = calls_.Make(Operation::Kind::kRead, cut.verb, cut.record.get());
-  read.meta = cut.meta;
-  read.states = cut.states;
-  read.part = part;
-  read.rows = {first, count};
-  read.out = BlockOf(buffer);
-  calls_.AwaitOutcome(cut.verb, std::move(read));
+  Operation::Read read{cut.meta, cut.states, part, {first, count}, {}};
+  read.pull.out = BlockOf(buffer);
+  calls_.AwaitOutcome(cut.verb, calls_.Make(std::move(read), cut.verb, cut.record.get()));
   return buffer;
 }
 
@@ -107,13 +105,9 @@ void DistStore::ReadValues(const CutTable& cut, const Rows& rows) {
     PullTarget target;
     target.record = cut.record;
     row_encoder_.AskForRows({ids + first, count}, &target);
-    Operation read = calls_.Make(Operation::Kind::kRead, cut.verb, cut.record.get());
-    read.meta = cut.meta;
-    read.states = cut.states;
-    read.part = ChunkState::kValue;
-    read.ids = target.ids;
-    read.out = BlockOf(target.landing);
-    calls_.AwaitOutcome(cut.verb, std::move(read));
+    Operation::Read read{cut.meta, cut.states, ChunkState::kValue, {}, {}};
+    read.pull = {target.ids, BlockOf(target.landing)};
+    calls_.AwaitOutcome(cut.verb, calls_.Make(std::move(read), cut.verb, cut.record.get()));
     const auto* const landed = static_cast<const std::byte*>(target.landing.HostData());
     for (size_t i = 0; i < target.order->size(); ++i) {
       const size_t row = first + target.order->PlacesOf(i)[0];
@@ -131,9 +125,10 @@ RowsExport DistStore::ExportRowsAs(const std::string& verb, const KeyView& key,
     ~Released() { saving.Release(); }
     Saving saving;
   } const released{{verb, {}, Parts::kAll, worker_, number_, options_}};
-  Outcome outcome =
-      calls_.AwaitOutcome(verb, calls_.Make(Operation::Kind::kCut, verb, record.get()));
-  const CutTable cut{verb, record, outcome.meta, outcome.states};
+  const Outcome outcome =
+      calls_.AwaitOutcome(verb, calls_.Make(Operation::Cut{}, verb, record.get()));
+  const auto& kept = *outcome.As<Outcome::Cut>();
+  const CutTable cut{verb, record, kept.meta, kept.states};
   uint64_t version = UINT64_MAX;
   uint64_t latest = 0;
   for (const ChunkState& state : *cut.states) {
@@ -177,12 +172,12 @@ void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const 
       states[b].by_rows = true;
       states[b].rows = source.encoded->PartOf(b).size / (sizeof(uint64_t) + record->value_bytes);
     }
-    Operation import = calls_.Make(Operation::Kind::kRestore, verb, record.get());
+    Operation::Restore import;
     import.states = std::make_shared<const std::vector<ChunkState>>(std::move(states));
     import.value = *std::move(source.encoded);
-    import.restoring = Operation::Restoring::kOnlyRows;
+    import.extent = Operation::Restore::Extent::kOnlyRows;
     try {
-      calls_.AwaitOutcome(verb, std::move(import));
+      calls_.AwaitOutcome(verb, calls_.Make(std::move(import), verb, record.get()));
     } catch (const Error& error) {
       if (first == 0) throw;
       throw Fail(error.code(), "{}; the first {} rows have been imported", error.what(), first);

@@ -25,7 +25,8 @@ KeyMeta ObserverStore::Ask(std::string_view verb, const KeyView& key) const {
   const KeyRecord asked{Key(key), NameOf(verb, key), {}};
   calls().CheckOpen(verb);
   const std::string of(verb);
-  return *calls().AwaitOutcome(of, calls().Make(Operation::Kind::kDescribe, of, &asked)).meta;
+  const Outcome outcome = calls().AwaitOutcome(of, calls().Make(Operation::Describe{}, of, &asked));
+  return *outcome.As<Outcome::Found>()->meta;
 }
 
 // Makes the store know a key.  A key that was deleted or created again since then is looked up
@@ -37,11 +38,9 @@ void ObserverStore::FindOne(std::string_view verb, const KeyView& key) {
   const bool is_known =
       worker()->Run([&](ClientNode& node, Time) { return node.client().Knows(found.name); });
   if (is_known && DistStore::Contains(key)) return;
-  Operation open = calls().Make(Operation::Kind::kOpen, of, &found);
-  open.may_wait = false;
   Outcome outcome;
   try {
-    outcome = calls().AwaitOutcome(of, std::move(open));
+    outcome = calls().AwaitOutcome(of, calls().Make(Operation::Open{false}, of, &found));
   } catch (const Error& error) {
     if (error.code() == Code::kNotFound) {
       const auto lock = Lock("in");
@@ -49,11 +48,11 @@ void ObserverStore::FindOne(std::string_view verb, const KeyView& key) {
     }
     throw;
   }
-  const KeyMeta& meta = *outcome.meta;
+  found.meta = outcome.As<Outcome::Found>()->meta;
+  const KeyMeta& meta = *found.meta;
   found.info = InfoOf(meta);
   found.mode = meta.mode;
   found.value_bytes = meta.row_bytes();
-  found.meta = outcome.meta;
   const auto lock = Lock("in");
   keys().Add(std::make_shared<const KeyRecord>(std::move(found)));
 }

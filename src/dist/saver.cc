@@ -107,7 +107,7 @@ void Saver::CutKeys(const std::string& verb, std::span<const RecordPtr> records,
   std::vector<Operation> operations;
   operations.reserve(records.size());
   for (const RecordPtr& record : records) {
-    operations.push_back(calls_.Make(Operation::Kind::kCut, verb, record.get()));
+    operations.push_back(calls_.Make(Operation::Cut{}, verb, record.get()));
   }
   worker_->Launch(call, std::move(operations));
   calls_.Await(call, patience);
@@ -151,11 +151,11 @@ std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& p
     }
     for (const auto& [record, number] : records) {
       const Outcome& outcome = outcomes.at(record);
+      const auto& cut = *outcome.As<Outcome::Cut>();
       const uint64_t base =
           worker_->Run([&](ClientNode& node, Time) { return node.client().BaseOf(record->name); });
       SavedKey key = Named(verb.c_str(), [&] {
-        return DescribeKey(record->key, *outcome.meta, *outcome.states, base + outcome.round,
-                           parts);
+        return DescribeKey(record->key, *cut.meta, *cut.states, base + outcome.round, parts);
       });
       key.store = number;
       if (record->mode == KeyMeta::Mode::kSync) {
@@ -163,7 +163,7 @@ std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& p
       }
       // Another rank may have set the optimizer, or the key may have its own.
       has_optimizer = has_optimizer || !key.program.text.empty() || !key.own.text.empty();
-      saving->Add(std::move(key), {record->name, outcome.meta, outcome.states});
+      saving->Add(std::move(key), {record->name, cut.meta, cut.states});
     }
     Named(verb.c_str(), [&] { CheckHasStates(has_optimizer); });
   } catch (...) {

@@ -88,20 +88,17 @@ class Saving::KeptParts final : public PartSource {
     Prefill(item, source, reading.buffer);
     reading.call = Worker::NewCall(saving_.worker_, saving_.verb_, saving_.store_, interrupt_);
     Operation read;
-    read.kind = Operation::Kind::kRead;
     read.verb = saving_.verb_;
     read.key = source.name;
-    read.meta = source.meta;
-    read.states = source.states;
     read.store = saving_.store_;
-    read.part = item.part;
-    read.rows = rows;
     // After all requests for which the job waits.
     read.priority = INT32_MIN;
     read.patience = Saturated(saving_.options_.patience).count();
-    read.out = {static_cast<std::byte*>(reading.buffer.HostData()), reading.buffer.bytes(),
-                reading.buffer.storage()};
-    reading.call->targets.push_back(read.out.bytes());
+    Operation::Read what{source.meta, source.states, item.part, rows, {}};
+    what.pull.out = {static_cast<std::byte*>(reading.buffer.HostData()), reading.buffer.bytes(),
+                     reading.buffer.storage()};
+    reading.call->targets.push_back(what.pull.out.bytes());
+    read.request = std::move(what);
     bytes_ahead_ += reading.buffer.bytes();
     std::vector<Operation> operations;
     operations.push_back(std::move(read));
@@ -242,7 +239,7 @@ void Saving::Release() noexcept {
     std::vector<Operation> operations;
     for (const uint32_t store : stores_) {
       Operation& release = operations.emplace_back();
-      release.kind = Operation::Kind::kRelease;
+      release.request = Operation::Release{};
       release.verb = verb_;
       release.store = store;
       release.patience = Saturated(options_.server_patience).count();

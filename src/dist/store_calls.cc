@@ -77,10 +77,10 @@ void StoreCalls::CountEnd(const CallPtr& call) {
   }
 }
 
-Operation StoreCalls::Make(Operation::Kind kind, const std::string& verb,
+Operation StoreCalls::Make(Operation::Request request, const std::string& verb,
                            const KeyRecord* record) const {
   Operation operation;
-  operation.kind = kind;
+  operation.request = std::move(request);
   operation.verb = verb;
   operation.store = store_;
   operation.patience = Saturated(options_.patience).count();
@@ -99,7 +99,7 @@ CallPtr StoreCalls::Start(const std::string& verb, Operation operation) {
 void StoreCalls::CloseFailedStores() noexcept {
   try {
     for (const uint32_t store : worker_->TakeFailedCloses()) {
-      std::vector<Operation> operations(1, Make(Operation::Kind::kClose, "close", nullptr));
+      std::vector<Operation> operations(1, Make(Operation::Close{}, "close", nullptr));
       operations[0].store = store;
       worker_->Launch(Worker::NewCall(worker_, "close", store, {}), std::move(operations));
       worker_->GoOn();
@@ -121,7 +121,7 @@ RecordPtr StoreCalls::FirstToRepeat(const std::string& verb, std::span<const Rec
       return nullptr;
     });
     if (first == nullptr || !is_lost) return first;
-    AwaitOutcome(verb, Make(Operation::Kind::kOpen, verb, first.get()));
+    AwaitOutcome(verb, Make(Operation::Open{}, verb, first.get()));
   }
 }
 
@@ -129,10 +129,14 @@ Outcome StoreCalls::AwaitOutcome(const std::string& verb, Operation operation) {
   const CallPtr call = New(verb);
   const auto reported = std::make_shared<Outcome>();
   call->on_outcome = [reported](const Outcome& outcome) { *reported = outcome; };
-  for (const Bytes& read : {operation.value.bytes, operation.ids.bytes}) {
+  const auto add_source = [&](const Bytes& read) {
     if (read.size > 0) call->sources.push_back(read);
+  };
+  if (const auto* const value = operation.value()) add_source(value->bytes);
+  if (const Operation::Pull* const pull = operation.pull()) {
+    add_source(pull->ids.bytes);
+    if (pull->out.size > 0) call->targets.push_back(pull->out.bytes());
   }
-  if (operation.out.size > 0) call->targets.push_back(operation.out.bytes());
   std::vector<Operation> operations;
   operations.push_back(std::move(operation));
   worker_->Launch(call, std::move(operations));

@@ -71,9 +71,10 @@ class StoreCalls {
   CallPtr New(const std::string& verb) {
     return Worker::NewCall(worker_, verb, store_, options_.interrupt);
   }
-  // Returns an operation without a value.
+  // Returns an operation of this store.
   //   record  its key; null: it is of the whole store
-  Operation Make(Operation::Kind kind, const std::string& verb, const KeyRecord* record) const;
+  Operation Make(Operation::Request request, const std::string& verb,
+                 const KeyRecord* record) const;
   // Starts one operation as a call of its own.
   CallPtr Start(const std::string& verb, Operation operation);
   // Starts one operation and waits for it.

@@ -151,6 +151,11 @@ class StateWriter {
     std::sort(parts.begin(), parts.end());
     Add(parts);
   }
+  template <typename... T>
+  void Add(const std::variant<T...>& value) {
+    Add(value.index());
+    std::visit([this](const auto& present) { this->Add(present); }, value);
+  }
   template <typename T>
     requires std::is_aggregate_v<T>
   void Add(const T& value) {

@@ -12,8 +12,6 @@
 namespace tkv::exploration {
 namespace {
 
-using Verb = Operation::Kind;
-
 Bytes ValueWith(const Counts& counts) {
   const auto values = std::make_shared<std::vector<float>>(kElements, 0.0F);
   for (size_t i = 0; i < kPushes; ++i) {
@@ -53,6 +51,18 @@ const UpdateSpec& AddingSpec() {  // value += sum
     return adds;
   }();
   return spec;
+}
+
+Operation::Init InitOf(const Scope& scope) {
+  KeyMeta meta = scope.by_rows ? RowsMeta(scope) : DenseMeta();
+  meta.staleness = scope.staleness;
+  Operation::Init init{std::make_shared<const KeyMeta>(std::move(meta)), {}};
+  if (scope.by_rows) {
+    init.value = NoRows();
+  } else {
+    init.value.bytes = ValueWith({});
+  }
+  return init;
 }
 
 }  // namespace
@@ -113,6 +123,14 @@ bool World::BeginNext(int index) {
   return false;
 }
 
+codec::Contribution World::PushedValue(const Actor& actor) const {
+  const size_t push = PushId(actor.index, actor.user.life, actor.user.ordinal);
+  if (scope_->by_rows) return RowsOfPush(push, scope_->admit_count > 1);
+  codec::Contribution value;
+  value.bytes = ValueOf(push);
+  return value;
+}
+
 void World::Begin(int index, char verb) {
   Actor* const actor = Edit(index);
   User& user = actor->user;
@@ -121,57 +139,43 @@ void World::Begin(int index, char verb) {
   Operation operation;
   operation.verb = std::string(1, verb);
   operation.key = KeyName();
-  if (verb == 'P' || verb == 'X') {
-    const size_t push = PushId(actor->index, user.life, user.ordinal);
-    if (scope_->by_rows) {
-      operation.value = RowsOfPush(push, scope_->admit_count > 1);
-    } else {
-      operation.value.bytes = ValueOf(push);
-    }
-  }
+  Operation::Push push;
+  Operation::Pull pull;
+  if (verb == 'P' || verb == 'X') push.value = PushedValue(*actor);
   if (verb == 'L' || verb == 'X') {
     std::memset(actor->scratch.data, 0xFF, actor->scratch.size);
-    operation.out = actor->scratch;
+    pull.out = actor->scratch;
     if (scope_->by_rows) {
-      operation.out.size = PulledRows() * sizeof(float);
-      operation.ids = AllIds();
+      pull.out.size = PulledRows() * sizeof(float);
+      pull.ids = AllIds();
     }
   }
   switch (verb) {
     case 'P':
-      operation.kind = Verb::kPush;
+      operation.request = std::move(push);
       break;
     case 'L':
-      operation.kind = Verb::kPull;
+      operation.request = std::move(pull);
       break;
     case 'X':
-      operation.kind = Verb::kPushPull;
+      operation.request = Operation::PushPull{std::move(push), std::move(pull)};
       break;
     case 'B':
-      operation.kind = Verb::kBarrier;
+      operation.request = Operation::Barrier{};
       ++user.barriers;
       break;
     case 'C':
-      operation.kind = Verb::kControl;
+      operation.request = Operation::Control{AddingSpec()};
       operation.key.clear();
-      operation.spec = AddingSpec();
       step_is_local_ = false;
       control_from_[static_cast<size_t>(actor->index)] =
           static_cast<const ClientNode&>(*actor->node).client().RoundOf(KeyName()) + 1;
       break;
     case 'O':
-      operation.kind = Verb::kOpen;
+      operation.request = Operation::Open{};
       break;
     default:
-      operation.kind = Verb::kInit;
-      KeyMeta meta = scope_->by_rows ? RowsMeta(*scope_) : DenseMeta();
-      meta.staleness = scope_->staleness;
-      operation.meta = std::make_shared<const KeyMeta>(std::move(meta));
-      if (scope_->by_rows) {
-        operation.value = NoRows();
-      } else {
-        operation.value.bytes = ValueWith({});
-      }
+      operation.request = InitOf(*scope_);
   }
   auto& node = static_cast<ClientNode&>(*actor->node);
   user.op = node.client().next_op();

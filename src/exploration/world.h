@@ -149,6 +149,7 @@ class World {
   void Settle();
   void RunUser(int actor);
   bool BeginNext(int actor);
+  codec::Contribution PushedValue(const Actor& actor) const;
   void Begin(int actor, char verb);
   void OnOutcome(int actor, const Outcome& outcome);
   static std::string LookAtSum(const Chunk& chunk, const Seen& seen, Counts* counts,

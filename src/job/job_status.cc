@@ -27,13 +27,12 @@ Asked Ask(const std::shared_ptr<Worker>& worker, const std::string& verb, uint32
   Asked asked{request.server, Worker::NewCall(worker, verb, store, interrupt),
               std::make_shared<std::shared_ptr<const Listing>>()};
   asked.call->on_outcome = [answer = asked.answer](const Outcome& outcome) {
-    *answer = outcome.listing;
+    *answer = *outcome.As<std::shared_ptr<const Listing>>();
   };
   Operation list;
-  list.kind = Operation::Kind::kList;
+  list.request = Operation::List{request};
   list.verb = verb;
   list.store = store;
-  list.list = request;
   list.patience = Saturated(patience).count();
   std::vector<Operation> operations;
   operations.push_back(std::move(list));

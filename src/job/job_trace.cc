@@ -15,25 +15,16 @@ constexpr int kExchanges = 5;  // to compare the clocks
 // ---- the worker ---------------------------------------------------------------------------------
 
 void WorkerTrace::Began(OpId id, const Operation& operation, Rank rank, Time now) {
-  using Kind = Operation::Kind;
   Span span;
-  switch (operation.kind) {
-    case Kind::kPush:
-    case Kind::kPushPull:
-      span.kind = Span::Kind::kPush;
-      span.bytes = operation.value.bytes.size;
-      break;
-    case Kind::kPull:
-      span.kind = Span::Kind::kPull;
-      span.bytes = operation.out.size;
-      break;
-    case Kind::kInit:
-    case Kind::kBarrier:
-    case Kind::kDelete:
-    case Kind::kControl:
-      break;
-    default:
-      return;
+  if (const auto* const push = operation.push()) {
+    span.kind = Span::Kind::kPush;
+    span.bytes = push->value.bytes.size;
+  } else if (const auto* const pull = operation.As<Operation::Pull>()) {
+    span.kind = Span::Kind::kPull;
+    span.bytes = pull->out.size;
+  } else if (!operation.Is<Operation::Init, Operation::Barrier, Operation::Delete,
+                           Operation::Control>()) {
+    return;
   }
   span.begin = now;
   span.rank = rank;
@@ -43,7 +34,7 @@ void WorkerTrace::Began(OpId id, const Operation& operation, Rank rank, Time now
     span.key_high = key.high;
     if (names_.size() < Recorder::kSpansMax) names_.try_emplace(key, ShownKey(operation.key));
   }
-  waiting_[id] = {span, operation.kind == Kind::kPushPull};
+  waiting_[id] = {span, operation.Is<Operation::PushPull>()};
 }
 
 void WorkerTrace::Ended(const Outcome& outcome, Time now) {

@@ -124,7 +124,7 @@ TEST_P(TransportJob, ServicesAreOverWhenTheWorkerHasLeft) {
   EXPECT_TRUE(worker->CloseStore(store));
   worker->Run([](ClientNode& node, Time now) {
     Operation leave;
-    leave.kind = Operation::Kind::kLeave;
+    leave.request = Operation::Leave{};
     node.Begin(std::move(leave), now);
   });
   for (auto service = services_.rbegin(); service != services_.rend(); ++service) {

@@ -19,9 +19,10 @@ namespace {
 // Returns true if a call waits for servers to accept the operation: a push, or the error that a
 // worker brings to a barrier.
 bool IsAccepted(const Operation& operation) {
-  const bool brings_error = operation.kind == Operation::Kind::kBarrier && operation.failure &&
-                            operation.task == Operation::Task::kNone;
-  return operation.IsPush() || brings_error;
+  const auto* const barrier = operation.As<Operation::Barrier>();
+  const bool brings_error =
+      barrier != nullptr && barrier->failure && barrier->task == Operation::Barrier::Task::kNone;
+  return operation.push() != nullptr || brings_error;
 }
 
 // Returns how the workers of a job that has ended have ended, in words.
@@ -253,7 +254,7 @@ void Worker::EndPart(const CallPtr& call, const std::vector<Operation>& operatio
                      const Error& error) {
   Run([&](ClientNode&, Time) {
     for (const Operation& operation : operations) {
-      call->End(IsAccepted(operation), {0, Outcome::Event::kFailed, error, 0, nullptr},
+      call->End(IsAccepted(operation), {0, Outcome::Event::kFailed, error, 0, {}},
                 [&] { KeepOwners(call.get()); });
     }
   });
@@ -263,7 +264,7 @@ void Worker::LaunchPart(const CallPtr& call, std::vector<Operation> operations) 
   Run([&](ClientNode& client, Time now) {
     if (broken_) {  // nothing would ever end them
       for (const Operation& operation : operations) {
-        call->End(IsAccepted(operation), {0, Outcome::Event::kFailed, broken_, 0, nullptr});
+        call->End(IsAccepted(operation), {0, Outcome::Event::kFailed, broken_, 0, {}});
       }
       return;
     }
@@ -394,7 +395,7 @@ void Worker::Broken(const Error& error) {
   const auto calls = std::exchange(calls_, {});
   for (const auto& [id, running] : calls) {
     try {
-      running.call->End(running.is_unaccepted, {id, Outcome::Event::kFailed, error, 0, nullptr});
+      running.call->End(running.is_unaccepted, {id, Outcome::Event::kFailed, error, 0, {}});
     } catch (const std::exception& failed) {
       static_cast<void>(
           failed);  // a function that waits for the end has failed; the next call ends

@@ -477,12 +477,11 @@ class BrokenClientTest : public ::testing::Test {
   }
   static Operation Init(const char* name) {
     Operation init;
-    init.kind = Operation::Kind::kInit;
     init.verb = "init";
     init.key = CanonicalKey(0, KeyView(std::string_view(name)));
     auto meta = std::make_shared<KeyMeta>();
     meta->shape = Shape({0});
-    init.meta = meta;
+    init.request = Operation::Init{meta, {}};
     return init;
   }
   void Deliver(LinkId link, std::vector<Message> messages) {

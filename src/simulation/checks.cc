@@ -91,7 +91,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
       driver->running.erase(found);
       if (saved.phase == kReleasing) return;
       if (saved.phase == kCutting) {
-        saved.states = outcome.states;
+        saved.states = outcome.As<Outcome::Cut>()->states;
         saved.round = outcome.round;
       }
       const size_t saved_key = saved.key;
@@ -142,10 +142,11 @@ void Simulation::CheckSave(const Driver& driver, const Driver::Running& running,
   const SimKey& key = scenario_.keys[running.key];
   if (running.phase == kReleasing) return;
   if (running.phase == kCutting) {
+    const auto& states = *outcome.As<Outcome::Cut>()->states;
     const auto is_other = [&](const ChunkState& state) {
-      return state.version != outcome.states->front().version;
+      return state.version != states.front().version;
     };
-    if (key.meta.mode == KeyMeta::Mode::kSync && std::ranges::any_of(*outcome.states, is_other)) {
+    if (key.meta.mode == KeyMeta::Mode::kSync && std::ranges::any_of(states, is_other)) {
       Violate(Format("worker {} has kept parts of different rounds of {}", driver.rank,
                      ShownKey(key.name)));
     }

@@ -10,8 +10,6 @@
 namespace tkv::simulation {
 namespace {
 
-using Kind = Operation::Kind;
-
 const std::string& AccumulateProgram() {
   static const std::string text = Optimizer::Create("test")->program().ToText();
   return text;
@@ -86,9 +84,9 @@ OpId Simulation::Begin(Driver* driver, Operation operation, Driver::Running runn
   static constexpr const char* kVerbs[] = {
       "init",   "open",  "push",  "pull", "pushpull", "wait", "barrier", "set_optimizer",
       "delete", "close", "close", "save", "save",     "save", "load",    "load"};
-  operation.verb = kVerbs[static_cast<size_t>(operation.kind)];
+  operation.verb = kVerbs[operation.request.index()];
   running.begin = now_;
-  if (operation.kind == Kind::kControl && isolations_ > 0) {
+  if (operation.Is<Operation::Control>() && isolations_ > 0) {
     --isolations_;
     planned_.push_back({now_ + random_.Between(200, 1500) * 1000, driver->process->index,
                         Planned::Kind::kIsolate});
@@ -135,7 +133,7 @@ bool Simulation::StartNext(Driver* driver) {
     if (!driver->running.empty()) return false;
     driver->asked_barrier = true;
     Operation open;
-    open.kind = Kind::kOpen;
+    open.request = Operation::Open{};
     open.key = InternalKey(0, "barrier");
     Driver::Running running;
     running.is_init = true;
@@ -197,9 +195,13 @@ bool Simulation::StartNext(Driver* driver) {
   }
   driver->leaving = true;
   Operation leave;
-  leave.kind = Kind::kLeave;
+  leave.request = Operation::Leave{};
   Begin(driver, std::move(leave), {});
   return true;
+}
+
+Operation::Init Simulation::InitOf(const SimKey& key) const {
+  return {std::make_shared<const KeyMeta>(key.meta), Initial(scenario_.seed, key)};
 }
 
 void Simulation::StartInit(Driver* driver) {
@@ -207,10 +209,12 @@ void Simulation::StartInit(Driver* driver) {
   const SimKey& key = scenario_.keys[index];
   if (driver->rank != kNoRank) model_.Created(index);
   Operation init;
-  init.kind = driver->rank == kNoRank ? Kind::kOpen : Kind::kInit;
   init.key = key.name;
-  init.meta = std::make_shared<const KeyMeta>(key.meta);
-  init.value = Initial(scenario_.seed, key);
+  if (driver->rank == kNoRank) {
+    init.request = Operation::Open{};
+  } else {
+    init.request = InitOf(key);
+  }
   Driver::Running running;
   running.is_init = true;
   running.key = index;
@@ -308,12 +312,14 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
   if (scenario_.has_priorities) {
     operation.priority = static_cast<int>((7 * step.ordinal + 3 * step.key) % 5) - 2;
   }
+  Operation::Push push;
+  Operation::Pull pull;
   if (pushes) {
     running.has_push = true;
     running.push = {LifeOf(*driver), ++driver->ordinal};
-    operation.value =
+    push.value =
         Encoded(scenario_.seed, key, driver->rank, running.push.life.incarnation, driver->ordinal);
-    running.value = operation.value.bytes;
+    running.value = push.value.bytes;
     bodies_[running.value.owner.get()] = {running.value.owner, step.key, running.push};
     started_.emplace(step.key, running.push);
   }
@@ -327,35 +333,34 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
     running.rows = AskedRows(*driver, step);
     running.out = driver->process->pool.Allocate(PulledBytes(key, running.rows));
     std::memset(running.out.data, 0xEE, running.out.size);
-    operation.out = running.out;
-    operation.ids = AskFor(key, running.rows);
+    pull = {AskFor(key, running.rows), running.out};
   }
   switch (step.kind) {
     case Step::Kind::kPush:
-      operation.kind = Kind::kPush;
+      operation.request = std::move(push);
       break;
     case Step::Kind::kPull:
-      operation.kind = Kind::kPull;
+      operation.request = std::move(pull);
       break;
     case Step::Kind::kPushPull:
-      operation.kind = Kind::kPushPull;
+      operation.request = Operation::PushPull{std::move(push), std::move(pull)};
       break;
     case Step::Kind::kWait:
-      operation.kind = Kind::kWait;
+      operation.request = Operation::Wait{};
       break;
     case Step::Kind::kBarrier:
-      operation.kind = Kind::kBarrier;
+      operation.request = Operation::Barrier{};
       break;
     case Step::Kind::kSave:
       for (const auto& [id, other] : driver->running) {
         if (other.step.kind == Step::Kind::kSave && other.key == step.key) return true;
       }
       if (driver->rank != 0) return true;
-      operation.kind = Kind::kCut;
+      operation.request = Operation::Cut{};
       running.round = client.RoundAfter(key.name, client.next_op()) - 1;
       break;
     case Step::Kind::kClose:
-      operation.kind = Kind::kClose;
+      operation.request = Operation::Close{};
       operation.key.clear();
       operation.store = step.store;
       driver->closing.insert(step.store);
@@ -363,14 +368,15 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
       break;
     default:
       if (driver->rank != 0 || !client.IsSender()) return true;
-      operation.kind = Kind::kControl;
+      Operation::Control control;
+      if (step.accumulate) {
+        control.spec.program = AccumulateProgram();
+        control.spec.params = {1.0};
+      }
+      operation.request = std::move(control);
       operation.key.clear();
       operation.store = step.store;
       running.last_push = driver->ordinal;
-      if (step.accumulate) {
-        operation.spec.program = AccumulateProgram();
-        operation.spec.params = {1.0};
-      }
   }
   Begin(driver, std::move(operation), std::move(running));
   return true;
@@ -378,7 +384,8 @@ bool Simulation::StartStep(Driver* driver, const Step& step) {
 
 // Chooses the next part to be read from the saved version, or the values by ids after all parts.
 // Returns false if everything has been read.
-bool Simulation::ChooseRows(const Driver& driver, Driver::Running* saved, Operation* read) const {
+bool Simulation::ChooseRows(const Driver& driver, Driver::Running* saved,
+                            Operation::Read* read) const {
   const SimKey& key = scenario_.keys[saved->key];
   while (saved->next_part < kKeptParts.size()) {
     read->part = kKeptParts[saved->next_part++];
@@ -394,7 +401,7 @@ bool Simulation::ChooseRows(const Driver& driver, Driver::Running* saved, Operat
   }
   if (saved->next_part++ > kKeptParts.size()) return false;
   read->part = ChunkState::kValue;
-  read->ids = AskFor(key, kAllRows);
+  read->pull.ids = AskFor(key, kAllRows);
   saved->out = driver.process->pool.Allocate(PulledBytes(key, kAllRows));
   return true;
 }
@@ -405,9 +412,7 @@ bool Simulation::StartRead(Driver* driver, Driver::Running saved) {
   const SimKey& key = scenario_.keys[saved.key];
   if (saved.phase == kReading && !key.meta.by_rows()) return false;
   saved.phase = kReading;
-  Operation read;
-  read.kind = Kind::kRead;
-  read.key = key.name;
+  Operation::Read read;
   read.meta = std::make_shared<const KeyMeta>(key.meta);
   read.states = saved.states;
   if (!key.meta.by_rows()) {
@@ -416,8 +421,11 @@ bool Simulation::StartRead(Driver* driver, Driver::Running saved) {
     return false;
   }
   std::memset(saved.out.data, 0xEE, saved.out.size);
-  read.out = saved.out;
-  Begin(driver, std::move(read), std::move(saved));
+  read.pull.out = saved.out;
+  Operation operation;
+  operation.key = key.name;
+  operation.request = std::move(read);
+  Begin(driver, std::move(operation), std::move(saved));
   return true;
 }
 
@@ -429,7 +437,7 @@ void Simulation::StartRelease(Driver* driver, size_t key) {
     if (is_save && StoreOf(scenario_.keys[running.key].name) == store) return;
   }
   Operation release;
-  release.kind = Kind::kRelease;
+  release.request = Operation::Release{};
   release.store = store;
   Driver::Running running;
   running.step.kind = Step::Kind::kSave;
@@ -450,9 +458,9 @@ void Simulation::StartRecreate(Driver* driver, const Step& step) {
   if (running.phase == 1) barriers_[step.ordinal - 1].insert(driver->rank);
   if (running.phase == 3) barriers_[step.ordinal].insert(driver->rank);
   if (running.phase == 1 || running.phase == 3) {
-    operation.kind = Kind::kBarrier;
+    operation.request = Operation::Barrier{};
   } else if (running.phase == 2) {
-    operation.kind = Kind::kDelete;
+    operation.request = Operation::Delete{};
     driver->last_accepted.erase(step.key);
     driver->last_round.erase(step.key);
     ++driver->generation[step.key];
@@ -460,16 +468,14 @@ void Simulation::StartRecreate(Driver* driver, const Step& step) {
     driver->recreate_phase = 0;
     ++driver->next_step;
     model_.Created(step.key);
-    operation.kind = Kind::kInit;
-    operation.meta = std::make_shared<const KeyMeta>(key.meta);
-    operation.value = Initial(scenario_.seed, key);
+    operation.request = InitOf(key);
     running.is_init = true;
   }
   const bool deletes_twice = running.phase == 2 && scenario_.deletes_twice;
   Begin(driver, std::move(operation), std::move(running));
   if (!deletes_twice) return;
   Operation again;
-  again.kind = Kind::kDelete;
+  again.request = Operation::Delete{};
   again.key = key.name;
   Driver::Running mistake;
   mistake.key = step.key;

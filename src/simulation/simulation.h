@@ -167,6 +167,7 @@ class Simulation final : public FaultInjector, public ShardListener {
   void Happen(const Planned& planned);
   void Drive(Driver* driver);
   bool StartNext(Driver* driver);
+  Operation::Init InitOf(const SimKey& key) const;
   void StartInit(Driver* driver);
   bool StartsEarlyControl(Driver* driver);
   bool IsClosed(const Driver& driver, uint32_t store) const;
@@ -181,7 +182,7 @@ class Simulation final : public FaultInjector, public ShardListener {
   void StartRecreate(Driver* driver, const Step& step);
   void StartRelease(Driver* driver, size_t key);
   bool StartRead(Driver* driver, Driver::Running saved);
-  bool ChooseRows(const Driver& driver, Driver::Running* saved, Operation* read) const;
+  bool ChooseRows(const Driver& driver, Driver::Running* saved, Operation::Read* read) const;
   void CheckSave(const Driver& driver, const Driver::Running& running, const Outcome& outcome);
   void OnOutcome(Driver* driver, const Outcome& outcome);
   void CheckFailure(const Driver& driver, const Driver::Running& running, const Error& error);
