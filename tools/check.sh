@@ -185,7 +185,10 @@ part_frameworks() {  # some of them on the pretended driver
   configure release && build_targets release fake_cuda || return 1
   run_pytest frameworks -m framework tests/python tests/cluster
 }
-part_packaging() { run_pytest packaging -m slow tests/packaging; }
+part_packaging() {  # the documents' programs beside the command
+  configure release && build_targets release all || return 1
+  run_pytest packaging -m slow tests/packaging
+}
 
 part_bench() {
   local name picture
