@@ -1,5 +1,5 @@
-// The changes of the updater that a client sends to all servers, as CONTROLs: their queue, and the
-// last change of each store.
+// The changes of the updater that a client sends to all servers, as CONTROLs: their queue, and in a
+// restarted worker its last change of each store.
 
 #pragma once
 
@@ -18,7 +18,7 @@ namespace tkv {
 // A change of the updater, from the call until its end.
 struct Announcement {
   enum class Phase : uint8_t {
-    kWaiting,      // for inits and pushes that the user gave before it
+    kWaiting,      // for inits, opens, deletes and pushes that the user gave before it
     kSending,      // the CONTROLs are under way
     kCommitting,   // every server has its CONTROL; the head is asked for the COMMIT
     kWithdrawing,  // the WITHDRAWs are under way; then the operation fails with `error`
@@ -38,12 +38,13 @@ struct Announcement {
   }
 };
 
-// Changes are made one at a time, in the order of the calls.  A later life of a worker (its process
-// was started again) repeats its last change of a store for the keys whose rounds it joins
-// afterwards.
+// Changes are made one at a time, in the order of the calls.  A change has left when its CONTROLs
+// have been sent.  A later life of a worker (its process was started again) repeats its last change
+// of a store for each key whose rounds it joins after that change.
 class Announcements {
  public:
-  // The last change of a store that the head has committed.
+  // The last change of a store that this worker made and the head committed.  Kept in a later life
+  // alone.
   struct Last {
     uint64_t generation = 0;
     std::string verb;
@@ -66,7 +67,8 @@ class Announcements {
 
   // Returns true if a repetition is queued that will name the key, or has named it.
   bool IsRepeated(uint32_t store, const KeyId& key) const;
-  // Returns true if a user's change came before the operation and has not ended.
+  // Returns true if a push has to wait: an earlier change of the user is queued, or an earlier
+  // repetition has ended and is still queued.
   bool Holds(OpId op) const;
   // Returns false if the init of a later life has to wait for a change of its store.  The life
   // creates a key wholly before a change, whose CONTROLs then name the key, or wholly after it.
@@ -75,13 +77,14 @@ class Announcements {
   bool IsInUse(uint32_t store, OpId before) const;
 
   uint64_t NewGeneration() { return ++generation_; }
+  // Returns the last change of a store, or null.
   const Last* LastOf(uint32_t store) const;
   void SetLast(uint32_t store, Last last) { last_[store] = std::move(last); }
   void ForgetLast(uint32_t store) { last_.erase(store); }
 
  private:
-  friend class StateWriter;         // for checks: compares the states of machines
-  std::deque<Announcement> queue_;  // the first one is under way
+  friend class StateWriter;         // for checks: compares the states of state machines
+  std::deque<Announcement> queue_;  // the first one leaves next, or is under way
   std::map<uint32_t, Last> last_;   // by store, in a later life
   uint64_t generation_ = 0;
 };

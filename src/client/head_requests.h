@@ -1,4 +1,4 @@
-// The requests of a client to the head that have no answer yet, such as COMMIT and GOODBYE.
+// The requests of a client to the head that have no answer yet: COMMIT and GOODBYE.
 
 #pragma once
 
@@ -11,8 +11,9 @@
 namespace tkv {
 
 // A lost connection may lose a request or its answer.  Each request is therefore kept until its
-// answer has arrived, and sent again when the head can be reached again.  Without a head for a
-// patience, the operations of all requests end (`OutOfReach`).
+// answer has arrived, and sent again when the head can be reached again.  If the head's process has
+// ended, or was out of reach for the patience, OutOfReach returns true.  The client then fails these
+// operations; a change of the updater is withdrawn first.
 class HeadRequests {
  public:
   //   patience  for a head that cannot be reached
@@ -21,16 +22,17 @@ class HeadRequests {
   // Sends a request, and keeps it.
   //   request  its `seq` is the operation, which may have one request at a time
   void Send(Message request, Effects* effects);
-  // Removes the request of an operation.  Returns false if there is none: the answer that has
-  // arrived is a repeated one, or comes too late.
+  // Forgets the request of an operation, because it was answered or has ended.  Returns false if
+  // there was none: an answer is then a repeated one, or too late.
   bool End(uint64_t op) { return requests_.erase(op) > 0; }
   bool Has(uint64_t op) const { return requests_.contains(op); }
   bool empty() const { return requests_.empty(); }
 
   // Sends all requests again: the head can be reached (again).
   void Opened(Effects* effects);
-  void Closed(Time now);
-  void Ended(Time now);  // the head's process has ended
+  void Closed(Time now);  // the connection is lost: the patience begins
+  void Ended(Time now);   // the head's process has ended: OutOfReach is true at once
+  // Returns true while there is no connection, also within the patience.
   bool is_lost() const { return lost_since_ != kNever; }
   // Returns true if the head has ended, or was out of reach for the patience.
   bool OutOfReach(Time now) const { return now >= GivesUpAt(); }
@@ -42,7 +44,7 @@ class HeadRequests {
   std::vector<uint64_t> Operations() const;
 
  private:
-  friend class StateWriter;  // for checks: compares the states of machines
+  friend class StateWriter;  // for checks: compares the states of state machines
   Time patience_;
   std::map<uint64_t, Message> requests_;
   Time lost_since_ = kNever;

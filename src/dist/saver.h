@@ -1,5 +1,5 @@
-// The saves of one store of a worker: those that the user asks for, and those by a schedule, which
-// have all stores of the worker that save into the same folder.
+// Makes the snapshots of one store: explicit ones, and automatic ones by a schedule.  An automatic
+// snapshot has all stores of this worker that save into the same folder.
 
 #pragma once
 
@@ -26,8 +26,8 @@ class Saver {
   // The saves and exports of a store.  They may outlive the store, because a save of several stores
   // marks all of them.
   struct Saves;
-  // The state of a cut, by which servers keep a version of the keys: none, or the party that wants
-  // it.
+  // The party that has reserved the store for a cut.  A cut makes the servers keep the present
+  // version of each key.
   enum class Cutting : uint8_t { kNone, kForUser, kByItself };
 
  public:
@@ -55,9 +55,12 @@ class Saver {
         StoreCalls* calls, StoreKeys* keys, std::shared_ptr<SavingStores> saving_stores,
         std::function<bool()> has_optimizer);
 
-  // Saves all keys of the store.  A save into the folder of the schedule has all stores that save
-  // there, because a job goes on from the newest snapshot in it.
+  // Saves all keys of the store, after the end of an automatic save.  The lowest rank that lives
+  // saves; on other ranks this call does nothing.  With Parts::kAll, a save into the folder of the
+  // schedule has all stores that save there, because a job goes on from the newest snapshot in it.
+  //   verb     the first word of errors
   //   returns  the path of the snapshot; empty if another rank saves
+  //   throws   kFailedPrecondition  another save or export of the user is under way
   std::string Save(const std::string& verb, const std::string& path, Parts parts);
   // Begins a save as Save does.  Returns null if another rank saves.
   Ticket SaveAsync(const std::string& path);
@@ -67,11 +70,11 @@ class Saver {
     return {saves_, verb, Cutting::kForUser};
   }
 
-  // Starts a save if one is due and this call begins a new step.  Every key is then as the step
-  // before has left it.
+  // Starts a save if one is due and this call begins a new step.  Call it before the push leaves:
+  // every key is then as the step before has left it.
   //   step  number of the training step that the push belongs to; 0: none
   void SaveIfDue(std::span<const KeyView> keys, uint32_t step);
-  // Notes that a key has so many rounds.
+  // Notes that a key of this store has had `rounds` pushes by this worker.
   void Raise(uint64_t rounds) {
     if (saving_stores_ != nullptr) saving_stores_->Raise(rounds);
   }
@@ -87,14 +90,17 @@ class Saver {
   // Notes that a snapshot was loaded, from whose steps and rounds this worker goes on.
   void NoteLoaded();
   // Saves everything that no snapshot has, before the first store of the folder is closed.
-  // The lowest rank does so that has neither left nor died.  EndSaving waits until all is written.
+  // Only the lowest rank that has neither left nor died saves.
   // Saves nothing if another store of the folder was closed before and this worker has changed no
-  // value since: that close has saved both.
-  // If a store is asynchronous, waits itself.  If other workers have left meanwhile, whose pushes
-  // may have come after the cut, it saves again.
-  //   returns  the exception of an interrupt, which ends the wait but not the close
+  // value since, because that close has saved this store, too.
+  // For synchronous stores it starts the save, and EndSaving waits.  For asynchronous stores it
+  // waits here, and saves again if another worker has left meanwhile.
+  //   returns  the exception that ended a wait: an interrupt, a timeout or a lack of memory.  The
+  //            close goes on.  Other errors are logged.
   std::exception_ptr SaveAtEnd();
-  // Waits for a save under way, at most so long, and stops it if it takes longer.
+  // Waits for a save under way, and stops it after the patience.  Removes the store from the
+  // schedule.
+  //   throws  kDeadlineExceeded; the error of an explicit save that no caller has received
   void EndSaving(std::chrono::nanoseconds patience);
   // Ends a save as EndSaving does, for a store that is dropped.
   //   returns  the error of the save that nobody has received

@@ -165,6 +165,17 @@ def attribute_of_a_class_without_objects(kv):
     return counting(tick)
 
 
+def defaults_of_a_function(kv):
+    globals()["count_w"] = lambda n=0: n
+
+    def tick(key):
+        count, name = globals()["count_" + key], f"__{'defaults'}__"
+        setattr(count, name, (getattr(count, name)[0] + 1,))
+        return getattr(count, name)[0]
+
+    return counting(tick)
+
+
 def private_name_of_the_store(kv):
     kv._steps = 0
 
@@ -337,7 +348,7 @@ def context_variable(kv):
 CHANGES = [
     *(derived_optimizer, updater_of_a_derived_optimizer, derived_updater, derived_metric),
     *(computed_attribute, names_in_a_tuple, attrgetter, imported_module, tuple_in_globals, bound_setattr),
-    attribute_of_a_class_without_objects,
+    *(attribute_of_a_class_without_objects, defaults_of_a_function),
     *(private_name_of_the_store, library("mx.optimizer"), library("mx.optimizer.SGD"), library("np.linalg")),
     *(polynomial, mask, param_of_a_program, number_with_a_short_repr, number_with_few_digits_printed),
     *(attribute_of_the_thread, another_thread, under_a_profile, equal_code_in_two_modules, equal_special_methods),

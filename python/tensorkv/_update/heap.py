@@ -1,8 +1,8 @@
 """Finding changes that a call makes to any object of the process.
 
 `Watch` finds changes to values that the running code names. Code may also reach values without names of its own: by computed
-names, through the code of libraries, in other threads. `Heap` compares all objects that the garbage collector knows, before
-and after a call.
+names, through the code of libraries, in other threads. `Heap` therefore compares the objects that the garbage collector tracks,
+small contents that are hidden from it, and settings of the process, before and after a call.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ from .._array.elements import Elements
 from .fingerprints import VALUES, digest, is_a, worth
 from .traced import Array
 
-_ELEMENTS_MAX = 512  # of an array that is compared; larger ones are no counters
-_DIFFERENT_AFTER = 10_000  # pairs of objects in the comparison of two new values
+_ELEMENTS_MAX = 512  # of the largest array that is compared; the largest buffer has as many bytes
+_DIFFERENT_AFTER = 10_000  # pairs of objects, after which two values count as different
 _BUFFERS = (bytearray, array.array, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData)
+# Classes that are not compared: their references do not change between calls, or each call makes them anew.
 _SKIPPED = (
     *(FrameType, CodeType, TracebackType, BuiltinFunctionType, weakref.ref, property, staticmethod, classmethod),
     *(
@@ -58,12 +59,15 @@ _SKIPPED = (
         ClassMethodDescriptorType,
     ),
 )
-_FIXED = (tuple, frozenset, FunctionType, type)  # refer to the same always, but that may change
-_CONTEXTS = ("Context", "Token", "hamt", "hamt_bitmap_node", "hamt_array_node", "hamt_collision_node")  # see _settings
+# Classes whose own references stay.  The objects that they refer to are compared, and the parts of functions.
+_FIXED = (tuple, frozenset, FunctionType, type)
+_PARTS = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")  # of a function: these may be replaced
+# Parts of contexts; `_settings` has their variables.
+_CONTEXTS = ("Context", "Token", "hamt", "hamt_bitmap_node", "hamt_array_node", "hamt_collision_node")
 
 
 def _settings() -> dict[Any, Any]:
-    """Return what the process or the thread keeps in no object, by its name or its context variable."""
+    """Return settings of the process and the thread that no Python object holds, by name or context variable."""
     return {
         "sys.getrecursionlimit()": sys.getrecursionlimit(),
         "decimal.getcontext()": repr(decimal.getcontext()),
@@ -80,7 +84,10 @@ def _current_folder() -> str | None:
 
 
 def _content_of(value: Any) -> Any:
-    """Return a fingerprint of content that is hidden from the garbage collector."""
+    """Return a value that changes with content that is hidden from the garbage collector: elements, bytes, a version, a state.
+
+    None: the content is too large or cannot be read, and is not compared.
+    """
     try:
         if is_a(value, np.ndarray):
             return digest(np.asarray(value)) if value.size <= _ELEMENTS_MAX and value.dtype != object else None
@@ -98,9 +105,9 @@ def _content_of(value: Any) -> Any:
             return None if is_a(value, random.SystemRandom) else value.getstate()
         if _is_tensor(type(value)):
             return value._version
-    except Exception:  # of an object that does not let others look at it
+    except Exception:  # the object refuses to be read
         return None
-    return repr(value)  # of a counter of itertools
+    return repr(value)  # itertools.count and itertools.repeat
 
 
 def _is_tensor(kind: type) -> bool:
@@ -124,7 +131,7 @@ def _is_skipped(kind: type) -> bool:
 
 
 def _of_kinds(values: list[Any], kinds: set[type]) -> list[Any]:
-    """Return the values whose class is one of some, which there may be a million of."""
+    """Return the values whose exact class is in `kinds`; fast enough for a million values."""
     return list(itertools.compress(values, map(kinds.__contains__, map(type, values))))
 
 
@@ -133,10 +140,13 @@ def _unique(values: list[Any]) -> list[Any]:
 
 
 class Heap:
-    """The objects of the process, and what each of them refers to, at one time."""
+    """The references of the objects of the process, small contents and settings, as they are when it is made.
+
+    The references of classes, properties and weak references are not compared.
+    """
 
     def __init__(self) -> None:
-        """Note all objects."""
+        """Note them."""
         for generator in _of_kinds(gc.get_objects(), {GeneratorType}):
             generator.gi_frame  # noqa: B018  # Python makes the frame now; made later, it would be a change
         objects = gc.get_objects()
@@ -146,12 +156,14 @@ class Heap:
         self._referents: list[list[Any]] = list(map(gc.get_referents, self._objects))
         values = list(itertools.chain.from_iterable(self._referents))
         values += itertools.chain.from_iterable(map(gc.get_referents, _of_kinds(objects, fixed)))
-        # The collector does not know dicts and tuples of numbers, texts and arrays.
+        # The collector does not track dicts and tuples of numbers, texts and arrays.
         plain = list(itertools.filterfalse(gc.is_tracked, _unique(_of_kinds(values, {dict, tuple}))))
         dicts = _of_kinds(plain, {dict})
         self._objects += dicts
         self._referents += map(gc.get_referents, dicts)
         values += itertools.chain.from_iterable(map(gc.get_referents, plain))
+        functions = _of_kinds(objects, {FunctionType})
+        self._parts: list[tuple[Any, Any]] = list(zip(functions, map(_PARTS, functions), strict=True))
         hidden = set(filter(_has_content, kinds.union(map(type, values))))
         found = _unique(_of_kinds(objects, hidden) + _of_kinds(values, hidden))
         self._contents = list(zip(found, map(_content_of, found), strict=True))
@@ -168,7 +180,10 @@ class Heap:
         return {id(one): content for one, content in self._contents}
 
     def changes(self) -> dict[int, tuple[Any, Any]]:
-        """Return the objects that have changed since, by their identity, each with its first new value."""
+        """Return the objects that have changed since this Heap was made, by their identity.
+
+        Each comes with its first new value. A changed setting stands under its name.
+        """
         changed: dict[int, tuple[Any, Any]] = {}
         for one, before in zip(self._objects, self._referents, strict=True):
             after = gc.get_referents(one)
@@ -177,6 +192,9 @@ class Heap:
             at = self._first_difference(before, after)
             if at is not None:
                 changed[id(one)] = (one, after[at] if at < len(after) else None)
+        for function, parts in self._parts:
+            if not all(map(operator.is_, parts, now := _PARTS(function))) and not self._is_alike(parts, now):
+                changed[id(function)] = (function, None)
         for one, content in self._contents:
             if content is not None and _content_of(one) != content:
                 changed[id(one)] = (one, None)
@@ -195,7 +213,7 @@ class Heap:
         return None if len(before) == len(after) else min(len(before), len(after))
 
     def _is_alike(self, one: Any, other: Any) -> bool:
-        """Return whether a value of before and one of now are the same, or hold the same."""
+        """Return whether an old and a new value are the same object or have equal content."""
         pairs = [(one, other)]
         seen: set[tuple[int, int]] = set()
         while pairs:
@@ -239,7 +257,7 @@ def _attributes_of(value: Any) -> Any:
 
 
 def _name_of(owner: Any, value: Any) -> str:
-    """Return how a script may call a value that an object holds now."""
+    """Return a name for messages of a value that an object holds now."""
     if is_a(owner, str):
         return str(owner)
     if is_a(owner, contextvars.ContextVar):
@@ -259,9 +277,10 @@ def _name_of(owner: Any, value: Any) -> str:
 
 
 def change_of(call: Callable[[], object]) -> str | None:
-    """Return a name of what a call changes in each of several runs, or None.
+    """Return the name of an object that two runs of a call both change, or None.
 
-    What changes without the call is a change that other threads make.
+    Call it after a first run, because changes that are made once do not count. Objects that also change during a pause without a
+    call are changed by other threads, and do not count. The garbage collector rests meanwhile.
     """
     has_collector = gc.isenabled()
     gc.disable()
