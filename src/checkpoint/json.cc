@@ -1,6 +1,6 @@
 #include "checkpoint/json.h"
 
-#include <boost/json/src.hpp>
+#include <boost/json/parse.hpp>
 
 #include "base/format.h"
 #include "base/logfmt.h"
