@@ -73,23 +73,13 @@ Operation DistStore::InitOf(std::string_view verb, const KeyRecord& record, cons
 }
 
 void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
-  const std::vector<KeyView> keys = KeysOf(items);
-  calls_.RaiseUnseen(verb, keys);
-  std::vector<NewRecordPtr> records;
-  {
-    const auto lock = Lock(verb);
-    keys_.CheckNew(verb, keys);
-    const Layout layout = NewLayout();
-    records.reserve(items.size());
-    for (const InitItem& item : items) records.push_back(NewValue(verb, item, layout));
+  std::vector<RowsInitItem> given;
+  given.reserve(items.size());
+  for (const InitItem& item : items) {
+    CheckMade(verb, item.key, item.value);
+    given.push_back({.key = item.key, .row_shape = {}, .mode = item.mode, .value = item.value});
   }
-  // All operations are made before the first one is launched.
-  std::vector<Operation> inits;
-  inits.reserve(items.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    inits.push_back(InitOf(verb, *records[i], *items[i].value));
-  }
-  LaunchInits(std::string(verb), std::move(inits), records);
+  InitRowsAs(verb, given);
 }
 
 // Creates or finds keys, each by a call of its own.  If one fails, the keys that were made before

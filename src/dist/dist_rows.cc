@@ -107,6 +107,7 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
                             : NewValue(verb, {item.key, item.value, item.mode}, NewLayout()));
     }
   }
+  // All operations are made before the first one is launched.
   std::vector<Operation> inits;
   inits.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
