@@ -363,6 +363,10 @@ class Client final : private ChunkPlaces {
   std::string Awaited(const Op& op) const;
   void Rearm(Time at) { next_timer_ = std::min(next_timer_, at); }
 
+  // operations.cc
+  void AdvanceLeaves(Effects* effects);
+  void AdvanceNews(Effects* effects);
+
   // queries.cc: statistics and notices
   void NoteWait(const KeyState& key, Op* op);
   void JoinStand(Op* op);
@@ -391,6 +395,7 @@ class Client final : private ChunkPlaces {
   Announcements announcements_;
   uint64_t birth_count_ = 0;
   std::set<OpId> leaving_;
+  std::set<OpId> awaiting_news_;
   std::set<OpId> closing_;  // of stores
   std::vector<Outcome> outcomes_;
   std::vector<KeyId> ready_;  // keys whose first operation may be able to start

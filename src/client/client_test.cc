@@ -50,6 +50,41 @@ TEST_F(ClientTest, WhoseHeadHasEndedTakesLeaveOfNobodyAndDataGoesOn) {
   EXPECT_STREQ(late->what(), "pull 'w': the store is closed");
 }
 
+TEST_F(ClientTest, NewsEndWhenTheEpochHasArrivedThatTheHeadHasNow) {
+  const OpId news = Begin(Operation::News{}, "close");
+  ASSERT_EQ(effects_.to_head.size(), 1U);
+  const Message ping = effects_.to_head[0];
+  EXPECT_EQ(ping.type, Type::kPing);
+  EXPECT_EQ(ping.number, 1U);
+  client_.HeadAnswered(Reply(ping, Type::kPong, 3), now_, &effects_);
+  epoch_.number = 2;
+  client_.On(epoch_, now_, &effects_);
+  EXPECT_TRUE(client_.TakeOutcomes().empty()) << "the head has a later one";
+  epoch_.number = 3;
+  client_.On(epoch_, now_, &effects_);
+  const auto outcomes = client_.TakeOutcomes();
+  ASSERT_EQ(outcomes.size(), 1U);
+  EXPECT_EQ(outcomes[0].op, news);
+  EXPECT_EQ(outcomes[0].event, Outcome::Event::kDone);
+  EXPECT_FALSE(client_.has_left());
+}
+
+TEST_F(ClientTest, NewsAreAskedForAgainAndEndWithoutAHead) {
+  const OpId news = Begin(Operation::News{}, "close");
+  client_.HeadClosed(now_);
+  effects_.to_head.clear();
+  client_.HeadOpened(&effects_);
+  EXPECT_EQ(effects_.to_head.size(), 1U);
+  client_.HeadClosed(now_);
+  After(kSecond);
+  EXPECT_TRUE(client_.TakeOutcomes().empty());
+  After(31 * kSecond);
+  const auto error = FailureOf(news);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kUnavailable);
+  EXPECT_FALSE(client_.has_left());
+}
+
 // The head may have died before it could say that the server is there.
 TEST_F(ClientTest, AServerOutOfReachIsNamedWithTheHeadThatIsGoneToo) {
   const OpId init = Begin(Operation::Init{}, "init");

@@ -79,7 +79,7 @@ void Client::Tick(Time now, Effects* effects) {
   Settle(now, effects);
   while (!timers_.empty() && Find(timers_.front().second) == nullptr) PopTimer();
   if (!timers_.empty()) Rearm(timers_.front().first);
-  if (head_.is_lost() && !(announcements_.empty() && leaving_.empty())) {
+  if (head_.is_lost() && !(announcements_.empty() && leaving_.empty() && awaiting_news_.empty())) {
     Rearm(std::max(head_.GivesUpAt(), now + kSecond));
   }
   for (const ServerLink& link : links_) link.Rearm(turn);
@@ -94,9 +94,11 @@ void Client::FailRequests(Effects* effects) {
       Withdraw(&op, error);
       continue;
     }
-    effects->Log(Level::kWarning,
-                 Format("{}: left without a word to the others: {}", Head(op), error.what()));
-    has_left_ = true;
+    if (op.what.Is<Operation::Leave>()) {
+      effects->Log(Level::kWarning,
+                   Format("{}: left without a word to the others: {}", Head(op), error.what()));
+      has_left_ = true;
+    }
     Fail(&op, error);
   }
 }
@@ -267,7 +269,7 @@ std::string Client::Awaited(const Op& op) const {
       return Format("server {}", link.server());
     }
   }
-  if (op.what.Is<Operation::Leave>() || head_.Has(op.id)) return "the head";
+  if (op.what.Is<Operation::Leave, Operation::News>() || head_.Has(op.id)) return "the head";
   if (op.what.Is<Operation::Init>()) {
     const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
     return has_heirs ? "the worker that creates the key" : "worker 0";

@@ -1,4 +1,5 @@
-// The requests of a client to the head that have no answer yet: COMMIT and GOODBYE.
+// The requests of a client to the head that have no answer yet: COMMIT, GOODBYE, and PING
+// with a number.
 
 #pragma once
 

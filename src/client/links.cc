@@ -76,10 +76,15 @@ void Client::HeadEnded(Time now) {
 }
 
 void Client::HeadAnswered(const Message& message, Time now, Effects* effects) {
-  if (message.type != Type::kOk || !head_.End(message.seq)) return;
+  const bool is_answer = message.type == Type::kOk || message.type == Type::kPong;
+  if (!is_answer || !head_.End(message.seq)) return;
   Op* const op = Find(message.seq);
-  if (op->what.Is<Operation::Leave>()) has_left_ = true;
-  Finish(op);
+  if (op->what.Is<Operation::News>()) {
+    op->round = message.number;
+  } else {
+    if (op->what.Is<Operation::Leave>()) has_left_ = true;
+    Finish(op);
+  }
   Settle(now, effects);
 }
 

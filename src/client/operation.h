@@ -141,9 +141,12 @@ struct Operation {
   struct Describe {
     bool with_rule = false;  // the meta's `own` says how the key is updated
   };
+  // Ends when this client has the membership that the head has now: its newest EPOCH, or a later
+  // one.
+  struct News {};
   using Request =
       std::variant<Init, Open, Push, Pull, PushPull, Wait, Barrier, Control, Delete, Close, Leave,
-                   Cut, Read, Release, Stats, FindBase, Restore, Trace, List, Describe>;
+                   Cut, Read, Release, Stats, FindBase, Restore, Trace, List, Describe, News>;
 
   std::string verb;  // the first word of error messages
   std::string key;   // canonical; empty: the operation has no key
@@ -194,7 +197,9 @@ struct Outcome {
   OpId op = kNoOp;
   Event event{};
   std::optional<Error> error;
-  uint64_t round = 0;  // push: its round; pull: the version; delete: the round of the last push
+  uint64_t round =
+      0;  // push: its round; pull: the version; delete: the round of the last push; news: the
+  // number of the EPOCH
   Result result;
 
   // Returns the result, or null if it has another type.

@@ -61,6 +61,9 @@ OpId Client::Start(Operation operation, Time now) {
   } else if (op.what.Is<Operation::Leave>()) {
     leaving_.insert(id);
     if (head_.is_lost()) Rearm(now + kSecond / 10);
+  } else if (op.what.Is<Operation::News>()) {
+    awaiting_news_.insert(id);
+    if (head_.is_lost()) Rearm(now + kSecond / 10);
   } else if (op.what.Is<Operation::Close>()) {
     closing_.insert(id);
   } else if (op.what.Is<Operation::Read>()) {
@@ -174,16 +177,8 @@ void Client::Settle(Time now, Effects* effects) {
     ready_.clear();
     AdvanceAnnouncements(effects);
     AdvanceCloses();
-    for (const OpId id : leaving_) {
-      Op& op = *Find(id);
-      if (op.has_left || (!pushes_.empty() && pushes_.front() < id)) continue;
-      op.has_left = true;
-      Message goodbye;
-      goodbye.type = Type::kGoodbye;
-      goodbye.number = op.what.As<Operation::Leave>()->failure ? 1 : 0;
-      goodbye.seq = id;
-      head_.Send(std::move(goodbye), effects);
-    }
+    AdvanceLeaves(effects);
+    AdvanceNews(effects);
     std::vector<uint32_t> servers = std::exchange(pump_, {});
     std::sort(servers.begin(), servers.end());
     for (const uint32_t server : servers) {
@@ -193,6 +188,39 @@ void Client::Settle(Time now, Effects* effects) {
       link.NoteWait(now_, &waits_);
     }
   } while (!ready_.empty() || !pump_.empty() || !lost_pushes_.empty());
+}
+
+// Says goodbye to the head when all earlier pushes are accepted.
+void Client::AdvanceLeaves(Effects* effects) {
+  for (const OpId id : leaving_) {
+    Op& op = *Find(id);
+    if (op.has_left || (!pushes_.empty() && pushes_.front() < id)) continue;
+    op.has_left = true;
+    Message goodbye;
+    goodbye.type = Type::kGoodbye;
+    goodbye.number = op.what.As<Operation::Leave>()->failure ? 1 : 0;
+    goodbye.seq = id;
+    head_.Send(std::move(goodbye), effects);
+  }
+}
+
+// Asks the head for the number of its EPOCH, and waits until this client has that EPOCH.  The head
+// sends it by itself.
+void Client::AdvanceNews(Effects* effects) {
+  const std::set<OpId> waiting = awaiting_news_;  // a copy: operations may end here
+  for (const OpId id : waiting) {
+    Op& op = *Find(id);
+    if (op.has_left) {
+      if (op.round > 0 && epoch_.number >= op.round) Finish(&op);
+      continue;
+    }
+    op.has_left = true;
+    Message ping;
+    ping.type = Type::kPing;
+    ping.number = epoch_.number;
+    ping.seq = id;
+    head_.Send(std::move(ping), effects);
+  }
 }
 
 void Client::Advance(const KeyId& id) {
@@ -327,6 +355,7 @@ void Client::Erase(Op* op) {
   head_.End(op->id);
   if (op->what.Is<Operation::Control>()) announcements_.End(op->id);
   leaving_.erase(op->id);
+  awaiting_news_.erase(op->id);
   closing_.erase(op->id);
   ops_.Erase(op->id);
 }

@@ -426,11 +426,12 @@ bool Saver::IsLastSender() const {
     return node.client().epoch().policy == Epoch::Policy::kContinue;
   });
   if (!may_be_late) return false;
-  constexpr std::chrono::seconds kNewsPatience(1);
-  constexpr std::chrono::milliseconds kStep(5);
-  WaitUntil(
-      nullptr, DeadlineAfter(kNewsPatience), options_.interrupt, [&] { return IsSender(); },
-      [&](std::chrono::nanoseconds) { std::this_thread::sleep_for(kStep); });
+  try {
+    calls_.Await(calls_.Start("close", calls_.Make(Operation::News{}, "close", nullptr)),
+                 options_.server_patience);
+  } catch (const Error& error) {
+    if (error.code() == Code::kCancelled) throw;  // without a head there is no news
+  }
   return IsSender();
 }
 

@@ -208,7 +208,8 @@ class StateWriter {
     All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
         client.head_, client.now_, client.last_op_, client.ops_, client.barriers_, client.keys_,
         client.links_, client.pump_, client.announcements_, client.birth_count_, client.leaving_,
-        client.closing_, client.ready_, client.next_timer_, client.begins_anew_);
+        client.awaiting_news_, client.closing_, client.ready_, client.next_timer_,
+        client.begins_anew_);
   }
 
   std::string* bytes_;

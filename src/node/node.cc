@@ -558,7 +558,7 @@ void ClientNode::OnHeadMessage(LinkId link, const Message& message, Time now) {
   if (member_.refused()) client_.Refused(*member_.refused(), &effects_);
   if (new_epoch) client_.On(member_.epoch(), now, &effects_);
   NoteHead(now);
-  if (message.type == Type::kOk) client_.HeadAnswered(message, now, &effects_);
+  client_.HeadAnswered(message, now, &effects_);
   if (client_.has_left()) member_.Left();
 }
 
