@@ -9,15 +9,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
-#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <tuple>
@@ -25,6 +22,7 @@
 #include "base/format.h"
 #include "base/logfmt.h"
 #include "transport/socket/connection.h"
+#include "transport/socket/reactor.h"
 
 namespace tkv {
 namespace {
@@ -49,12 +47,6 @@ constexpr size_t kRoomBytes = size_t{256} << 10;
 constexpr size_t kReadBytesPerTurn = size_t{8} << 20;
 constexpr size_t kScratchBytes = size_t{256} << 10;
 
-int64_t Now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 // A pidfd: a descriptor of a process of this host, which becomes readable when the process ends.
 class ProcessFile {
  public:
@@ -78,91 +70,6 @@ class ProcessFile {
 // after this process has ended.
 void KeepFromChildren(int file) { fcntl(file, F_SETFD, FD_CLOEXEC); }
 
-// An event that the reactor has seen, for the thread that polls.
-struct Readiness {
-  enum class Kind : uint8_t { kAccept, kRead, kWrite, kDialed };
-  Kind kind;
-  uint64_t number;  // of the connection or the acceptor
-  boost::system::error_code error;
-  uint64_t attempt = 0;  // kDialed: the attempt
-};
-
-// The events that the reactor has seen, in order.  Each wait reserves the place of its event, so
-// that the event needs no memory when it arrives.
-class ReadyList {
- public:
-  // Runs `wait`, which makes the reactor call Arrive or fails.
-  //   throws  std::bad_alloc, and what `wait` throws
-  template <typename Wait>
-  void Expect(Wait wait) {
-    {
-      std::lock_guard lock(mutex_);
-      Reserve();
-      ++expected_;
-    }
-    try {
-      wait();
-    } catch (...) {
-      std::lock_guard lock(mutex_);
-      --expected_;
-      throw;
-    }
-  }
-  void Arrive(const Readiness& item) noexcept {
-    std::lock_guard lock(mutex_);
-    --expected_;
-    items_.push_back(item);
-  }
-  //   throws  std::bad_alloc
-  void Add(const Readiness& item) {
-    std::lock_guard lock(mutex_);
-    Reserve();
-    items_.push_back(item);
-  }
-  std::optional<Readiness> Take() {
-    std::lock_guard lock(mutex_);
-    if (next_ == items_.size()) return std::nullopt;
-    const Readiness item = items_[next_++];
-    if (next_ == items_.size()) {
-      items_.clear();
-      next_ = 0;
-    }
-    return item;
-  }
-  // Notes a call of Wake.  Returns true if it is the first one since TakeWake.
-  bool NoteWake() {
-    std::lock_guard lock(mutex_);
-    return !std::exchange(woken_, true);
-  }
-  // Forgets the calls of Wake, and returns the number of events.
-  size_t TakeWake() {
-    std::lock_guard lock(mutex_);
-    woken_ = false;
-    return items_.size() - next_;
-  }
-  bool IsIdle() {
-    std::lock_guard lock(mutex_);
-    return next_ == items_.size() && !woken_;
-  }
-
- private:
-  // Makes room for one event more than those that are expected.
-  void Reserve() {
-    const size_t needed = expected_ + 1;
-    if (items_.capacity() - items_.size() >= needed) return;
-    items_.erase(items_.begin(), items_.begin() + static_cast<ptrdiff_t>(next_));
-    next_ = 0;
-    if (items_.capacity() - items_.size() >= needed) return;
-    items_.reserve(std::max(2 * items_.capacity(), items_.size() + needed));
-  }
-
-  std::mutex mutex_;
-  std::vector<Readiness> items_;
-  size_t next_ = 0;  // the first event that has not been taken
-  size_t expected_ = 0;
-  bool woken_ = false;
-};
-
 // Returns true if the system has nothing left to make a connection with. Another try at once would
 // fail in the same way.
 bool IsOutOfMeans(const boost::system::error_code& error) {
@@ -177,8 +84,7 @@ class Sockets final : public Endpoint {
  public:
   explicit Sockets(SocketOptions options)
       : options_(std::move(options)),
-        work_(asio::make_work_guard(context_)),
-        resolver_(options_.look_up, [this] { context_.stop(); }),
+        resolver_(options_.look_up, [this] { reactor_.Interrupt(); }),
         host_(HostId()),
         scratch_(kScratchBytes) {
     for (const std::string& where : options_.listen) Listen(where);
@@ -189,7 +95,7 @@ class Sockets final : public Endpoint {
   void Dial(uint64_t link, const std::string& address) override {
     auto connection = Add(link);
     connection->is_dialer = true;
-    connection->deadline = Now() + kDialNanoseconds;
+    connection->deadline = SteadyNow() + kDialNanoseconds;
     has_deadlines_ = true;
     connection->peer = connection->dialed = address;
     try {
@@ -227,7 +133,7 @@ class Sockets final : public Endpoint {
     try {
       if (!may_linger) return Drop(*connection);
       connection->stage = Stage::kLingering;
-      connection->deadline = Now() + options_.budgets.linger_nanoseconds;
+      connection->deadline = SteadyNow() + options_.budgets.linger_nanoseconds;
       has_deadlines_ = true;
       Linger(*connection);
     } catch (const std::bad_alloc&) {
@@ -244,12 +150,10 @@ class Sockets final : public Endpoint {
 
   // A lack of memory costs the connection whose event needed it, and nothing else.
   size_t Poll(LinkHandler* handler, size_t events_max) override {
-    if (context_.stopped()) context_.restart();
-    context_.poll();
-    const size_t arrived = ready_->TakeWake();
+    const size_t arrived = reactor_.Collect();
     size_t count = 0;
     while (count < std::min(arrived, events_max) && (count == 0 || handler->MayGoOn())) {
-      const std::optional<Readiness> item = ready_->Take();
+      const std::optional<Readiness> item = reactor_.Take();
       if (!item) break;
       Handle(*item, handler);
       ++count;
@@ -274,16 +178,10 @@ class Sockets final : public Endpoint {
   }
 
   bool Wait(int64_t nanoseconds) override {
-    if (!ready_->IsIdle()) return true;
-    if (has_deadlines_) nanoseconds = std::min(nanoseconds, kCheckNanoseconds);
-    const bool has_run = context_.run_one_for(std::chrono::nanoseconds(nanoseconds)) > 0;
-    return has_run || context_.stopped();
+    return reactor_.Wait(has_deadlines_ ? std::min(nanoseconds, kCheckNanoseconds) : nanoseconds);
   }
 
-  // Stops the reactor until the next Poll, which takes no memory.
-  void Wake() override {
-    if (ready_->NoteWake()) context_.stop();
-  }
+  void Wake() override { reactor_.Wake(); }
 
   TrafficStats Traffic(uint64_t link) const override {
     const auto found = links_.find(link);
@@ -294,7 +192,7 @@ class Sockets final : public Endpoint {
 
  private:
   struct Acceptor {
-    asio::basic_socket_acceptor<stream_protocol> socket;
+    Reactor::Acceptor socket;
     bool is_unix;
     int64_t paused_until = 0;
   };
@@ -348,7 +246,7 @@ class Sockets final : public Endpoint {
 
   template <typename Endpoint>
   uint16_t Open(const Endpoint& endpoint, bool is_unix) {
-    asio::basic_socket_acceptor<stream_protocol> socket(context_);
+    Reactor::Acceptor socket(*reactor_.context());
     socket.open(stream_protocol(endpoint.protocol()));
     KeepFromChildren(socket.native_handle());
     if (!is_unix) socket.set_option(asio::socket_base::reuse_address(true));
@@ -362,22 +260,13 @@ class Sockets final : public Endpoint {
       std::memcpy(bound.data(), local.data(), local.size());
     }
     acceptors_.push_back({std::move(socket), is_unix});
-    AwaitAccept(acceptors_.size() - 1);
+    reactor_.AwaitAccept(&acceptors_.back().socket, acceptors_.size() - 1);
     return is_unix ? 0 : bound.port();
   }
 
   void Publish(const std::string& address) {
     if (!address_.empty()) address_ += ',';
     address_ += address;
-  }
-
-  void AwaitAccept(size_t index) {
-    ready_->Expect([&] {
-      acceptors_[index].socket.async_wait(asio::socket_base::wait_read,
-                                          [ready = ready_, index](const auto& error) {
-                                            ready->Arrive({Readiness::Kind::kAccept, index, error});
-                                          });
-    });
   }
 
   void Accept(size_t index) {
@@ -396,7 +285,7 @@ class Sockets final : public Endpoint {
           TellLack(&accept_lack_, "accepts no connection", asio::error::no_memory);
         break;
       }
-      auto connection = std::make_shared<Connection>(&context_);
+      auto connection = std::make_shared<Connection>(reactor_.context());
       connection->next_stand = options_.budgets.stand_nanoseconds;
       boost::system::error_code error;
       std::ignore = acceptor.socket.accept(connection->socket, error);
@@ -420,7 +309,7 @@ class Sockets final : public Endpoint {
         throw;
       }
     }
-    AwaitAccept(index);
+    reactor_.AwaitAccept(&acceptor.socket, index);
   }
 
   static bool HasRoom() {
@@ -443,7 +332,7 @@ class Sockets final : public Endpoint {
   }
 
   void PauseAccepting(Acceptor* acceptor, const boost::system::error_code& error) {
-    acceptor->paused_until = Now() + kAcceptPauseNanoseconds;
+    acceptor->paused_until = SteadyNow() + kAcceptPauseNanoseconds;
     has_deadlines_ = true;
     TellLack(&accept_lack_, "accepts no connection", error);
   }
@@ -452,7 +341,7 @@ class Sockets final : public Endpoint {
   // minute.
   void TellLack(Lack* lack, const char* what, const boost::system::error_code& error) const {
     constexpr int64_t kLeast = 1'000'000'000, kMost = 60'000'000'000;
-    const int64_t now = Now();
+    const int64_t now = SteadyNow();
     if (now < lack->quiet_until || !options_.stands) return;
     try {
       options_.stands(Format("{}: {}: {}", what, error.message(),
@@ -498,7 +387,7 @@ class Sockets final : public Endpoint {
     }
     if (!connection.has_said_hello || connection.has_more_time) return;
     connection.has_more_time = true;
-    connection.deadline = Now() + options_.budgets.welcome_nanoseconds;
+    connection.deadline = SteadyNow() + options_.budgets.welcome_nanoseconds;
   }
 
   // Closes a connection with too much waiting output, but only if the peer dialed: if this side
@@ -585,7 +474,7 @@ class Sockets final : public Endpoint {
                   Fail(Code::kUnavailable, "{}: the connection is lost", connection.peer));
     }
     connection.stage = Stage::kEnding;
-    connection.deadline = Now() + kExitNanoseconds;
+    connection.deadline = SteadyNow() + kExitNanoseconds;
     has_deadlines_ = true;
   }
 
@@ -595,7 +484,7 @@ class Sockets final : public Endpoint {
     shutdown(connection.socket.native_handle(), SHUT_RDWR);
     connection.is_starved = true;
     connection.stage = Stage::kEnding;
-    connection.deadline = Now();
+    connection.deadline = SteadyNow();
     has_deadlines_ = true;
     TellLack(&connection_lack_, "ends a connection", asio::error::no_memory);
   }
@@ -603,7 +492,7 @@ class Sockets final : public Endpoint {
   // ---- dialing
 
   std::shared_ptr<Connection> Add(uint64_t link) {
-    auto connection = std::make_shared<Connection>(&context_);
+    auto connection = std::make_shared<Connection>(reactor_.context());
     connection->next_stand = options_.budgets.stand_nanoseconds;
     connection->number = ++last_number_;
     connection->link = link;
@@ -619,7 +508,7 @@ class Sockets final : public Endpoint {
     connection.peer = ToString(address);
     const bool is_first = !std::exchange(connection.has_tried, true);
     ++connection.attempt;
-    connection.attempt_deadline = Now() + kAttemptNanoseconds;
+    connection.attempt_deadline = SteadyNow() + kAttemptNanoseconds;
     boost::system::error_code error;
     if (connection.socket.is_open()) std::ignore = connection.socket.close(error);
     if (address.kind == PeerAddress::Kind::kUnix) {
@@ -642,7 +531,10 @@ class Sockets final : public Endpoint {
                                    connection.peer, kHowToMakeAToken));
     }
     const asio::ip::address numeric = asio::ip::make_address(address.host, error);
-    if (!error) return ConnectByTcp(connection, {numeric, address.port});
+    if (!error) {
+      return reactor_.Connect(&connection.socket, {numeric, address.port}, connection.number,
+                              connection.attempt);
+    }
     connection.port = address.port;
     connection.attempt_deadline = 0;  // the lookup is bounded by the deadline of the whole dial
     resolver_.Ask(connection.number, address.host);
@@ -664,15 +556,6 @@ class Sockets final : public Endpoint {
     // EAGAIN: the listener's queue is full (unix(7)).
     *error = errno == EAGAIN ? asio::error::connection_refused
                              : boost::system::error_code(errno, boost::system::system_category());
-  }
-
-  void ConnectByTcp(Connection& connection, const asio::ip::tcp::endpoint& endpoint) {
-    ready_->Expect([&] {
-      connection.socket.async_connect(endpoint, [ready = ready_, number = connection.number,
-                                                 attempt = connection.attempt](const auto& error) {
-        ready->Arrive({Readiness::Kind::kDialed, number, error, attempt});
-      });
-    });
   }
 
   // Dials the addresses of a name one after the other, before the peer's other alternatives.
@@ -724,7 +607,7 @@ class Sockets final : public Endpoint {
     connection.is_unix = is_unix;
     connection.adds_body_checks = options_.check_bodies && !is_unix;
     connection.stage = Stage::kHandshake;
-    connection.deadline = Now() + options_.budgets.handshake_nanoseconds;
+    connection.deadline = SteadyNow() + options_.budgets.handshake_nanoseconds;
     has_deadlines_ = true;
     HandshakeOptions options{options_.who, options_.token, is_unix || options_.insecure_network,
                              options_.version, connection.peer};
@@ -800,35 +683,25 @@ class Sockets final : public Endpoint {
       handler->Opened(connection.link);
     } else {
       Admit(connection, Standing::kGuest);
-      connection.deadline = Now() + options_.budgets.hello_nanoseconds;
+      connection.deadline = SteadyNow() + options_.budgets.hello_nanoseconds;
       connection.link = handler->Accepted();
       links_[connection.link] = connections_.at(connection.number);
     }
     // Bytes that followed the handshake are read at once.
-    ready_->Add({Readiness::Kind::kRead, connection.number, {}});
+    reactor_.ReadAgain(connection.number);
   }
 
   // ---- reading and writing
 
   void AwaitRead(Connection& connection) {
     if (connection.is_reading) return;
-    ready_->Expect([&] {
-      connection.socket.async_wait(asio::socket_base::wait_read,
-                                   [ready = ready_, number = connection.number](const auto& e) {
-                                     ready->Arrive({Readiness::Kind::kRead, number, e});
-                                   });
-    });
+    reactor_.AwaitRead(&connection.socket, connection.number);
     connection.is_reading = true;
   }
 
   void AwaitWrite(Connection& connection) {
     if (connection.is_writing) return;
-    ready_->Expect([&] {
-      connection.socket.async_wait(asio::socket_base::wait_write,
-                                   [ready = ready_, number = connection.number](const auto& e) {
-                                     ready->Arrive({Readiness::Kind::kWrite, number, e});
-                                   });
-    });
+    reactor_.AwaitWrite(&connection.socket, connection.number);
     connection.is_writing = true;
   }
 
@@ -842,7 +715,7 @@ class Sockets final : public Endpoint {
     if (!is_stuck) {
       connection.blocked_since = 0;
     } else if (connection.blocked_since == 0 || connection.taken() != before) {
-      connection.blocked_since = Now();
+      connection.blocked_since = SteadyNow();
       has_deadlines_ = true;
     }
     if (outcome == Outcome::kBlocked || outcome == Outcome::kPaused) AwaitWrite(connection);
@@ -865,7 +738,7 @@ class Sockets final : public Endpoint {
     CheckOutput(connection);
     if (connection.stage != Stage::kOpen) return;
     if (outcome == Outcome::kBlocked) return AwaitRead(connection);
-    ready_->Add({Readiness::Kind::kRead, connection.number, {}});
+    reactor_.ReadAgain(connection.number);
   }
 
   // Sends the rest after a close, then waits until the peer closes its side.
@@ -976,7 +849,7 @@ class Sockets final : public Endpoint {
   }
 
   void CheckDeadlines(LinkHandler* handler) {
-    const int64_t now = Now();
+    const int64_t now = SteadyNow();
     if (!has_deadlines_ || now < next_check_) return;
     next_check_ = now + kCheckNanoseconds;
     std::vector<std::shared_ptr<Connection>> late;
@@ -1058,9 +931,7 @@ class Sockets final : public Endpoint {
   }
 
   const SocketOptions options_;
-  const std::shared_ptr<ReadyList> ready_ = std::make_shared<ReadyList>();
-  asio::io_context context_;
-  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  Reactor reactor_;
   Resolver resolver_;
   const std::string host_;
   std::string address_;
