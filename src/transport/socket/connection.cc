@@ -43,10 +43,6 @@ bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == E
 
 }  // namespace
 
-Connection::~Connection() {
-  if (process >= 0) close(process);
-}
-
 // ---- out ----------------------------------------------------------------------------------------
 
 void Connection::Queue(Frame frame) {

@@ -18,6 +18,7 @@
 #include "transport/address.h"
 #include "transport/socket/handshake.h"
 #include "transport/socket/lending.h"
+#include "transport/socket/process_watch.h"
 #include "transport/socket/tls.h"
 #include "transport/transport.h"
 #include "wire/value_check.h"
@@ -34,7 +35,6 @@ struct Connection {
   enum class Outcome : uint8_t { kMore, kBlocked, kOver, kPaused, kWaiting };
 
   explicit Connection(boost::asio::io_context* context) : socket(*context) {}
-  ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -49,7 +49,7 @@ struct Connection {
   Stage stage = Stage::kDialing;
   Standing standing = Standing::kNone;
   Socket socket;
-  int process = -1;                      // pidfd of the peer on this host; -1: none
+  ProcessFile process;                   // the peer, if it is a process of this host
   std::string peer;                      // address of the other side, for errors
   std::string dialed;                    // the address as passed to Dial
   std::deque<PeerAddress> alternatives;  // addresses still to be dialed

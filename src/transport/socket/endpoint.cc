@@ -1,9 +1,6 @@
 #include "transport/socket/endpoint.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +19,8 @@
 #include "base/format.h"
 #include "base/logfmt.h"
 #include "transport/socket/connection.h"
+#include "transport/socket/peer.h"
+#include "transport/socket/process_watch.h"
 #include "transport/socket/reactor.h"
 
 namespace tkv {
@@ -46,29 +45,6 @@ constexpr int kAcceptsPerTurn = 64;
 constexpr size_t kRoomBytes = size_t{256} << 10;
 constexpr size_t kReadBytesPerTurn = size_t{8} << 20;
 constexpr size_t kScratchBytes = size_t{256} << 10;
-
-// A pidfd: a descriptor of a process of this host, which becomes readable when the process ends.
-class ProcessFile {
- public:
-  ProcessFile() = default;
-  explicit ProcessFile(int file) : file_(file) {}
-  ~ProcessFile() {
-    if (file_ >= 0) close(file_);
-  }
-  ProcessFile(ProcessFile&& other) noexcept : file_(std::exchange(other.file_, -1)) {}
-  ProcessFile& operator=(ProcessFile&& other) noexcept {
-    std::swap(file_, other.file_);
-    return *this;
-  }
-  int get() const { return file_; }
-
- private:
-  int file_ = -1;
-};
-
-// Keeps a descriptor out of child processes, so that a child does not hold the connection open
-// after this process has ended.
-void KeepFromChildren(int file) { fcntl(file, F_SETFD, FD_CLOEXEC); }
 
 // Returns true if the system has nothing left to make a connection with. Another try at once would
 // fail in the same way.
@@ -296,8 +272,10 @@ class Sockets final : public Endpoint {
         return PauseAccepting(&acceptor, error);
       }
       if (error) continue;
-      connection->peer = acceptor.is_unix ? "this host" : PeerOf(*connection);
-      if (acceptor.is_unix && !IsOfThisUser(*connection)) continue;
+      connection->peer = acceptor.is_unix ? "this host" : PeerHost(connection->socket);
+      if (acceptor.is_unix &&
+          !IsOfThisUser(connection->socket.native_handle(), &connection->process))
+        continue;
       connection->number = ++last_number_;
       connections_[connection->number] = connection;
       try {
@@ -402,62 +380,15 @@ class Sockets final : public Endpoint {
                           connection.peer, heads, bodies));
   }
 
-  static std::string PeerOf(const Connection& connection) {
-    boost::system::error_code error;
-    const auto remote = connection.socket.remote_endpoint(error);
-    return error ? "nobody" : AddressOf(remote).to_string();
-  }
-
-  static asio::ip::address AddressOf(const stream_protocol::endpoint& any) {
-    asio::ip::tcp::endpoint endpoint;
-    if (any.size() > endpoint.capacity()) return {};
-    endpoint.resize(any.size());
-    std::memcpy(endpoint.data(), any.data(), any.size());
-    return endpoint.address();
-  }
-
-  static bool IsOfThisUser(Connection& connection) {
-    ucred credentials{};
-    socklen_t size = sizeof(credentials);
-    if (getsockopt(connection.socket.native_handle(), SOL_SOCKET, SO_PEERCRED, &credentials,
-                   &size) != 0) {
-      return false;
-    }
-    if (credentials.uid != geteuid()) return false;
-    if (connection.process >= 0) close(std::exchange(connection.process, -1));
-    if (credentials.pid > 0) {  // 0: a process in another container
-      connection.process = static_cast<int>(syscall(SYS_pidfd_open, credentials.pid, 0));
-    }
-    return true;
-  }
-
-  static bool HasExited(int process) {
-    pollfd waits{process, POLLIN, 0};
-    return process >= 0 && poll(&waits, 1, 0) == 1;
-  }
-
   static Error Ended(const Connection& connection) {
     return Fail(Code::kAborted, "{}: its process has ended", connection.peer);
   }
 
-  // Keeps the pidfd of a peer whose connection is ending, so that a later dial of its address can
-  // report that the process has ended.
+  // Keeps the process of a peer whose connection is ending, for a later dial of its address.
   void KeepProcess(const Connection& connection) {
     const bool was_open = connection.stage == Stage::kOpen || connection.stage == Stage::kEnding;
-    if (!connection.is_dialer || !was_open || connection.process < 0) return;
-    try {
-      answered_[connection.dialed] = ProcessFile(fcntl(connection.process, F_DUPFD_CLOEXEC, 0));
-    } catch (const std::bad_alloc&) {
-      return;  // a later dial then says less
-    }
-  }
-
-  // Returns true, once, if the process that last answered at an address has ended.
-  bool HasEnded(const std::string& address) {
-    const auto found = answered_.find(address);
-    if (found == answered_.end() || !HasExited(found->second.get())) return false;
-    answered_.erase(found);
-    return true;
+    if (!connection.is_dialer || !was_open || connection.process.is_empty()) return;
+    processes_.Keep(connection.dialed, connection.process);
   }
 
   // Ends a connection that the peer has closed.  If the peer is a process of this host, waits a
@@ -468,8 +399,8 @@ class Sockets final : public Endpoint {
                                    "{}: this process has no memory for it", connection.peer));
     }
     connection.has_ended = true;
-    if (HasExited(connection.process)) return Lose(connection, Ended(connection));
-    if (connection.process < 0 || connection.stage == Stage::kEnding) {
+    if (connection.process.HasExited()) return Lose(connection, Ended(connection));
+    if (connection.process.is_empty() || connection.stage == Stage::kEnding) {
       return Lose(connection,
                   Fail(Code::kUnavailable, "{}: the connection is lost", connection.peer));
     }
@@ -585,7 +516,7 @@ class Sockets final : public Endpoint {
       return DialNext(connection,
                       Fail(Code::kUnavailable, "{}: {}", connection.peer, error.message()));
     }
-    if (is_unix && !IsOfThisUser(connection)) {
+    if (is_unix && !IsOfThisUser(connection.socket.native_handle(), &connection.process)) {
       return DialNext(connection,
                       Fail(Code::kUnauthenticated, "{}: the process there is of another user",
                            connection.peer));
@@ -612,17 +543,9 @@ class Sockets final : public Endpoint {
     HandshakeOptions options{options_.who, options_.token, is_unix || options_.insecure_network,
                              options_.version, connection.peer};
     options.can_tls = !is_unix && !options_.token.empty() && options_.tls != UseTls::kNever;
-    options.wants_tls =
-        options.can_tls && (options_.tls == UseTls::kAlways || !IsWithinThisHost(connection));
+    options.wants_tls = options.can_tls &&
+                        (options_.tls == UseTls::kAlways || !IsWithinThisHost(connection.socket));
     connection.handshake.emplace(std::move(options), connection.is_dialer);
-  }
-
-  // Returns true if both ends of a TCP connection are on this machine.
-  static bool IsWithinThisHost(const Connection& connection) {
-    boost::system::error_code error;
-    const auto local = AddressOf(connection.socket.local_endpoint(error));
-    const auto remote = AddressOf(connection.socket.remote_endpoint(error));
-    return !error && (remote.is_loopback() || remote == local);
   }
 
   void OnHandshake(Connection& connection, LinkHandler* handler) {
@@ -678,7 +601,7 @@ class Sockets final : public Endpoint {
       connection.lending.emplace(options_.arena, options_.warn);
     }
     if (connection.is_dialer) {
-      answered_.erase(connection.dialed);
+      processes_.Forget(connection.dialed);
       connection.is_welcome = true;
       handler->Opened(connection.link);
     } else {
@@ -794,7 +717,8 @@ class Sockets final : public Endpoint {
   void Lose(Connection& connection, const Error& reason) {
     if (reason.code() != Code::kAborted) KeepProcess(connection);
     if (connection.link != 0) {
-      const bool has_ended = reason.code() == Code::kUnavailable && HasEnded(connection.dialed);
+      const bool has_ended =
+          reason.code() == Code::kUnavailable && processes_.HasEnded(connection.dialed);
       failed_.emplace_back(connection.link, has_ended ? Ended(connection) : reason);
       lost_traffic_[connection.link] = connection.traffic();
       Wake();
@@ -879,7 +803,7 @@ class Sockets final : public Endpoint {
       }
     }
     std::erase_if(unclosed_, [&](const auto& connection) {
-      return HasExited(connection->process) || IsClosedByPeer(*connection);
+      return connection->process.HasExited() || IsClosedByPeer(*connection);
     });
     for (size_t i = 0; i < acceptors_.size(); ++i) {
       if (acceptors_[i].paused_until == 0 || acceptors_[i].paused_until > now) continue;
@@ -945,8 +869,7 @@ class Sockets final : public Endpoint {
   std::array<ptrdiff_t, 5> counts_{};              // number of connections of each standing
   std::deque<std::pair<uint64_t, Error>> failed_;  // lost links not yet reported to the handler
   std::map<uint64_t, TrafficStats> lost_traffic_;  // of the links in failed_
-  // By address: processes whose connections have ended.
-  std::map<std::string, ProcessFile> answered_;
+  ProcessWatch processes_;
   std::vector<std::byte> scratch_;
   // Some connection or acceptor has one: Wait returns more often.
   std::atomic<bool> has_deadlines_{false};

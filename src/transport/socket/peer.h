@@ -1,0 +1,23 @@
+// Facts about the other side of a connected socket, as the system of this host knows them.
+
+#pragma once
+
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <string>
+
+#include "transport/socket/process_watch.h"
+
+namespace tkv {
+
+// Returns the IP address of the peer of a TCP socket, "nobody" if it has none.
+std::string PeerHost(const boost::asio::generic::stream_protocol::socket& socket);
+// Returns true if both ends of a TCP connection are on this machine.
+bool IsWithinThisHost(const boost::asio::generic::stream_protocol::socket& socket);
+// Returns true if the peer of a Unix socket is a process of this user.  `process` then becomes that
+// process, or stays empty if it is in another container.
+bool IsOfThisUser(int socket, ProcessFile* process);
+// Keeps a descriptor out of child processes, so that a child does not hold the connection open
+// after this process has ended.
+void KeepFromChildren(int file);
+
+}  // namespace tkv
