@@ -65,10 +65,10 @@ struct Connection {
   int64_t deadline = 0;  // end of dialing, handshake, HELLO, WELCOME or lingering; 0: none
   // Since when the peer has taken none of the waiting output; 0: it takes.
   int64_t blocked_since = 0;
-  int64_t next_stand = 5'000'000'000;  // age of `blocked_since` at the next report
-  bool is_welcome = false;             // the handler knows the peer, or this side dialed it
-  bool has_said_hello = false;         // a whole frame has arrived
-  bool has_more_time = false;          // the deadline for WELCOME is set
+  int64_t next_stand = 0;       // age of `blocked_since` at the next report; 0: no report yet
+  bool is_welcome = false;      // the handler knows the peer, or this side dialed it
+  bool has_said_hello = false;  // a whole frame has arrived
+  bool has_more_time = false;   // the deadline for WELCOME is set
   bool is_reading = false, is_writing = false;  // the reactor has been asked to report readiness
 
   // Reads the available bytes and hands whole frames to the handler.  Returns kMore after about

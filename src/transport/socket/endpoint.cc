@@ -9,7 +9,6 @@
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <new>
@@ -17,11 +16,13 @@
 #include <tuple>
 
 #include "base/format.h"
-#include "base/logfmt.h"
 #include "transport/socket/connection.h"
+#include "transport/socket/connection_table.h"
+#include "transport/socket/listener.h"
 #include "transport/socket/peer.h"
 #include "transport/socket/process_watch.h"
 #include "transport/socket/reactor.h"
+#include "transport/socket/reports.h"
 
 namespace tkv {
 namespace {
@@ -37,23 +38,8 @@ constexpr int64_t kAttemptNanoseconds = 2'000'000'000;  // for one address, if t
 constexpr int64_t kCheckNanoseconds = 50'000'000;
 // From the close of a process's sockets to its end.
 constexpr int64_t kExitNanoseconds = 50'000'000;
-// When the process has no descriptors left.
-constexpr int64_t kAcceptPauseNanoseconds = 100'000'000;
-constexpr int kAcceptsPerTurn = 64;
-// The memory that has to be free before a connection is accepted.  A member needs half of it.  The
-// rest is for the connections that are there.
-constexpr size_t kRoomBytes = size_t{256} << 10;
 constexpr size_t kReadBytesPerTurn = size_t{8} << 20;
 constexpr size_t kScratchBytes = size_t{256} << 10;
-
-// Returns true if the system has nothing left to make a connection with. Another try at once would
-// fail in the same way.
-bool IsOutOfMeans(const boost::system::error_code& error) {
-  return error == boost::system::errc::too_many_files_open ||            // of this process
-         error == boost::system::errc::too_many_files_open_in_system ||  // of all
-         error == boost::system::errc::not_enough_memory ||
-         error == boost::system::errc::no_buffer_space;
-}
 
 // An endpoint of TCP and Unix sockets, driven by one reactor.
 class Sockets final : public Endpoint {
@@ -62,11 +48,14 @@ class Sockets final : public Endpoint {
       : options_(std::move(options)),
         resolver_(options_.look_up, [this] { reactor_.Interrupt(); }),
         host_(HostId()),
+        reports_(options_.stands, options_.budgets.stand_nanoseconds, &connections_),
+        listener_(&options_, host_, &reactor_, &reports_,
+                  [this](const auto& connection, bool is_unix) { Enter(connection, is_unix); }),
         scratch_(kScratchBytes) {
-    for (const std::string& where : options_.listen) Listen(where);
+    for (const std::string& where : options_.listen) listener_.Listen(where);
   }
 
-  const std::string& address() const override { return address_; }
+  const std::string& address() const override { return listener_.address(); }
 
   void Dial(uint64_t link, const std::string& address) override {
     auto connection = Add(link);
@@ -88,9 +77,8 @@ class Sockets final : public Endpoint {
   }
 
   void Send(uint64_t link, Frame frame) override {
-    const auto found = links_.find(link);
-    if (found == links_.end() || found->second->stage != Stage::kOpen) return;
-    const std::shared_ptr<Connection> connection = found->second;  // lives as long as this call
+    const auto connection = connections_.FindLink(link);  // lives as long as this call
+    if (connection == nullptr || connection->stage != Stage::kOpen) return;
     const bool is_first = !connection->has_output();
     connection->Queue(std::move(frame));
     if (is_first) WriteOn(*connection);
@@ -98,10 +86,9 @@ class Sockets final : public Endpoint {
   }
 
   void Close(uint64_t link) override {
-    const auto found = links_.find(link);
-    if (found == links_.end()) return;
-    const std::shared_ptr<Connection> connection = found->second;
-    links_.erase(found);
+    const auto connection = connections_.FindLink(link);
+    if (connection == nullptr) return;
+    connections_.RemoveLink(link);
     const bool was_open = connection->stage == Stage::kOpen;
     KeepProcess(*connection);
     connection->link = 0;
@@ -118,10 +105,10 @@ class Sockets final : public Endpoint {
   }
 
   void ReleaseSource(const void* data, size_t bytes) override {
-    for (auto& [number, connection] : connections_) connection->ReleaseSource(data, bytes);
+    for (auto& [number, connection] : connections_.all()) connection->ReleaseSource(data, bytes);
   }
   void ReleaseTarget(const void* data, size_t bytes) override {
-    for (auto& [number, connection] : connections_) connection->ReleaseTarget(data, bytes);
+    for (auto& [number, connection] : connections_.all()) connection->ReleaseTarget(data, bytes);
   }
 
   // A lack of memory costs the connection whose event needed it, and nothing else.
@@ -160,176 +147,31 @@ class Sockets final : public Endpoint {
   void Wake() override { reactor_.Wake(); }
 
   TrafficStats Traffic(uint64_t link) const override {
-    const auto found = links_.find(link);
-    if (found != links_.end()) return found->second->traffic();
+    if (const auto connection = connections_.FindLink(link)) return connection->traffic();
     const auto lost = lost_traffic_.find(link);
     return lost == lost_traffic_.end() ? TrafficStats() : lost->second;
   }
 
  private:
-  struct Acceptor {
-    Reactor::Acceptor socket;
-    bool is_unix;
-    int64_t paused_until = 0;
-  };
-  // The reports of one kind of failure.
-  struct Lack {
-    int64_t quiet = 0;        // the pause after the last report
-    int64_t quiet_until = 0;  // when the next failure may be reported
-  };
+  // ---- new connections
 
-  // ---- listening
-
-  void Listen(const std::string& where) {
+  // Enters a connection that the listener has accepted, as a stranger.
+  //   throws  std::bad_alloc; the connection ends
+  void Enter(const std::shared_ptr<Connection>& connection, bool is_unix) {
+    connections_.Enter(connection);
     try {
-      if (where == "unix" || where.starts_with("unix:")) {
-        const std::string name = where == "unix" ? "tkv-" + RandomHex(12) : where.substr(5);
-        const asio::local::stream_protocol::endpoint endpoint(std::string(1, '\0') + name);
-        Open(endpoint, true);
-        Publish(Format("unix:{}/{}", host_, name));
-        return;
-      }
-      const PeerAddress wanted = ParseAddresses(where).front();
-      if (options_.token.empty() && !options_.insecure_network) {
-        throw Fail(Code::kInvalidArgument, "listen at {}: TCP needs a token; {}", where,
-                   kHowToMakeAToken);
-      }
-      ListenByTcp(wanted);
-    } catch (const boost::system::system_error& error) {
-      const bool is_taken = error.code() == asio::error::address_in_use;
-      throw Fail(is_taken ? Code::kAlreadyExists : Code::kUnavailable, "listen at {}: {}", where,
-                 error.code().message());
-    }
-  }
-
-  // Listens at the first usable address of a name.
-  void ListenByTcp(const PeerAddress& wanted) {
-    const LookedUp found = options_.look_up(wanted.host);
-    if (found.addresses.empty()) {
-      throw Fail(Code::kUnavailable, "listen at {}: {}", ToString(wanted), found.error);
-    }
-    for (size_t i = 0; i < found.addresses.size(); ++i) {
-      try {
-        const uint16_t port =
-            Open(asio::ip::tcp::endpoint(asio::ip::make_address(found.addresses[i]), wanted.port),
-                 false);
-        return Publish(ToString({PeerAddress::Kind::kTcp, found.addresses[i], "", port}));
-      } catch (const boost::system::system_error&) {
-        if (i + 1 == found.addresses.size()) throw;
-      }
-    }
-  }
-
-  template <typename Endpoint>
-  uint16_t Open(const Endpoint& endpoint, bool is_unix) {
-    Reactor::Acceptor socket(*reactor_.context());
-    socket.open(stream_protocol(endpoint.protocol()));
-    KeepFromChildren(socket.native_handle());
-    if (!is_unix) socket.set_option(asio::socket_base::reuse_address(true));
-    socket.bind(endpoint);
-    socket.listen(1024);
-    socket.non_blocking(true);
-    asio::ip::tcp::endpoint bound;
-    if (!is_unix) {
-      const auto local = socket.local_endpoint();
-      bound.resize(local.size());
-      std::memcpy(bound.data(), local.data(), local.size());
-    }
-    acceptors_.push_back({std::move(socket), is_unix});
-    reactor_.AwaitAccept(&acceptors_.back().socket, acceptors_.size() - 1);
-    return is_unix ? 0 : bound.port();
-  }
-
-  void Publish(const std::string& address) {
-    if (!address_.empty()) address_ += ',';
-    address_ += address;
-  }
-
-  void Accept(size_t index) {
-    try {
-      AcceptAll(index);
+      Admit(*connection, is_unix ? Standing::kUnixStranger : Standing::kTcpStranger);
+      Shake(*connection, is_unix);
+      AwaitRead(*connection);
     } catch (const std::bad_alloc&) {
-      PauseAccepting(&acceptors_[index], asio::error::no_memory);
+      Starve(*connection);
+      throw;
     }
   }
 
-  void AcceptAll(size_t index) {
-    Acceptor& acceptor = acceptors_[index];
-    for (int i = 0; i < kAcceptsPerTurn; ++i) {
-      if (!HasRoom()) {
-        if (Refuse(&acceptor))
-          TellLack(&accept_lack_, "accepts no connection", asio::error::no_memory);
-        break;
-      }
-      auto connection = std::make_shared<Connection>(reactor_.context());
-      connection->next_stand = options_.budgets.stand_nanoseconds;
-      boost::system::error_code error;
-      std::ignore = acceptor.socket.accept(connection->socket, error);
-      if (error == asio::error::would_block) break;
-      // An error of one connection ends with that connection.  After a persistent error accepting
-      // pauses for a while.
-      if (IsOutOfMeans(error) || (error && i + 1 == kAcceptsPerTurn)) {
-        return PauseAccepting(&acceptor, error);
-      }
-      if (error) continue;
-      connection->peer = acceptor.is_unix ? "this host" : PeerHost(connection->socket);
-      if (acceptor.is_unix &&
-          !IsOfThisUser(connection->socket.native_handle(), &connection->process))
-        continue;
-      connection->number = ++last_number_;
-      connections_[connection->number] = connection;
-      try {
-        Admit(*connection, acceptor.is_unix ? Standing::kUnixStranger : Standing::kTcpStranger);
-        Shake(*connection, acceptor.is_unix);
-        AwaitRead(*connection);
-      } catch (const std::bad_alloc&) {
-        Starve(*connection);
-        throw;
-      }
-    }
-    reactor_.AwaitAccept(&acceptor.socket, index);
-  }
-
-  static bool HasRoom() {
-    void* const volatile room = std::malloc(kRoomBytes);  // volatile: not optimized away
-    std::free(room);
-    return room != nullptr;
-  }
-
-  // Closes the connections that wait to be accepted.  Takes no memory.  Returns true if there were
-  // some.
-  static bool Refuse(Acceptor* acceptor) {
-    bool has_refused = false;
-    for (int i = 0; i < kAcceptsPerTurn; ++i) {
-      const int file = accept4(acceptor->socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
-      if (file < 0) break;
-      close(file);
-      has_refused = true;
-    }
-    return has_refused;
-  }
-
-  void PauseAccepting(Acceptor* acceptor, const boost::system::error_code& error) {
-    acceptor->paused_until = SteadyNow() + kAcceptPauseNanoseconds;
-    has_deadlines_ = true;
-    TellLack(&accept_lack_, "accepts no connection", error);
-  }
-
-  // Logs the first failure of a kind.  Later ones are logged at growing intervals, at last once a
-  // minute.
-  void TellLack(Lack* lack, const char* what, const boost::system::error_code& error) const {
-    constexpr int64_t kLeast = 1'000'000'000, kMost = 60'000'000'000;
-    const int64_t now = SteadyNow();
-    if (now < lack->quiet_until || !options_.stands) return;
-    try {
-      options_.stands(Format("{}: {}: {}", what, error.message(),
-                             Fields().Add("connections", connections_.size()).text()));
-    } catch (const std::bad_alloc&) {
-      return;  // the next failure may be logged
-    }
-    const bool is_new = now > lack->quiet_until + lack->quiet;
-    lack->quiet = is_new ? kLeast : std::min(2 * lack->quiet, kMost);
-    lack->quiet_until = now + lack->quiet;
+  void Accept(uint64_t place) {
+    listener_.Accept(place);
+    if (listener_.is_paused()) has_deadlines_ = true;
   }
 
   // ---- admission: see budgets.h
@@ -349,8 +191,9 @@ class Sockets final : public Endpoint {
 
   void DropOldest(Standing standing) {
     const auto is_meant = [&](const auto& entry) { return entry.second->standing == standing; };
-    const auto oldest = std::find_if(connections_.begin(), connections_.end(), is_meant);
-    if (oldest == connections_.end()) return;
+    const auto& all = connections_.all();
+    const auto oldest = std::find_if(all.begin(), all.end(), is_meant);
+    if (oldest == all.end()) return;
     const std::shared_ptr<Connection> connection = oldest->second;
     Lose(*connection, Fail(Code::kUnavailable, "{}: too many others", connection->peer));
   }
@@ -417,18 +260,17 @@ class Sockets final : public Endpoint {
     connection.stage = Stage::kEnding;
     connection.deadline = SteadyNow();
     has_deadlines_ = true;
-    TellLack(&connection_lack_, "ends a connection", asio::error::no_memory);
+    reports_.CannotKeep(asio::error::no_memory);
   }
 
   // ---- dialing
 
   std::shared_ptr<Connection> Add(uint64_t link) {
     auto connection = std::make_shared<Connection>(reactor_.context());
-    connection->next_stand = options_.budgets.stand_nanoseconds;
-    connection->number = ++last_number_;
     connection->link = link;
-    links_[link] = connection;  // first, so that Close finds it if there is no memory for the next
-    connections_[connection->number] = connection;
+    // The link is first, so that Close finds it if there is no memory for the number.
+    connections_.SetLink(link, connection);
+    connections_.Enter(connection);
     return connection;
   }
 
@@ -491,9 +333,8 @@ class Sockets final : public Endpoint {
 
   // Dials the addresses of a name one after the other, before the peer's other alternatives.
   void Resolved(const Resolver::Answer& answer) {
-    const auto entry = connections_.find(answer.asker);
-    if (entry == connections_.end() || entry->second->stage != Stage::kDialing) return;
-    const std::shared_ptr<Connection> connection = entry->second;
+    const auto connection = connections_.Find(answer.asker);
+    if (connection == nullptr || connection->stage != Stage::kDialing) return;
     std::deque<PeerAddress>& next = connection->alternatives;
     const auto& found = answer.found.addresses;
     try {
@@ -608,7 +449,7 @@ class Sockets final : public Endpoint {
       Admit(connection, Standing::kGuest);
       connection.deadline = SteadyNow() + options_.budgets.hello_nanoseconds;
       connection.link = handler->Accepted();
-      links_[connection.link] = connections_.at(connection.number);
+      connections_.SetLink(connection.link, connections_.Find(connection.number));
     }
     // Bytes that followed the handshake are read at once.
     reactor_.ReadAgain(connection.number);
@@ -689,21 +530,21 @@ class Sockets final : public Endpoint {
 
   void Drop(Connection& connection) {
     Admit(connection, Standing::kNone);
-    if (connection.link != 0) links_.erase(connection.link);
+    if (connection.link != 0) connections_.RemoveLink(connection.link);
     boost::system::error_code ignored;
     if (connection.has_lent() && !connection.has_ended) {
       // The peer may still be reading lent memory, even after a long silence: the connection is
       // kept until the peer closes it.
       shutdown(connection.socket.native_handle(), SHUT_WR);
       std::ignore = connection.socket.cancel(ignored);
-      unclosed_.push_back(connections_.at(connection.number));
+      unclosed_.push_back(connections_.Find(connection.number));
       if (unclosed_.size() > options_.budgets.unclosed_max) unclosed_.erase(unclosed_.begin());
       has_deadlines_ = true;
     } else {
       std::ignore = connection.socket.close(ignored);
     }
     connection.stage = Stage::kLingering;
-    connections_.erase(connection.number);  // the last statement: this may be the last reference
+    connections_.Remove(connection.number);  // the last statement: this may be the last reference
   }
 
   // Makes the close of a connection to a peer that does not read immediate.  Otherwise the kernel
@@ -740,28 +581,6 @@ class Sockets final : public Endpoint {
     return "no answer";
   }
 
-  // Reports a peer that does not read, because output waits for it.
-  void LogWait(Connection& connection, int64_t now) const {
-    constexpr int64_t kStepMax = 60'000'000'000;
-    if (connection.stage != Stage::kOpen || connection.blocked_since == 0) {
-      connection.next_stand = options_.budgets.stand_nanoseconds;
-      return;
-    }
-    const int64_t age = now - connection.blocked_since;
-    if (age < connection.next_stand || !options_.stands) return;
-    connection.next_stand += std::min(age, kStepMax);
-    const std::string& who = connection.handshake->peer_who();
-    const double seconds = static_cast<double>(age) / 1e9;
-    const Fields fields =
-        Fields()
-            .Add("standing", Format("{:.1f}s", seconds))
-            .Add("waits_for", who)
-            .Add("peer", connection.peer)
-            .Add("queued_bytes", connection.waiting_head_bytes() + connection.waiting_body_bytes());
-    options_.stands(
-        Format("still waiting {:.0f} s for {} to read: {}", seconds, Escaped(who), fields.text()));
-  }
-
   // Returns true if the address being dialed has not answered in time and there is another.
   static bool IsToTryNext(const Connection& connection, int64_t now) {
     return connection.stage == Stage::kDialing && connection.attempt_deadline != 0 &&
@@ -777,7 +596,7 @@ class Sockets final : public Endpoint {
     if (!has_deadlines_ || now < next_check_) return;
     next_check_ = now + kCheckNanoseconds;
     std::vector<std::shared_ptr<Connection>> late;
-    for (const auto& [number, connection] : connections_) {
+    for (const auto& [number, connection] : connections_.all()) {
       if (connection->standing == Standing::kGuest && connection->stage == Stage::kOpen) {
         connection->is_welcome = connection->is_welcome || handler->IsWelcome(connection->link);
         Promote(*connection);
@@ -785,7 +604,7 @@ class Sockets final : public Endpoint {
       if (IsToTryNext(*connection, now) || Lateness(*connection, now) != nullptr) {
         late.push_back(connection);
       }
-      LogWait(*connection, now);
+      reports_.ReportWait(connection.get(), now);
     }
     for (const auto& connection : late) {
       if (connection->stage == Stage::kEnding) {
@@ -805,29 +624,22 @@ class Sockets final : public Endpoint {
     std::erase_if(unclosed_, [&](const auto& connection) {
       return connection->process.HasExited() || IsClosedByPeer(*connection);
     });
-    for (size_t i = 0; i < acceptors_.size(); ++i) {
-      if (acceptors_[i].paused_until == 0 || acceptors_[i].paused_until > now) continue;
-      acceptors_[i].paused_until = 0;
-      Accept(i);
-    }
-    has_deadlines_ =
-        !unclosed_.empty() || !failed_.empty() ||
-        std::any_of(connections_.begin(), connections_.end(),
-                    [](const auto& entry) { return HasDeadline(*entry.second); }) ||
-        std::any_of(acceptors_.begin(), acceptors_.end(),
-                    [](const Acceptor& acceptor) { return acceptor.paused_until != 0; });
+    listener_.Resume(now);
+    has_deadlines_ = !unclosed_.empty() || !failed_.empty() || listener_.is_paused() ||
+                     std::ranges::any_of(connections_.all(), [](const auto& entry) {
+                       return HasDeadline(*entry.second);
+                     });
   }
 
   void Handle(const Readiness& item, LinkHandler* handler) {
     if (item.error == asio::error::operation_aborted) return;
     if (item.kind == Readiness::Kind::kAccept) return Accept(item.number);
-    const auto found = connections_.find(item.number);
-    if (found == connections_.end()) return;
-    const std::shared_ptr<Connection> connection = found->second;  // lives as long as this call
+    const auto connection = connections_.Find(item.number);  // lives as long as this call
+    if (connection == nullptr) return;
     try {
       HandleOf(*connection, item, handler);
     } catch (const std::bad_alloc&) {
-      if (connections_.contains(item.number)) Starve(*connection);
+      if (connections_.Find(item.number) != nullptr) Starve(*connection);
     }
   }
 
@@ -858,12 +670,9 @@ class Sockets final : public Endpoint {
   Reactor reactor_;
   Resolver resolver_;
   const std::string host_;
-  std::string address_;
-  std::deque<Acceptor> acceptors_;
-  Lack accept_lack_, connection_lack_;
-  uint64_t last_number_ = 0;
-  std::map<uint64_t, std::shared_ptr<Connection>> connections_;  // by number
-  std::map<uint64_t, std::shared_ptr<Connection>> links_;        // by the user's name
+  ConnectionTable connections_;
+  Reports reports_;
+  Listener listener_;
   // Closed here; their peers may still read lent memory.
   std::vector<std::shared_ptr<Connection>> unclosed_;
   std::array<ptrdiff_t, 5> counts_{};              // number of connections of each standing

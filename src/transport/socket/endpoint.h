@@ -6,30 +6,13 @@
 
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
-#include "transport/factory.h"
-#include "transport/socket/budgets.h"
 #include "transport/socket/handshake.h"
-#include "transport/socket/resolver.h"
+#include "transport/socket/options.h"
+#include "transport/transport.h"
 
 namespace tkv {
-
-// The options of an endpoint of sockets.
-struct SocketOptions : EndpointOptions {
-  // Forms of `listen`: "unix" is an abstract socket with a fresh name.  "tcp:HOST:PORT" is a TCP
-  // port; port 0 is any free one.  If HOST is a name, its first usable address is taken.
-  uint32_t version = kProtocolVersion;
-  bool use_unix = true;  // prefer Unix sockets to peers of this host
-  // Send large bodies through shared memory on one host (lending.h).  This process lends from its
-  // arena, if it has one, and reads from those of others in any case.
-  bool share_memory = true;
-  SocketBudgets budgets;
-  LookUp look_up = LookUpBySystem;
-};
 
 // Opens the endpoint of a process and listens.
 //   blocks  until the system has looked up the names at which to listen; nothing blocks later

@@ -25,6 +25,13 @@ int64_t SteadyNow() {
       .count();
 }
 
+bool IsOutOfMeans(const boost::system::error_code& error) {
+  return error == boost::system::errc::too_many_files_open ||            // of this process
+         error == boost::system::errc::too_many_files_open_in_system ||  // of all
+         error == boost::system::errc::not_enough_memory ||
+         error == boost::system::errc::no_buffer_space;
+}
+
 Reactor::Reactor() : work_(asio::make_work_guard(context_)) {}
 
 void Reactor::AwaitAccept(Acceptor* acceptor, uint64_t number) {

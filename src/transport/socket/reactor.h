@@ -21,6 +21,9 @@ namespace tkv {
 
 // Returns the time of the steady clock, in nanoseconds.
 int64_t SteadyNow();
+// Returns true if the system has nothing left to make a connection with. Another try at once would
+// fail in the same way.
+bool IsOutOfMeans(const boost::system::error_code& error);
 
 // Waits for sockets.  Every function that starts a wait throws std::bad_alloc if memory is lacking;
 // nothing has changed then.

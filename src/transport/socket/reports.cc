@@ -1,0 +1,48 @@
+#include "transport/socket/reports.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/format.h"
+#include "base/logfmt.h"
+#include "transport/socket/reactor.h"
+
+namespace tkv {
+
+void Reports::Report(Kind* kind, const char* what, const boost::system::error_code& error) const {
+  constexpr int64_t kLeast = 1'000'000'000, kMost = 60'000'000'000;
+  const int64_t now = SteadyNow();
+  if (now < kind->quiet_until || !tell_) return;
+  try {
+    tell_(Format("{}: {}: {}", what, error.message(),
+                 Fields().Add("connections", table_->size()).text()));
+  } catch (const std::bad_alloc&) {
+    return;  // the next failure may be reported
+  }
+  const bool is_new = now > kind->quiet_until + kind->quiet;
+  kind->quiet = is_new ? kLeast : std::min(2 * kind->quiet, kMost);
+  kind->quiet_until = now + kind->quiet;
+}
+
+void Reports::ReportWait(Connection* connection, int64_t now) const {
+  constexpr int64_t kStepMax = 60'000'000'000;
+  if (connection->stage != Connection::Stage::kOpen || connection->blocked_since == 0) {
+    connection->next_stand = 0;
+    return;
+  }
+  const int64_t age = now - connection->blocked_since;
+  if (connection->next_stand == 0) connection->next_stand = first_wait_;
+  if (age < connection->next_stand || !tell_) return;
+  connection->next_stand += std::min(age, kStepMax);
+  const std::string& who = connection->handshake->peer_who();
+  const double seconds = static_cast<double>(age) / 1e9;
+  const size_t queued = connection->waiting_head_bytes() + connection->waiting_body_bytes();
+  const Fields fields = Fields()
+                            .Add("standing", Format("{:.1f}s", seconds))
+                            .Add("waits_for", who)
+                            .Add("peer", connection->peer)
+                            .Add("queued_bytes", queued);
+  tell_(Format("still waiting {:.0f} s for {} to read: {}", seconds, Escaped(who), fields.text()));
+}
+
+}  // namespace tkv
