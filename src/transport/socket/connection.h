@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/address.h"
+#include "transport/socket/dial_state.h"
 #include "transport/socket/handshake.h"
 #include "transport/socket/lending.h"
 #include "transport/socket/process_watch.h"
@@ -43,20 +43,14 @@ struct Connection {
 
   uint64_t number = 0;  // the endpoint's own name for the connection
   uint64_t link = 0;    // the user's name for it; 0: not accepted yet
-  bool is_dialer = false;
   bool is_unix = false;
   bool adds_body_checks = false;
   Stage stage = Stage::kDialing;
   Standing standing = Standing::kNone;
   Socket socket;
-  ProcessFile process;                   // the peer, if it is a process of this host
-  std::string peer;                      // address of the other side, for errors
-  std::string dialed;                    // the address as passed to Dial
-  std::deque<PeerAddress> alternatives;  // addresses still to be dialed
-  bool has_tried = false;                // at least one address has been dialed
-  uint16_t port = 0;                     // port for the name that is being looked up
-  uint64_t attempt = 0;          // number of the present dial; results of earlier ones are ignored
-  int64_t attempt_deadline = 0;  // when the next address is dialed
+  ProcessFile process;            // the peer, if it is a process of this host
+  std::string peer;               // address of the other side, for errors
+  std::optional<DialState> dial;  // if this side has dialed
   std::optional<Handshake> handshake;
   std::optional<Tls> tls;          // from Stage::kSecuring on
   std::optional<Lending> lending;  // on a Unix socket
@@ -70,6 +64,8 @@ struct Connection {
   bool has_said_hello = false;  // a whole frame has arrived
   bool has_more_time = false;   // the deadline for WELCOME is set
   bool is_reading = false, is_writing = false;  // the reactor has been asked to report readiness
+
+  bool is_dialer() const { return dial.has_value(); }
 
   // Reads the available bytes and hands whole frames to the handler.  Returns kMore after about
   // `bytes_max` bytes, received and lent ones.

@@ -18,6 +18,7 @@
 #include "base/format.h"
 #include "transport/socket/connection.h"
 #include "transport/socket/connection_table.h"
+#include "transport/socket/dialer.h"
 #include "transport/socket/listener.h"
 #include "transport/socket/peer.h"
 #include "transport/socket/process_watch.h"
@@ -33,8 +34,6 @@ using Outcome = Connection::Outcome;
 using Stage = Connection::Stage;
 using Standing = Connection::Standing;
 
-constexpr int64_t kDialNanoseconds = 5'000'000'000;
-constexpr int64_t kAttemptNanoseconds = 2'000'000'000;  // for one address, if there is another
 constexpr int64_t kCheckNanoseconds = 50'000'000;
 // From the close of a process's sockets to its end.
 constexpr int64_t kExitNanoseconds = 50'000'000;
@@ -46,8 +45,8 @@ class Sockets final : public Endpoint {
  public:
   explicit Sockets(SocketOptions options)
       : options_(std::move(options)),
-        resolver_(options_.look_up, [this] { reactor_.Interrupt(); }),
         host_(HostId()),
+        dialer_(&options_, host_, &reactor_),
         reports_(options_.stands, options_.budgets.stand_nanoseconds, &connections_),
         listener_(&options_, host_, &reactor_, &reports_,
                   [this](const auto& connection, bool is_unix) { Enter(connection, is_unix); }),
@@ -59,18 +58,10 @@ class Sockets final : public Endpoint {
 
   void Dial(uint64_t link, const std::string& address) override {
     auto connection = Add(link);
-    connection->is_dialer = true;
-    connection->deadline = SteadyNow() + kDialNanoseconds;
+    connection->deadline = SteadyNow() + Dialer::kNanoseconds;
     has_deadlines_ = true;
-    connection->peer = connection->dialed = address;
     try {
-      for (const PeerAddress& one : ParseAddresses(address)) {
-        const bool is_near =
-            one.kind == PeerAddress::Kind::kTcp || (options_.use_unix && one.host == host_);
-        if (is_near) connection->alternatives.push_back(one);
-      }
-      DialNext(*connection, Fail(Code::kUnavailable, "{} {}", address,
-                                 options_.use_unix ? "is on another host" : "is no TCP address"));
+      Advance(*connection, dialer_.Start(connection.get(), address));
     } catch (const Error& error) {
       Lose(*connection, error);
     }
@@ -121,7 +112,7 @@ class Sockets final : public Endpoint {
       Handle(*item, handler);
       ++count;
     }
-    for (const Resolver::Answer& answer : resolver_.TakeAnswers()) {
+    for (const Resolver::Answer& answer : dialer_.TakeAnswers()) {
       Resolved(answer);
       ++count;
     }
@@ -214,7 +205,7 @@ class Sockets final : public Endpoint {
   // Closes a connection with too much waiting output, but only if the peer dialed: if this side
   // dialed, it asked for its traffic itself.
   void CheckOutput(Connection& connection) {
-    if (connection.is_dialer || connection.stage != Stage::kOpen) return;
+    if (connection.is_dialer() || connection.stage != Stage::kOpen) return;
     const SocketBudgets& budgets = options_.budgets;
     const size_t heads = connection.waiting_head_bytes(), bodies = connection.waiting_body_bytes();
     if (heads <= budgets.head_bytes_max && bodies <= budgets.body_bytes_max) return;
@@ -230,8 +221,8 @@ class Sockets final : public Endpoint {
   // Keeps the process of a peer whose connection is ending, for a later dial of its address.
   void KeepProcess(const Connection& connection) {
     const bool was_open = connection.stage == Stage::kOpen || connection.stage == Stage::kEnding;
-    if (!connection.is_dialer || !was_open || connection.process.is_empty()) return;
-    processes_.Keep(connection.dialed, connection.process);
+    if (!connection.is_dialer() || !was_open || connection.process.is_empty()) return;
+    processes_.Keep(connection.dial->address, connection.process);
   }
 
   // Ends a connection that the peer has closed.  If the peer is a process of this host, waits a
@@ -274,98 +265,29 @@ class Sockets final : public Endpoint {
     return connection;
   }
 
-  void DialNext(Connection& connection, const Error& why) {
-    if (connection.alternatives.empty()) return Lose(connection, why);
-    const PeerAddress address = connection.alternatives.front();
-    connection.alternatives.pop_front();
-    connection.peer = ToString(address);
-    const bool is_first = !std::exchange(connection.has_tried, true);
-    ++connection.attempt;
-    connection.attempt_deadline = SteadyNow() + kAttemptNanoseconds;
-    boost::system::error_code error;
-    if (connection.socket.is_open()) std::ignore = connection.socket.close(error);
-    if (address.kind == PeerAddress::Kind::kUnix) {
-      connection.peer = "this host";
-      ConnectByUnix(connection, address.name, &error);
-      return Dialed(connection, error, true);
+  // Acts on the state of a dial.
+  void Advance(Connection& connection, const Dialer::Result& result) {
+    switch (result.kind) {
+      case Dialer::Result::Kind::kWaits:
+        return;
+      case Dialer::Result::Kind::kFailed:
+        return Lose(connection, *result.error);
+      case Dialer::Result::Kind::kConnected:
+        Shake(connection, result.is_unix);
+        connection.QueueRaw(connection.handshake->TakeOutput());
+        WriteOn(connection);
+        return AwaitRead(connection);
     }
-    if (options_.token.empty() && !options_.insecure_network) {
-      // If an earlier alternative (a Unix socket) failed, the peer may still be starting.
-      // Otherwise another dial is pointless.
-      const bool may_come = !is_first;
-      if (may_come) {
-        return Lose(connection,
-                    Fail(Code::kUnavailable,
-                         "{}: it has not started yet, or it is on another host, for which every "
-                         "process of the job needs a token ({}: {})",
-                         why.what(), connection.peer, kHowToMakeAToken));
-      }
-      return Lose(connection, Fail(Code::kUnauthenticated, "{}: TCP needs a token; {}",
-                                   connection.peer, kHowToMakeAToken));
-    }
-    const asio::ip::address numeric = asio::ip::make_address(address.host, error);
-    if (!error) {
-      return reactor_.Connect(&connection.socket, {numeric, address.port}, connection.number,
-                              connection.attempt);
-    }
-    connection.port = address.port;
-    connection.attempt_deadline = 0;  // the lookup is bounded by the deadline of the whole dial
-    resolver_.Ask(connection.number, address.host);
   }
 
-  // Connects without blocking: a blocking connect would wait for a place in the queue of a listener
-  // that accepts nobody.
-  static void ConnectByUnix(Connection& connection, const std::string& name,
-                            boost::system::error_code* error) {
-    const asio::local::stream_protocol::endpoint endpoint(std::string(1, '\0') + name);
-    std::ignore = connection.socket.open(stream_protocol(endpoint.protocol()), *error);
-    if (*error) return;
-    std::ignore = connection.socket.native_non_blocking(true, *error);
-    if (*error) return;
-    if (connect(connection.socket.native_handle(), endpoint.data(),
-                static_cast<socklen_t>(endpoint.size())) == 0) {
-      return;
-    }
-    // EAGAIN: the listener's queue is full (unix(7)).
-    *error = errno == EAGAIN ? asio::error::connection_refused
-                             : boost::system::error_code(errno, boost::system::system_category());
-  }
-
-  // Dials the addresses of a name one after the other, before the peer's other alternatives.
   void Resolved(const Resolver::Answer& answer) {
     const auto connection = connections_.Find(answer.asker);
     if (connection == nullptr || connection->stage != Stage::kDialing) return;
-    std::deque<PeerAddress>& next = connection->alternatives;
-    const auto& found = answer.found.addresses;
     try {
-      for (auto at = found.rbegin(); at != found.rend(); ++at) {
-        next.push_front({PeerAddress::Kind::kTcp, *at, "", connection->port});
-      }
-      DialNext(*connection,
-               Fail(Code::kUnavailable, "{}: {}", connection->peer, answer.found.error));
+      Advance(*connection, dialer_.Resolved(connection.get(), answer.found));
     } catch (const std::bad_alloc&) {
       Starve(*connection);
     }
-  }
-
-  void Dialed(Connection& connection, const boost::system::error_code& error, bool is_unix) {
-    if (IsOutOfMeans(error)) {  // the next address would fail in the same way
-      return Lose(connection, Fail(Code::kResourceExhausted, "{}: no connection: {}",
-                                   connection.peer, error.message()));
-    }
-    if (error) {
-      return DialNext(connection,
-                      Fail(Code::kUnavailable, "{}: {}", connection.peer, error.message()));
-    }
-    if (is_unix && !IsOfThisUser(connection.socket.native_handle(), &connection.process)) {
-      return DialNext(connection,
-                      Fail(Code::kUnauthenticated, "{}: the process there is of another user",
-                           connection.peer));
-    }
-    Shake(connection, is_unix);
-    connection.QueueRaw(connection.handshake->TakeOutput());
-    WriteOn(connection);
-    AwaitRead(connection);
   }
 
   // ---- handshake
@@ -386,7 +308,7 @@ class Sockets final : public Endpoint {
     options.can_tls = !is_unix && !options_.token.empty() && options_.tls != UseTls::kNever;
     options.wants_tls = options.can_tls &&
                         (options_.tls == UseTls::kAlways || !IsWithinThisHost(connection.socket));
-    connection.handshake.emplace(std::move(options), connection.is_dialer);
+    connection.handshake.emplace(std::move(options), connection.is_dialer());
   }
 
   void OnHandshake(Connection& connection, LinkHandler* handler) {
@@ -416,7 +338,7 @@ class Sockets final : public Endpoint {
     boost::system::error_code ignored;
     std::ignore = connection.socket.native_non_blocking(true, ignored);
     connection.adds_body_checks = false;  // each TLS record has a tag of its own
-    connection.tls.emplace(connection.socket.native_handle(), connection.is_dialer,
+    connection.tls.emplace(connection.socket.native_handle(), connection.is_dialer(),
                            connection.handshake->TlsKey());
   }
 
@@ -441,8 +363,8 @@ class Sockets final : public Endpoint {
     if (connection.is_unix && options_.share_memory) {
       connection.lending.emplace(options_.arena, options_.warn);
     }
-    if (connection.is_dialer) {
-      processes_.Forget(connection.dialed);
+    if (connection.is_dialer()) {
+      processes_.Forget(connection.dial->address);
       connection.is_welcome = true;
       handler->Opened(connection.link);
     } else {
@@ -558,8 +480,8 @@ class Sockets final : public Endpoint {
   void Lose(Connection& connection, const Error& reason) {
     if (reason.code() != Code::kAborted) KeepProcess(connection);
     if (connection.link != 0) {
-      const bool has_ended =
-          reason.code() == Code::kUnavailable && processes_.HasEnded(connection.dialed);
+      const bool has_ended = reason.code() == Code::kUnavailable && connection.is_dialer() &&
+                             processes_.HasEnded(connection.dial->address);
       failed_.emplace_back(connection.link, has_ended ? Ended(connection) : reason);
       lost_traffic_[connection.link] = connection.traffic();
       Wake();
@@ -569,7 +491,7 @@ class Sockets final : public Endpoint {
 
   // Returns the reason why a connection has timed out; null: it has not.
   const char* Lateness(const Connection& connection, int64_t now) const {
-    const bool is_stuck = connection.stage == Stage::kOpen && !connection.is_dialer &&
+    const bool is_stuck = connection.stage == Stage::kOpen && !connection.is_dialer() &&
                           connection.blocked_since != 0 &&
                           now - connection.blocked_since > options_.budgets.unread_nanoseconds;
     if (is_stuck) return "it has read nothing";
@@ -583,8 +505,8 @@ class Sockets final : public Endpoint {
 
   // Returns true if the address being dialed has not answered in time and there is another.
   static bool IsToTryNext(const Connection& connection, int64_t now) {
-    return connection.stage == Stage::kDialing && connection.attempt_deadline != 0 &&
-           connection.attempt_deadline <= now && !connection.alternatives.empty();
+    return connection.stage == Stage::kDialing && connection.is_dialer() &&
+           connection.dial->IsToTryNext(now);
   }
 
   static bool HasDeadline(const Connection& connection) {
@@ -615,7 +537,7 @@ class Sockets final : public Endpoint {
       const Error why = Fail(Code::kUnavailable, "{}: {} in time", connection->peer,
                              what != nullptr ? what : "no connection");
       if (what == nullptr) {
-        DialNext(*connection, why);
+        Advance(*connection, dialer_.TryNext(connection.get(), why));
       } else {
         Abort(*connection);
         Lose(*connection, why);
@@ -646,8 +568,9 @@ class Sockets final : public Endpoint {
   void HandleOf(Connection& connection, const Readiness& item, LinkHandler* handler) {
     switch (item.kind) {
       case Readiness::Kind::kDialed:
-        if (item.attempt != connection.attempt || connection.stage != Stage::kDialing) return;
-        return Dialed(connection, item.error, false);
+        if (connection.stage != Stage::kDialing) return;
+        if (item.attempt != connection.dial->attempt) return;
+        return Advance(connection, dialer_.Connected(&connection, item.error));
       case Readiness::Kind::kWrite:
         connection.is_writing = false;
         if (connection.stage == Stage::kEnding) return;
@@ -667,9 +590,9 @@ class Sockets final : public Endpoint {
   }
 
   const SocketOptions options_;
-  Reactor reactor_;
-  Resolver resolver_;
   const std::string host_;
+  Reactor reactor_;
+  Dialer dialer_;
   ConnectionTable connections_;
   Reports reports_;
   Listener listener_;
