@@ -1,5 +1,7 @@
 #include "transport/socket/connection.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -7,8 +9,11 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <tuple>
+#include <utility>
 
 #include "base/format.h"
+#include "transport/socket/peer.h"
 
 namespace tkv {
 namespace {
@@ -43,11 +48,101 @@ bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == E
 
 }  // namespace
 
+// ---- stages -------------------------------------------------------------------------------------
+
+void Connection::StartHandshake(bool is_unix, int64_t deadline) {
+  if (!is_unix) {
+    const int on = 1;
+    setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  }
+  KeepFromChildren(socket.native_handle());
+  is_unix_ = is_unix;
+  stage_ = Stage::kHandshake;
+  deadline_ = deadline;
+}
+
+void Connection::Greet(HandshakeOptions options, bool adds_body_checks) {
+  adds_body_checks_ = adds_body_checks;
+  handshake_.emplace(std::move(options), is_dialer());
+  QueueRaw(handshake_->TakeOutput());
+}
+
+void Connection::StartTls() {
+  stage_ = Stage::kSecuring;
+  boost::system::error_code ignored;
+  std::ignore = socket.native_non_blocking(true, ignored);
+  adds_body_checks_ = false;  // each TLS record has a tag of its own
+  tls_.emplace(socket.native_handle(), is_dialer(), handshake_->TlsKey());
+}
+
+void Connection::Open(bool shares_memory, const EndpointOptions& options) {
+  stage_ = Stage::kOpen;
+  deadline_ = 0;
+  if (is_unix_ && shares_memory) lending_.emplace(options.arena, options.warn);
+}
+
+void Connection::AwaitExit(int64_t deadline) {
+  stage_ = Stage::kEnding;
+  deadline_ = deadline;
+}
+
+void Connection::Starve(int64_t now) {
+  shutdown(socket.native_handle(), SHUT_RDWR);
+  is_starved_ = true;
+  stage_ = Stage::kEnding;
+  deadline_ = now;
+}
+
+void Connection::Linger(int64_t deadline) {
+  stage_ = Stage::kLingering;
+  deadline_ = deadline;
+}
+
+void Connection::Shut(bool waits_for_peer) {
+  boost::system::error_code ignored;
+  if (waits_for_peer) {
+    shutdown(socket.native_handle(), SHUT_WR);
+    std::ignore = socket.cancel(ignored);
+  } else {
+    std::ignore = socket.close(ignored);
+  }
+  stage_ = Stage::kLingering;
+}
+
+void Connection::AwaitRead(Reactor* reactor) {
+  if (is_reading_) return;
+  reactor->AwaitRead(&socket, number);
+  is_reading_ = true;
+}
+
+void Connection::AwaitWrite(Reactor* reactor) {
+  if (is_writing_) return;
+  reactor->AwaitWrite(&socket, number);
+  is_writing_ = true;
+}
+
+bool Connection::IsClosedByPeer(std::vector<std::byte>* scratch) {
+  for (int i = 0; i < 4; ++i) {
+    const ssize_t got =
+        recv(socket.native_handle(), scratch->data(), scratch->size(), MSG_DONTWAIT);
+    if (got > 0) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    return has_ended_ = true;
+  }
+  return false;
+}
+
+void Connection::CloseAtOnce() {
+  if (is_unix_ || !has_output()) return;
+  const linger at_once{1, 0};
+  setsockopt(socket.native_handle(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+}
+
 // ---- out ----------------------------------------------------------------------------------------
 
 void Connection::Queue(Frame frame) {
   const size_t head_bytes = frame.head.size(), body_bytes = frame.body_bytes;
-  const bool is_checked = adds_body_checks && body_bytes > 0;
+  const bool is_checked = adds_body_checks_ && body_bytes > 0;
   if (is_checked) AnnounceBodyCheck(&frame);
   out_.push_back({std::move(frame), 0, head_bytes, body_bytes});
   if (is_checked) out_.back().check.emplace();
@@ -65,7 +160,7 @@ void Connection::Dequeue(size_t count_left) {
 }
 
 size_t Connection::waiting_body_bytes() const {
-  return (out_.size() > 1 ? waiting_body_bytes_ : 0) + (lending ? lending->lent_bytes() : 0);
+  return (out_.size() > 1 ? waiting_body_bytes_ : 0) + (lending_ ? lending_->lent_bytes() : 0);
 }
 
 // Makes more frames ready to leave: small ones, and one large one, which is lent if possible.
@@ -74,8 +169,8 @@ bool Connection::Prepare(size_t* staged) {
   while (prepared_ < out_.size()) {
     Frame& frame = out_[prepared_].frame;
     const size_t bytes = frame.body_bytes;
-    const bool is_large = lending && bytes >= kCoalesceBelowBytes;
-    const Lending::Offer offer = is_large ? lending->Lend(&frame) : Lending::Offer::kInline;
+    const bool is_large = lending_ && bytes >= kCoalesceBelowBytes;
+    const Lending::Offer offer = is_large ? lending_->Lend(&frame) : Lending::Offer::kInline;
     if (offer == Lending::Offer::kFull) return false;
     if (offer == Lending::Offer::kLent) traffic_.shared_out_bytes += bytes;
     ++prepared_;
@@ -140,8 +235,8 @@ void Connection::GatherOutput(std::vector<iovec>* pieces) {
 
 // Writes to the socket, or to TLS if this process encrypts.
 ssize_t Connection::Give(std::vector<iovec>* pieces) {
-  const bool is_secure = tls && stage != Stage::kSecuring;
-  if (is_secure && !tls->kernel_seals()) return tls->Send(*pieces);
+  const bool is_secure = tls_ && stage_ != Stage::kSecuring;
+  if (is_secure && !tls_->kernel_seals()) return tls_->Send(*pieces);
   msghdr message{};
   message.msg_iov = pieces->data();
   message.msg_iovlen = pieces->size();
@@ -151,7 +246,7 @@ ssize_t Connection::Give(std::vector<iovec>* pieces) {
 void Connection::Sent(size_t bytes) {
   taken_ += bytes;
   traffic_.wire_out_bytes += bytes;
-  if (tls) traffic_.encrypted_out_bytes += bytes;
+  if (tls_) traffic_.encrypted_out_bytes += bytes;
   const auto sent_of_frame = [&] {
     Outgoing& outgoing = out_.front();
     const size_t sent = std::min(bytes, outgoing.bytes() - outgoing.sent);
@@ -173,7 +268,7 @@ void Connection::Sent(size_t bytes) {
 // Sends the record and the file of this side's shared memory, if they are wanted.
 Connection::Outcome Connection::SendFile() {
   LendRecord record;
-  const int file = lending->TakeFile(&record);
+  const int file = lending_->TakeFile(&record);
   if (file < 0) return Outcome::kMore;
   iovec piece{&record, sizeof(record)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -189,7 +284,7 @@ Connection::Outcome Connection::SendFile() {
   std::memcpy(CMSG_DATA(attached), &file, sizeof(int));
   const ssize_t sent = ::sendmsg(socket.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0 && WouldBlock()) {
-    lending->FileNotSent();
+    lending_->FileNotSent();
     return Outcome::kBlocked;
   }
   if (sent <= 0) return Outcome::kOver;
@@ -203,13 +298,13 @@ Connection::Outcome Connection::Write() {
   size_t staged = 0;
   while (has_output()) {
     if (staged >= kStagedPerTurn) return Outcome::kPaused;
-    const bool may_go_on = stage != Stage::kOpen || Prepare(&staged);
-    if (stage != Stage::kOpen) prepared_ = out_.size();
-    if (lending && raw_out_.empty() && IsBetweenFrames()) {
+    const bool may_go_on = stage_ != Stage::kOpen || Prepare(&staged);
+    if (stage_ != Stage::kOpen) prepared_ = out_.size();
+    if (lending_ && raw_out_.empty() && IsBetweenFrames()) {
       if (const Outcome outcome = SendFile(); outcome != Outcome::kMore) return outcome;
     }
-    if (tls && tls->has_output()) {
-      const ssize_t flushed = tls->Flush();
+    if (tls_ && tls_->has_output()) {
+      const ssize_t flushed = tls_->Flush();
       if (flushed < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
       taken_ += static_cast<size_t>(flushed);
       continue;
@@ -222,6 +317,24 @@ Connection::Outcome Connection::Write() {
     Sent(static_cast<size_t>(sent));
   }
   return Outcome::kMore;
+}
+
+bool Connection::WriteOn() {
+  const uint64_t before = taken_;
+  const Outcome outcome = Write();
+  if (outcome == Outcome::kOver) shutdown(socket.native_handle(), SHUT_RDWR);
+  NoteTaking(outcome, taken_ != before);
+  return outcome == Outcome::kBlocked || outcome == Outcome::kPaused;
+}
+
+// Notes since when the peer has taken nothing.
+void Connection::NoteTaking(Outcome outcome, bool has_taken) {
+  const bool is_stuck = outcome == Outcome::kBlocked || outcome == Outcome::kWaiting;
+  if (!is_stuck) {
+    blocked_since_ = 0;
+  } else if (blocked_since_ == 0 || has_taken) {
+    blocked_since_ = SteadyNow();
+  }
 }
 
 bool Connection::DropBodies() {
@@ -254,15 +367,15 @@ void Connection::ReleaseTarget(const void* data, size_t bytes) {
 // ---- in -----------------------------------------------------------------------------------------
 
 Connection::Outcome Connection::ReadHandshake() {
-  while (const size_t wanted = handshake->wanted()) {
+  while (const size_t wanted = handshake_->wanted()) {
     char bytes[Greeting::kReasonMax];
     const ssize_t got =
         ::recv(socket.native_handle(), bytes, std::min(wanted, sizeof(bytes)), MSG_DONTWAIT);
     if (got < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
     if (got == 0) return Outcome::kOver;
     traffic_.wire_in_bytes += static_cast<size_t>(got);
-    handshake->Receive({bytes, static_cast<size_t>(got)});
-    QueueRaw(handshake->TakeOutput());
+    handshake_->Receive({bytes, static_cast<size_t>(got)});
+    QueueRaw(handshake_->TakeOutput());
   }
   return Outcome::kMore;
 }
@@ -286,7 +399,7 @@ size_t Connection::FillBlocks(const std::byte* data, size_t bytes) {
 
 void Connection::Land(LinkHandler* handler, size_t head_bytes, uint64_t body_bytes) {
   const std::byte* lent = nullptr;
-  if (lending && lending->has_body()) lent = lending->Body(body_bytes);
+  if (lending_ && lending_->has_body()) lent = lending_->Body(body_bytes);
   blocks_ = handler->Land(link, {in_.data() + in_begin_, head_bytes}, lent);
   in_begin_ += head_bytes;
   uint64_t total = 0;
@@ -344,9 +457,9 @@ bool Connection::ParseRecord() {
   if (in_end_ - in_begin_ < sizeof(record)) return false;
   std::memcpy(&record, in_.data() + in_begin_, sizeof(record));
   in_begin_ += sizeof(record);
-  lending->Receive(record);
+  lending_->Receive(record);
   if (record.kind == LendRecord::Kind::kFree) ++taken_;
-  QueueRaw(lending->TakeAnswers());
+  QueueRaw(lending_->TakeAnswers());
   return true;
 }
 
@@ -358,7 +471,7 @@ bool Connection::Parse(LinkHandler* handler) {
     if (here < sizeof(magic)) return false;
     std::memcpy(&magic, in_.data() + in_begin_, sizeof(magic));
     if (!is_welcome) is_welcome = handler->IsWelcome(link);
-    if (lending && is_welcome && magic == kLendMagic) return ParseRecord();
+    if (lending_ && is_welcome && magic == kLendMagic) return ParseRecord();
     if (here < sizeof(FrameHeader)) return false;
     const std::span<const std::byte> bytes(in_.data() + in_begin_, here);
     const FrameHeader header = DecodeHeader(bytes.first(sizeof(FrameHeader)),
@@ -384,11 +497,11 @@ bool Connection::Parse(LinkHandler* handler) {
   if (is_checked_ && !TakeCheck()) return false;
   is_landing_ = false;
   blocks_.clear();
-  has_said_hello = true;
+  has_said_hello_ = true;
   handler->Received(link);
-  if (lending && lending->has_body()) {
-    lending->Taken();
-    QueueRaw(lending->TakeAnswers());
+  if (lending_ && lending_->has_body()) {
+    lending_->Taken();
+    QueueRaw(lending_->TakeAnswers());
   }
   return true;
 }
@@ -404,27 +517,27 @@ void Connection::TakeFiles(msghdr* message) {
     std::memcpy(&files[files.size() - count], CMSG_DATA(at), count * sizeof(int));
   }
   const bool is_cut = (message->msg_flags & MSG_CTRUNC) != 0;
-  if (files.size() == 1 && !is_cut && is_welcome) return lending->TakeFrom(files[0]);
+  if (files.size() == 1 && !is_cut && is_welcome) return lending_->TakeFrom(files[0]);
   for (const int file : files) close(file);
   if (files.empty() && !is_cut) return;
   // No descriptor was left for the file (unix(7)): bodies come through the socket.
-  if (files.empty() && is_welcome) return lending->LoseFile();
+  if (files.empty() && is_welcome) return lending_->LoseFile();
   throw Fail(Code::kInvalidArgument, "shared memory: {}",
              is_welcome ? "more than one file at once" : "a file before HELLO");
 }
 
 ssize_t Connection::Receive(std::vector<iovec>* pieces) {
-  if (tls) return tls->Receive(*pieces);
+  if (tls_) return tls_->Receive(*pieces);
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];  // alignment leaves room for two files
   msghdr message{};
   message.msg_iov = pieces->data();
   message.msg_iovlen = pieces->size();
-  if (lending) {
+  if (lending_) {
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
   }
   const ssize_t got = ::recvmsg(socket.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got >= 0 && lending) TakeFiles(&message);
+  if (got >= 0 && lending_) TakeFiles(&message);
   return got;
 }
 
@@ -449,7 +562,7 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
   const auto parse_all = [&](size_t total) {
     while (total + (traffic_.shared_in_bytes - shared_before) < bytes_max) {
       if (!Parse(handler)) return true;
-      if (stage != Stage::kOpen) return false;  // closed by a frame just handled
+      if (stage_ != Stage::kOpen) return false;  // closed by a frame just handled
     }
     return false;
   };
@@ -493,13 +606,13 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
       asked += in_.size() - in_end_;
     }
     const ssize_t got = Receive(&pieces);
-    const bool has_more = tls && tls->has_input();  // the rest is read in the next turn
+    const bool has_more = tls_ && tls_->has_input();  // the rest is read in the next turn
     if (got < 0 && has_more) return Outcome::kMore;
     if (got < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
     if (got == 0) return Outcome::kOver;
     size_t rest = static_cast<size_t>(got);
     traffic_.wire_in_bytes += rest;
-    if (tls) traffic_.encrypted_in_bytes += rest;
+    if (tls_) traffic_.encrypted_in_bytes += rest;
     total += rest;
     const size_t landed = std::min(rest, body_bytes);
     NoteLanded(pieces, landed);

@@ -19,14 +19,17 @@
 #include "transport/socket/handshake.h"
 #include "transport/socket/lending.h"
 #include "transport/socket/process_watch.h"
+#include "transport/socket/reactor.h"
 #include "transport/socket/tls.h"
 #include "transport/transport.h"
 #include "wire/value_check.h"
 
 namespace tkv {
 
-// A connection of an endpoint, in one of several stages.
-struct Connection {
+// A connection of an endpoint, in one of several stages.  The connection keeps its stage and its
+// deadline; the endpoint asks for their changes.
+class Connection {
+ public:
   using Socket = boost::asio::generic::stream_protocol::socket;
   enum class Stage : uint8_t { kDialing, kHandshake, kSecuring, kOpen, kEnding, kLingering };
   // The result of an attempt to read or write.
@@ -41,50 +44,92 @@ struct Connection {
   // The stage of trust of the peer; each kind has a budget of its own (budgets.h).
   enum class Standing : uint8_t { kNone, kUnixStranger, kTcpStranger, kGuest, kMember };
 
-  uint64_t number = 0;  // the endpoint's own name for the connection
-  uint64_t link = 0;    // the user's name for it; 0: not accepted yet
-  bool is_unix = false;
-  bool adds_body_checks = false;
-  Stage stage = Stage::kDialing;
-  Standing standing = Standing::kNone;
+  uint64_t number = 0;                  // the endpoint's own name for the connection
+  uint64_t link = 0;                    // the user's name for it; 0: not accepted yet
+  Standing standing = Standing::kNone;  // changed by Admission
   Socket socket;
   ProcessFile process;            // the peer, if it is a process of this host
   std::string peer;               // address of the other side, for errors
   std::optional<DialState> dial;  // if this side has dialed
-  std::optional<Handshake> handshake;
-  std::optional<Tls> tls;          // from Stage::kSecuring on
-  std::optional<Lending> lending;  // on a Unix socket
-  bool has_ended = false;          // the peer has closed it and reads nothing more
-  bool is_starved = false;         // it ends, because there was no memory for it
-  int64_t deadline = 0;  // end of dialing, handshake, HELLO, WELCOME or lingering; 0: none
-  // Since when the peer has taken none of the waiting output; 0: it takes.
-  int64_t blocked_since = 0;
-  int64_t next_stand = 0;       // age of `blocked_since` at the next report; 0: no report yet
-  bool is_welcome = false;      // the handler knows the peer, or this side dialed it
-  bool has_said_hello = false;  // a whole frame has arrived
-  bool has_more_time = false;   // the deadline for WELCOME is set
-  bool is_reading = false, is_writing = false;  // the reactor has been asked to report readiness
+  bool is_welcome = false;        // the handler knows the peer, or this side dialed it
+  bool has_more_time = false;     // the deadline for WELCOME is set
+  int64_t next_stand = 0;         // how long output has waited at the next report; 0: no report yet
 
   bool is_dialer() const { return dial.has_value(); }
+  bool has_said_hello() const { return has_said_hello_; }  // a whole frame has arrived
+
+  // ---- stages
+  Stage stage() const { return stage_; }
+  // Begins the handshake on a connected socket.  Greet then sends the first bytes.
+  void StartHandshake(bool is_unix, int64_t deadline);
+  void Greet(HandshakeOptions options, bool adds_body_checks);
+  const Handshake& handshake() const { return *handshake_; }
+  // Begins TLS after the handshake.  ShakeTls continues it, see Tls::Shake.
+  //   throws  kInternal
+  void StartTls();
+  bool uses_tls() const { return tls_.has_value(); }
+  Tls::Step ShakeTls() { return tls_->Shake(); }
+  // Opens the connection for frames.  A Unix socket lends large bodies if `shares_memory`.
+  void Open(bool shares_memory, const EndpointOptions& options);
+  // Waits for the end of the peer's process, after the peer has closed the connection.
+  void AwaitExit(int64_t deadline);
+  // Ends a connection for which memory was lacking.  The peer sees the end at once.
+  void Starve(int64_t now);
+  bool is_starved() const { return is_starved_; }
+  // Waits until queued frames have left, after a close of this side.
+  void Linger(int64_t deadline);
+  // Ends the connection.  If the peer may still be reading lent memory, the peer has to close it.
+  void Shut(bool waits_for_peer);
+
+  // ---- deadlines
+  void SetDeadline(int64_t deadline) { deadline_ = deadline; }  // 0: none
+  bool IsLate(int64_t now) const { return deadline_ != 0 && deadline_ <= now; }
+  bool has_deadline() const { return deadline_ != 0 || is_blocked(); }
+  // Returns true if output waits and the peer takes none of it.  BlockedFor returns for how long, in
+  // nanoseconds; 0 if it takes some.
+  bool is_blocked() const { return blocked_since_ != 0; }
+  int64_t BlockedFor(int64_t now) const { return is_blocked() ? now - blocked_since_ : 0; }
+
+  // ---- readiness of the socket
+  // Ask the reactor once to report that the socket is readable or writable.
+  //   throws  std::bad_alloc
+  void AwaitRead(Reactor* reactor);
+  void AwaitWrite(Reactor* reactor);
+  // Note that the reactor has reported it.
+  void NoteReadable() { is_reading_ = false; }
+  void NoteWritable() { is_writing_ = false; }
+
+  // ---- the end of the socket
+  // Notes that the peer has closed the connection and reads nothing more.
+  void NoteEnd() { has_ended_ = true; }
+  bool has_ended() const { return has_ended_; }
+  // Throws away input and returns true if the peer has closed the connection.  Bounded in each call,
+  // because the peer may keep sending.
+  bool IsClosedByPeer(std::vector<std::byte>* scratch);
+  // Makes the close of a connection to a peer that does not read immediate.  Otherwise the kernel
+  // would retry unsent bytes for minutes.
+  void CloseAtOnce();
 
   // Reads the available bytes and hands whole frames to the handler.  Returns kMore after about
   // `bytes_max` bytes, received and lent ones.
   //   throws  the fault in the peer's bytes
   Outcome Read(LinkHandler* handler, std::vector<std::byte>* scratch, size_t bytes_max);
   Outcome Write();
+  // Writes the waiting output, and notes whether the peer takes it.  Any error ends the connection,
+  // even an error of this machine alone (no memory, a firewall rule): the connection is shut down,
+  // and the next read reports the end.  Returns true if more can leave when the socket is writable.
+  bool WriteOn();
   void Queue(Frame frame);
   bool has_output() const {
-    return !out_.empty() || !raw_out_.empty() || (tls && tls->has_output());
+    return !out_.empty() || !raw_out_.empty() || (tls_ && tls_->has_output());
   }
-  bool has_lent() const { return lending && lending->has_lent(); }
+  bool has_lent() const { return lending_ && lending_->has_lent(); }
+  bool shares_memory() const { return lending_.has_value(); }
   // Returns the bytes of heads and records that wait for the peer.  The bytes of bodies are the
   // lent ones and, if more than one frame is queued, the queued ones.
   size_t waiting_head_bytes() const { return waiting_head_bytes_ + raw_out_.size(); }
   size_t waiting_body_bytes() const;
   const TrafficStats& traffic() const { return traffic_; }
-  // Returns a number that grows whenever the peer takes bytes or gives lent memory back.
-  uint64_t taken() const { return taken_; }
-  void QueueRaw(std::string bytes) { raw_out_ += bytes; }
   // Drops the first queued frame with bodies and every frame after it.  Returns false if that frame
   // has left in part; the connection is then unusable.
   bool DropBodies();
@@ -109,6 +154,8 @@ struct Connection {
     }
   };
 
+  void QueueRaw(const std::string& bytes) { raw_out_ += bytes; }
+  void NoteTaking(Outcome outcome, bool has_taken);
   void MakeInputBuffer();
   bool Prepare(size_t* staged);
   void Dequeue(size_t count_left);  // drops the newest frames
@@ -127,11 +174,25 @@ struct Connection {
   void NoteLanded(const std::vector<iovec>& pieces, size_t bytes);
   bool TakeCheck();
 
+  Stage stage_ = Stage::kDialing;
+  int64_t deadline_ = 0;  // end of dialing, handshake, HELLO, WELCOME or lingering; 0: none
+  // Since when the peer has taken none of the waiting output; 0: it takes.
+  int64_t blocked_since_ = 0;
+  bool is_unix_ = false;
+  bool adds_body_checks_ = false;
+  bool has_ended_ = false;                        // the peer has closed it and reads nothing more
+  bool is_starved_ = false;                       // it ends, because there was no memory for it
+  bool has_said_hello_ = false;                   // a whole frame has arrived
+  bool is_reading_ = false, is_writing_ = false;  // the reactor has been asked to report readiness
+  std::optional<Handshake> handshake_;
+  std::optional<Tls> tls_;          // from Stage::kSecuring on
+  std::optional<Lending> lending_;  // on a Unix socket
+
   // Handshake bytes and records; they leave between frames, before the waiting frames.
   std::string raw_out_;
   std::deque<Outgoing> out_;
   size_t waiting_head_bytes_ = 0, waiting_body_bytes_ = 0;  // sums over out_
-  uint64_t taken_ = 0;
+  uint64_t taken_ = 0;  // grows whenever the peer takes bytes or gives lent memory back
   TrafficStats traffic_;
   size_t prepared_ = 0;  // number of the first frames of out_ that are ready to leave
   std::vector<std::byte> in_;

@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "base/format.h"
+#include "transport/socket/admission.h"
 #include "transport/socket/connection.h"
 #include "transport/socket/connection_table.h"
 #include "transport/socket/dialer.h"
@@ -58,7 +59,7 @@ class Sockets final : public Endpoint {
 
   void Dial(uint64_t link, const std::string& address) override {
     auto connection = Add(link);
-    connection->deadline = SteadyNow() + Dialer::kNanoseconds;
+    connection->SetDeadline(SteadyNow() + Dialer::kNanoseconds);
     has_deadlines_ = true;
     try {
       Advance(*connection, dialer_.Start(connection.get(), address));
@@ -69,7 +70,7 @@ class Sockets final : public Endpoint {
 
   void Send(uint64_t link, Frame frame) override {
     const auto connection = connections_.FindLink(link);  // lives as long as this call
-    if (connection == nullptr || connection->stage != Stage::kOpen) return;
+    if (connection == nullptr || connection->stage() != Stage::kOpen) return;
     const bool is_first = !connection->has_output();
     connection->Queue(std::move(frame));
     if (is_first) WriteOn(*connection);
@@ -80,14 +81,13 @@ class Sockets final : public Endpoint {
     const auto connection = connections_.FindLink(link);
     if (connection == nullptr) return;
     connections_.RemoveLink(link);
-    const bool was_open = connection->stage == Stage::kOpen;
+    const bool was_open = connection->stage() == Stage::kOpen;
     KeepProcess(*connection);
     connection->link = 0;
     const bool may_linger = connection->DropBodies() && was_open;
     try {
       if (!may_linger) return Drop(*connection);
-      connection->stage = Stage::kLingering;
-      connection->deadline = SteadyNow() + options_.budgets.linger_nanoseconds;
+      connection->Linger(SteadyNow() + options_.budgets.linger_nanoseconds);
       has_deadlines_ = true;
       Linger(*connection);
     } catch (const std::bad_alloc&) {
@@ -153,7 +153,7 @@ class Sockets final : public Endpoint {
     try {
       Admit(*connection, is_unix ? Standing::kUnixStranger : Standing::kTcpStranger);
       Shake(*connection, is_unix);
-      AwaitRead(*connection);
+      connection->AwaitRead(&reactor_);
     } catch (const std::bad_alloc&) {
       Starve(*connection);
       throw;
@@ -170,14 +170,8 @@ class Sockets final : public Endpoint {
   // Changes the standing of a connection.  If that standing has no place left, closes its oldest
   // connection.
   void Admit(Connection& connection, Standing standing) {
-    const bool is_guest = standing == Standing::kGuest;
-    if (standing != Standing::kNone && standing != Standing::kMember) {
-      const size_t max = is_guest ? options_.budgets.guests_max : options_.budgets.strangers_max;
-      if (static_cast<size_t>(counts_[static_cast<size_t>(standing)]) >= max) DropOldest(standing);
-    }
-    --counts_[static_cast<size_t>(connection.standing)];
-    ++counts_[static_cast<size_t>(standing)];
-    connection.standing = standing;
+    if (admission_.IsFull(standing)) DropOldest(standing);
+    admission_.Move(&connection, standing);
   }
 
   void DropOldest(Standing standing) {
@@ -189,29 +183,13 @@ class Sockets final : public Endpoint {
     Lose(*connection, Fail(Code::kUnavailable, "{}: too many others", connection->peer));
   }
 
-  // Gives a guest more time after its first frame, and makes it a member when the node has welcomed
-  // it.
-  void Promote(Connection& connection) {
-    if (connection.standing != Standing::kGuest || connection.stage != Stage::kOpen) return;
-    if (connection.is_welcome) {
-      connection.deadline = 0;
-      return Admit(connection, Standing::kMember);
-    }
-    if (!connection.has_said_hello || connection.has_more_time) return;
-    connection.has_more_time = true;
-    connection.deadline = SteadyNow() + options_.budgets.welcome_nanoseconds;
-  }
-
-  // Closes a connection with too much waiting output, but only if the peer dialed: if this side
-  // dialed, it asked for its traffic itself.
+  // Closes a connection with too much waiting output.
   void CheckOutput(Connection& connection) {
-    if (connection.is_dialer() || connection.stage != Stage::kOpen) return;
-    const SocketBudgets& budgets = options_.budgets;
-    const size_t heads = connection.waiting_head_bytes(), bodies = connection.waiting_body_bytes();
-    if (heads <= budgets.head_bytes_max && bodies <= budgets.body_bytes_max) return;
-    Abort(connection);
-    Lose(connection, Fail(Code::kResourceExhausted, "{}: it does not read; {} + {} bytes wait",
-                          connection.peer, heads, bodies));
+    if (!admission_.HasTooMuchOutput(connection)) return;
+    connection.CloseAtOnce();
+    Lose(connection,
+         Fail(Code::kResourceExhausted, "{}: it does not read; {} + {} bytes wait", connection.peer,
+              connection.waiting_head_bytes(), connection.waiting_body_bytes()));
   }
 
   static Error Ended(const Connection& connection) {
@@ -220,7 +198,8 @@ class Sockets final : public Endpoint {
 
   // Keeps the process of a peer whose connection is ending, for a later dial of its address.
   void KeepProcess(const Connection& connection) {
-    const bool was_open = connection.stage == Stage::kOpen || connection.stage == Stage::kEnding;
+    const bool was_open =
+        connection.stage() == Stage::kOpen || connection.stage() == Stage::kEnding;
     if (!connection.is_dialer() || !was_open || connection.process.is_empty()) return;
     processes_.Keep(connection.dial->address, connection.process);
   }
@@ -228,28 +207,24 @@ class Sockets final : public Endpoint {
   // Ends a connection that the peer has closed.  If the peer is a process of this host, waits a
   // moment to learn whether the process has ended as well.
   void End(Connection& connection) {
-    if (connection.is_starved) {
+    if (connection.is_starved()) {
       return Lose(connection, Fail(Code::kResourceExhausted,
                                    "{}: this process has no memory for it", connection.peer));
     }
-    connection.has_ended = true;
+    connection.NoteEnd();
     if (connection.process.HasExited()) return Lose(connection, Ended(connection));
-    if (connection.process.is_empty() || connection.stage == Stage::kEnding) {
+    if (connection.process.is_empty() || connection.stage() == Stage::kEnding) {
       return Lose(connection,
                   Fail(Code::kUnavailable, "{}: the connection is lost", connection.peer));
     }
-    connection.stage = Stage::kEnding;
-    connection.deadline = SteadyNow() + kExitNanoseconds;
+    connection.AwaitExit(SteadyNow() + kExitNanoseconds);
     has_deadlines_ = true;
   }
 
   // Ends a connection for which memory was lacking.  The peer sees the end at once.  The rest takes
   // memory, and CheckDeadlines tries it until there is some.
   void Starve(Connection& connection) {
-    shutdown(connection.socket.native_handle(), SHUT_RDWR);
-    connection.is_starved = true;
-    connection.stage = Stage::kEnding;
-    connection.deadline = SteadyNow();
+    connection.Starve(SteadyNow());
     has_deadlines_ = true;
     reports_.CannotKeep(asio::error::no_memory);
   }
@@ -274,15 +249,14 @@ class Sockets final : public Endpoint {
         return Lose(connection, *result.error);
       case Dialer::Result::Kind::kConnected:
         Shake(connection, result.is_unix);
-        connection.QueueRaw(connection.handshake->TakeOutput());
         WriteOn(connection);
-        return AwaitRead(connection);
+        return connection.AwaitRead(&reactor_);
     }
   }
 
   void Resolved(const Resolver::Answer& answer) {
     const auto connection = connections_.Find(answer.asker);
-    if (connection == nullptr || connection->stage != Stage::kDialing) return;
+    if (connection == nullptr || connection->stage() != Stage::kDialing) return;
     try {
       Advance(*connection, dialer_.Resolved(connection.get(), answer.found));
     } catch (const std::bad_alloc&) {
@@ -293,34 +267,27 @@ class Sockets final : public Endpoint {
   // ---- handshake
 
   void Shake(Connection& connection, bool is_unix) {
-    if (!is_unix) {
-      const int on = 1;
-      setsockopt(connection.socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    }
-    KeepFromChildren(connection.socket.native_handle());
-    connection.is_unix = is_unix;
-    connection.adds_body_checks = options_.check_bodies && !is_unix;
-    connection.stage = Stage::kHandshake;
-    connection.deadline = SteadyNow() + options_.budgets.handshake_nanoseconds;
+    connection.StartHandshake(is_unix, SteadyNow() + options_.budgets.handshake_nanoseconds);
     has_deadlines_ = true;
     HandshakeOptions options{options_.who, options_.token, is_unix || options_.insecure_network,
                              options_.version, connection.peer};
     options.can_tls = !is_unix && !options_.token.empty() && options_.tls != UseTls::kNever;
     options.wants_tls = options.can_tls &&
                         (options_.tls == UseTls::kAlways || !IsWithinThisHost(connection.socket));
-    connection.handshake.emplace(std::move(options), connection.is_dialer());
+    connection.Greet(std::move(options), options_.check_bodies && !is_unix);
   }
 
   void OnHandshake(Connection& connection, LinkHandler* handler) {
     Outcome outcome = Outcome::kOver;
     try {
       outcome = connection.ReadHandshake();
-      if (connection.handshake->done() && connection.handshake->uses_tls()) StartTls(connection);
+      const Handshake& handshake = connection.handshake();
+      if (handshake.done() && handshake.uses_tls()) connection.StartTls();
     } catch (const Error& error) {
       return Lose(connection, Fail(Code::kUnavailable, "{}: {}", connection.peer, error.what()));
     }
     if (connection.has_output()) WriteOn(connection);
-    if (connection.handshake->failed()) return Lose(connection, *connection.handshake->failed());
+    if (connection.handshake().failed()) return Lose(connection, *connection.handshake().failed());
     if (outcome == Outcome::kOver) {
       // A dialer with a wrong proof learns nothing more than this.
       return Lose(connection, Fail(Code::kUnavailable,
@@ -328,18 +295,9 @@ class Sockets final : public Endpoint {
                                    "open",
                                    connection.peer));
     }
-    if (!connection.handshake->done()) return AwaitRead(connection);
-    if (connection.tls) return Secure(connection, handler);
+    if (!connection.handshake().done()) return connection.AwaitRead(&reactor_);
+    if (connection.uses_tls()) return Secure(connection, handler);
     Open(connection, handler);
-  }
-
-  static void StartTls(Connection& connection) {
-    connection.stage = Stage::kSecuring;
-    boost::system::error_code ignored;
-    std::ignore = connection.socket.native_non_blocking(true, ignored);
-    connection.adds_body_checks = false;  // each TLS record has a tag of its own
-    connection.tls.emplace(connection.socket.native_handle(), connection.is_dialer(),
-                           connection.handshake->TlsKey());
   }
 
   void Secure(Connection& connection, LinkHandler* handler) {
@@ -347,29 +305,25 @@ class Sockets final : public Endpoint {
     if (connection.has_output()) return;
     Tls::Step step{};
     try {
-      step = connection.tls->Shake();
+      step = connection.ShakeTls();
     } catch (const Error& error) {
       return Lose(connection, Fail(Code::kUnavailable, "{}: {}", connection.peer, error.what()));
     }
-    if (step == Tls::Step::kReads) return AwaitRead(connection);
-    if (step == Tls::Step::kWrites) return AwaitWrite(connection);
+    if (step == Tls::Step::kReads) return connection.AwaitRead(&reactor_);
+    if (step == Tls::Step::kWrites) return connection.AwaitWrite(&reactor_);
     Open(connection, handler);
   }
 
   // Opens the connection: both sides have proved themselves.
   void Open(Connection& connection, LinkHandler* handler) {
-    connection.stage = Stage::kOpen;
-    connection.deadline = 0;
-    if (connection.is_unix && options_.share_memory) {
-      connection.lending.emplace(options_.arena, options_.warn);
-    }
+    connection.Open(options_.share_memory, options_);
     if (connection.is_dialer()) {
       processes_.Forget(connection.dial->address);
       connection.is_welcome = true;
       handler->Opened(connection.link);
     } else {
       Admit(connection, Standing::kGuest);
-      connection.deadline = SteadyNow() + options_.budgets.hello_nanoseconds;
+      connection.SetDeadline(SteadyNow() + options_.budgets.hello_nanoseconds);
       connection.link = handler->Accepted();
       connections_.SetLink(connection.link, connections_.Find(connection.number));
     }
@@ -379,32 +333,11 @@ class Sockets final : public Endpoint {
 
   // ---- reading and writing
 
-  void AwaitRead(Connection& connection) {
-    if (connection.is_reading) return;
-    reactor_.AwaitRead(&connection.socket, connection.number);
-    connection.is_reading = true;
-  }
-
-  void AwaitWrite(Connection& connection) {
-    if (connection.is_writing) return;
-    reactor_.AwaitWrite(&connection.socket, connection.number);
-    connection.is_writing = true;
-  }
-
-  // Writes the waiting output.  Any error ends the connection, even an error of this machine alone
-  // (no memory, a firewall rule).  The connection is shut down here; the next read reports the end.
+  // Writes the waiting output.
   void WriteOn(Connection& connection) {
-    const uint64_t before = connection.taken();
-    const Outcome outcome = connection.Write();
-    if (outcome == Outcome::kOver) shutdown(connection.socket.native_handle(), SHUT_RDWR);
-    const bool is_stuck = outcome == Outcome::kBlocked || outcome == Outcome::kWaiting;
-    if (!is_stuck) {
-      connection.blocked_since = 0;
-    } else if (connection.blocked_since == 0 || connection.taken() != before) {
-      connection.blocked_since = SteadyNow();
-      has_deadlines_ = true;
-    }
-    if (outcome == Outcome::kBlocked || outcome == Outcome::kPaused) AwaitWrite(connection);
+    const bool is_to_wait = connection.WriteOn();
+    if (connection.is_blocked()) has_deadlines_ = true;
+    if (is_to_wait) connection.AwaitWrite(&reactor_);
   }
 
   void ReadOn(Connection& connection, LinkHandler* handler) {
@@ -416,36 +349,23 @@ class Sockets final : public Endpoint {
       const Error reason = Fail(Code::kInvalidArgument, "{}: {}", connection.peer, error.what());
       return Lose(connection, reason);
     }
-    if (connection.stage != Stage::kOpen) return;
-    Promote(connection);
+    if (connection.stage() != Stage::kOpen) return;
+    admission_.Promote(&connection, SteadyNow());
     if (outcome == Outcome::kOver) return End(connection);
     // Reading may have brought lent memory back, or records that give it back to the peer.
-    if (connection.lending && connection.has_output()) WriteOn(connection);
+    if (connection.shares_memory() && connection.has_output()) WriteOn(connection);
     CheckOutput(connection);
-    if (connection.stage != Stage::kOpen) return;
-    if (outcome == Outcome::kBlocked) return AwaitRead(connection);
+    if (connection.stage() != Stage::kOpen) return;
+    if (outcome == Outcome::kBlocked) return connection.AwaitRead(&reactor_);
     reactor_.ReadAgain(connection.number);
   }
 
   // Sends the rest after a close, then waits until the peer closes its side.
   void Linger(Connection& connection) {
-    if (connection.Write() == Outcome::kBlocked) return AwaitWrite(connection);
+    if (connection.Write() == Outcome::kBlocked) return connection.AwaitWrite(&reactor_);
     shutdown(connection.socket.native_handle(), SHUT_WR);
-    if (!IsClosedByPeer(connection)) return AwaitRead(connection);
+    if (!connection.IsClosedByPeer(&scratch_)) return connection.AwaitRead(&reactor_);
     Drop(connection);
-  }
-
-  // Throws away input and returns true if the peer has closed the connection.  Bounded in each
-  // call, because the peer may keep sending.
-  bool IsClosedByPeer(Connection& connection) {
-    for (int i = 0; i < 4; ++i) {
-      const ssize_t got =
-          recv(connection.socket.native_handle(), scratch_.data(), scratch_.size(), MSG_DONTWAIT);
-      if (got > 0) continue;
-      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
-      return connection.has_ended = true;
-    }
-    return false;
   }
 
   // ---- the end of a connection
@@ -453,28 +373,18 @@ class Sockets final : public Endpoint {
   void Drop(Connection& connection) {
     Admit(connection, Standing::kNone);
     if (connection.link != 0) connections_.RemoveLink(connection.link);
-    boost::system::error_code ignored;
-    if (connection.has_lent() && !connection.has_ended) {
-      // The peer may still be reading lent memory, even after a long silence: the connection is
-      // kept until the peer closes it.
-      shutdown(connection.socket.native_handle(), SHUT_WR);
-      std::ignore = connection.socket.cancel(ignored);
-      unclosed_.push_back(connections_.Find(connection.number));
-      if (unclosed_.size() > options_.budgets.unclosed_max) unclosed_.erase(unclosed_.begin());
-      has_deadlines_ = true;
-    } else {
-      std::ignore = connection.socket.close(ignored);
-    }
-    connection.stage = Stage::kLingering;
+    // If the peer may still be reading lent memory, even after a long silence, the connection is
+    // kept until the peer closes it.
+    const bool is_kept = connection.has_lent() && !connection.has_ended();
+    if (is_kept) Keep(connections_.Find(connection.number));
+    connection.Shut(is_kept);
     connections_.Remove(connection.number);  // the last statement: this may be the last reference
   }
 
-  // Makes the close of a connection to a peer that does not read immediate.  Otherwise the kernel
-  // would retry unsent bytes for minutes.
-  static void Abort(Connection& connection) {
-    if (connection.is_unix || !connection.has_output()) return;
-    const linger at_once{1, 0};
-    setsockopt(connection.socket.native_handle(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+  void Keep(const std::shared_ptr<Connection>& connection) {
+    unclosed_.push_back(connection);
+    if (unclosed_.size() > options_.budgets.unclosed_max) unclosed_.erase(unclosed_.begin());
+    has_deadlines_ = true;
   }
 
   void Lose(Connection& connection, const Error& reason) {
@@ -489,28 +399,10 @@ class Sockets final : public Endpoint {
     Drop(connection);
   }
 
-  // Returns the reason why a connection has timed out; null: it has not.
-  const char* Lateness(const Connection& connection, int64_t now) const {
-    const bool is_stuck = connection.stage == Stage::kOpen && !connection.is_dialer() &&
-                          connection.blocked_since != 0 &&
-                          now - connection.blocked_since > options_.budgets.unread_nanoseconds;
-    if (is_stuck) return "it has read nothing";
-    if (connection.deadline == 0 || connection.deadline > now) return nullptr;
-    if (connection.stage == Stage::kDialing) return "no connection";
-    if (connection.stage == Stage::kOpen) {
-      return connection.has_said_hello ? "it was not welcomed" : "no HELLO";
-    }
-    return "no answer";
-  }
-
   // Returns true if the address being dialed has not answered in time and there is another.
   static bool IsToTryNext(const Connection& connection, int64_t now) {
-    return connection.stage == Stage::kDialing && connection.is_dialer() &&
+    return connection.stage() == Stage::kDialing && connection.is_dialer() &&
            connection.dial->IsToTryNext(now);
-  }
-
-  static bool HasDeadline(const Connection& connection) {
-    return connection.deadline != 0 || connection.blocked_since != 0;
   }
 
   void CheckDeadlines(LinkHandler* handler) {
@@ -519,37 +411,37 @@ class Sockets final : public Endpoint {
     next_check_ = now + kCheckNanoseconds;
     std::vector<std::shared_ptr<Connection>> late;
     for (const auto& [number, connection] : connections_.all()) {
-      if (connection->standing == Standing::kGuest && connection->stage == Stage::kOpen) {
+      if (connection->standing == Standing::kGuest && connection->stage() == Stage::kOpen) {
         connection->is_welcome = connection->is_welcome || handler->IsWelcome(connection->link);
-        Promote(*connection);
+        admission_.Promote(connection.get(), now);
       }
-      if (IsToTryNext(*connection, now) || Lateness(*connection, now) != nullptr) {
+      if (IsToTryNext(*connection, now) || admission_.Lateness(*connection, now) != nullptr) {
         late.push_back(connection);
       }
       reports_.ReportWait(connection.get(), now);
     }
     for (const auto& connection : late) {
-      if (connection->stage == Stage::kEnding) {
+      if (connection->stage() == Stage::kEnding) {
         End(*connection);
         continue;
       }
-      const char* const what = Lateness(*connection, now);
+      const char* const what = admission_.Lateness(*connection, now);
       const Error why = Fail(Code::kUnavailable, "{}: {} in time", connection->peer,
                              what != nullptr ? what : "no connection");
       if (what == nullptr) {
         Advance(*connection, dialer_.TryNext(connection.get(), why));
       } else {
-        Abort(*connection);
+        connection->CloseAtOnce();
         Lose(*connection, why);
       }
     }
     std::erase_if(unclosed_, [&](const auto& connection) {
-      return connection->process.HasExited() || IsClosedByPeer(*connection);
+      return connection->process.HasExited() || connection->IsClosedByPeer(&scratch_);
     });
     listener_.Resume(now);
     has_deadlines_ = !unclosed_.empty() || !failed_.empty() || listener_.is_paused() ||
                      std::ranges::any_of(connections_.all(), [](const auto& entry) {
-                       return HasDeadline(*entry.second);
+                       return entry.second->has_deadline();
                      });
   }
 
@@ -568,21 +460,21 @@ class Sockets final : public Endpoint {
   void HandleOf(Connection& connection, const Readiness& item, LinkHandler* handler) {
     switch (item.kind) {
       case Readiness::Kind::kDialed:
-        if (connection.stage != Stage::kDialing) return;
+        if (connection.stage() != Stage::kDialing) return;
         if (item.attempt != connection.dial->attempt) return;
         return Advance(connection, dialer_.Connected(&connection, item.error));
       case Readiness::Kind::kWrite:
-        connection.is_writing = false;
-        if (connection.stage == Stage::kEnding) return;
-        if (connection.stage == Stage::kLingering) return Linger(connection);
-        if (connection.stage == Stage::kSecuring) return Secure(connection, handler);
+        connection.NoteWritable();
+        if (connection.stage() == Stage::kEnding) return;
+        if (connection.stage() == Stage::kLingering) return Linger(connection);
+        if (connection.stage() == Stage::kSecuring) return Secure(connection, handler);
         return WriteOn(connection);
       case Readiness::Kind::kRead:
-        connection.is_reading = false;
-        if (connection.stage == Stage::kLingering) return Linger(connection);
-        if (connection.stage == Stage::kHandshake) return OnHandshake(connection, handler);
-        if (connection.stage == Stage::kSecuring) return Secure(connection, handler);
-        if (connection.stage == Stage::kEnding) return;
+        connection.NoteReadable();
+        if (connection.stage() == Stage::kLingering) return Linger(connection);
+        if (connection.stage() == Stage::kHandshake) return OnHandshake(connection, handler);
+        if (connection.stage() == Stage::kSecuring) return Secure(connection, handler);
+        if (connection.stage() == Stage::kEnding) return;
         return ReadOn(connection, handler);
       case Readiness::Kind::kAccept:
         return;
@@ -593,12 +485,12 @@ class Sockets final : public Endpoint {
   const std::string host_;
   Reactor reactor_;
   Dialer dialer_;
+  Admission admission_{&options_.budgets};
   ConnectionTable connections_;
   Reports reports_;
   Listener listener_;
   // Closed here; their peers may still read lent memory.
   std::vector<std::shared_ptr<Connection>> unclosed_;
-  std::array<ptrdiff_t, 5> counts_{};              // number of connections of each standing
   std::deque<std::pair<uint64_t, Error>> failed_;  // lost links not yet reported to the handler
   std::map<uint64_t, TrafficStats> lost_traffic_;  // of the links in failed_
   ProcessWatch processes_;

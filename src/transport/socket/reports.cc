@@ -26,15 +26,15 @@ void Reports::Report(Kind* kind, const char* what, const boost::system::error_co
 
 void Reports::ReportWait(Connection* connection, int64_t now) const {
   constexpr int64_t kStepMax = 60'000'000'000;
-  if (connection->stage != Connection::Stage::kOpen || connection->blocked_since == 0) {
+  if (connection->stage() != Connection::Stage::kOpen || !connection->is_blocked()) {
     connection->next_stand = 0;
     return;
   }
-  const int64_t age = now - connection->blocked_since;
+  const int64_t age = connection->BlockedFor(now);
   if (connection->next_stand == 0) connection->next_stand = first_wait_;
   if (age < connection->next_stand || !tell_) return;
   connection->next_stand += std::min(age, kStepMax);
-  const std::string& who = connection->handshake->peer_who();
+  const std::string& who = connection->handshake().peer_who();
   const double seconds = static_cast<double>(age) / 1e9;
   const size_t queued = connection->waiting_head_bytes() + connection->waiting_body_bytes();
   const Fields fields = Fields()
