@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "transport/socket/memory_pieces.h"
 #include "transport/socket/peer.h"
 
 namespace tkv {
@@ -21,28 +22,8 @@ namespace {
 constexpr size_t kInputBytes = size_t{64} << 10;
 constexpr size_t kGuestInputBytes = size_t{8} << 10;  // for a peer that is not welcome yet
 constexpr size_t kInputKept = size_t{1} << 20;        // a buffer larger than this shrinks again
-constexpr size_t kPiecesMax = 256;
-// The most bytes that one call hands to the kernel.  Large bodies are cut, so that other
-// connections are not delayed and the kernel's own buffers do not grow.
-constexpr size_t kWriteBytesMax = size_t{4} << 20;
 // The most bytes that one turn of writing copies into shared memory.
 constexpr size_t kStagedPerTurn = size_t{8} << 20;
-
-void AddPiece(std::vector<iovec>* pieces, const void* data, size_t bytes) {
-  if (!pieces->empty()) {
-    iovec& last = pieces->back();
-    if (static_cast<std::byte*>(last.iov_base) + last.iov_len == data) {
-      last.iov_len += bytes;
-      return;
-    }
-  }
-  pieces->push_back({const_cast<void*>(data), bytes});
-}
-
-bool IsInside(const std::byte* at, const void* data, size_t bytes) {
-  const auto* const begin = static_cast<const std::byte*>(data);
-  return at >= begin && at < begin + bytes;
-}
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -64,7 +45,7 @@ void Connection::StartHandshake(bool is_unix, int64_t deadline) {
 void Connection::Greet(HandshakeOptions options, bool adds_body_checks) {
   adds_body_checks_ = adds_body_checks;
   handshake_.emplace(std::move(options), is_dialer());
-  QueueRaw(handshake_->TakeOutput());
+  out_.AddRaw(handshake_->TakeOutput());
 }
 
 void Connection::StartTls() {
@@ -141,96 +122,12 @@ void Connection::CloseAtOnce() {
 // ---- out ----------------------------------------------------------------------------------------
 
 void Connection::Queue(Frame frame) {
-  const size_t head_bytes = frame.head.size(), body_bytes = frame.body_bytes;
-  const bool is_checked = adds_body_checks_ && body_bytes > 0;
-  if (is_checked) AnnounceBodyCheck(&frame);
-  out_.push_back({std::move(frame), 0, head_bytes, body_bytes});
-  if (is_checked) out_.back().check.emplace();
-  waiting_head_bytes_ += head_bytes;
-  waiting_body_bytes_ += body_bytes;
-}
-
-// Drops the newest frames.
-void Connection::Dequeue(size_t count_left) {
-  for (; out_.size() > count_left; out_.pop_back()) {
-    waiting_head_bytes_ -= out_.back().head_bytes;
-    waiting_body_bytes_ -= out_.back().body_bytes;
-  }
-  prepared_ = std::min(prepared_, count_left);
+  const bool is_checked = adds_body_checks_ && frame.body_bytes > 0;
+  out_.Add(std::move(frame), is_checked);
 }
 
 size_t Connection::waiting_body_bytes() const {
-  return (out_.size() > 1 ? waiting_body_bytes_ : 0) + (lending_ ? lending_->lent_bytes() : 0);
-}
-
-// Makes more frames ready to leave: small ones, and one large one, which is lent if possible.
-// Returns false if the next frame has to wait until the peer gives shared memory back.
-bool Connection::Prepare(size_t* staged) {
-  while (prepared_ < out_.size()) {
-    Frame& frame = out_[prepared_].frame;
-    const size_t bytes = frame.body_bytes;
-    const bool is_large = lending_ && bytes >= kCoalesceBelowBytes;
-    const Lending::Offer offer = is_large ? lending_->Lend(&frame) : Lending::Offer::kInline;
-    if (offer == Lending::Offer::kFull) return false;
-    if (offer == Lending::Offer::kLent) traffic_.shared_out_bytes += bytes;
-    ++prepared_;
-    if (!is_large) continue;
-    *staged += bytes;
-    break;
-  }
-  return true;
-}
-
-// Adds the next piece of a frame's bodies to its checksum, just before the piece leaves.  So the
-// piece is loaded into the cache only once.  Returns how many bytes of the frame may leave.
-size_t Connection::CheckAhead(Outgoing* outgoing) {
-  if (!outgoing->check) return outgoing->bytes();
-  const size_t bodies_sent = outgoing->sent - std::min(outgoing->sent, outgoing->head_bytes);
-  const size_t end = std::min(outgoing->body_bytes, bodies_sent + ValueCheck::kPieceBytes);
-  size_t begin = 0;  // position of a body among the bodies
-  for (const Bytes& body : outgoing->frame.bodies) {
-    const size_t from = std::max(outgoing->checked, begin), to = std::min(end, begin + body.size);
-    if (from < to) outgoing->check->Add(body.data + (from - begin), to - from);
-    begin += body.size;
-  }
-  outgoing->checked = std::max(outgoing->checked, end);
-  if (outgoing->checked < outgoing->body_bytes) return outgoing->head_bytes + outgoing->checked;
-  const uint64_t value = outgoing->check->value();
-  std::memcpy(outgoing->trailer.data(), &value, sizeof(value));
-  return outgoing->bytes();
-}
-
-void Connection::GatherOutput(std::vector<iovec>* pieces) {
-  size_t total = 0;
-  const auto add = [&](const void* data, size_t bytes) {
-    if (bytes == 0) return true;
-    bytes = std::min(bytes, kWriteBytesMax - total);
-    AddPiece(pieces, data, bytes);
-    total += bytes;
-    return total < kWriteBytesMax && pieces->size() < kPiecesMax;
-  };
-  const auto add_frame = [&](Outgoing& outgoing) {
-    size_t skip = outgoing.sent;
-    size_t left = CheckAhead(&outgoing) - skip;
-    const auto add_rest = [&](const void* data, size_t bytes) {
-      const size_t skipped = std::min(skip, bytes);
-      skip -= skipped;
-      const size_t part = std::min(bytes - skipped, left);
-      left -= part;
-      return add(static_cast<const std::byte*>(data) + skipped, part) && part == bytes - skipped;
-    };
-    if (!add_rest(outgoing.frame.head.data(), outgoing.frame.head.size())) return false;
-    for (const Bytes& body : outgoing.frame.bodies) {
-      if (!add_rest(body.data, body.size)) return false;
-    }
-    return !outgoing.check || add_rest(outgoing.trailer.data(), outgoing.trailer.size());
-  };
-  size_t next = 0;
-  if (!IsBetweenFrames() && !add_frame(out_[next++])) return;
-  if (!add(raw_out_.data(), raw_out_.size())) return;
-  while (next < prepared_) {
-    if (!add_frame(out_[next++])) return;
-  }
+  return out_.body_bytes() + (lending_ ? lending_->lent_bytes() : 0);
 }
 
 // Writes to the socket, or to TLS if this process encrypts.
@@ -247,22 +144,7 @@ void Connection::Sent(size_t bytes) {
   taken_ += bytes;
   traffic_.wire_out_bytes += bytes;
   if (tls_) traffic_.encrypted_out_bytes += bytes;
-  const auto sent_of_frame = [&] {
-    Outgoing& outgoing = out_.front();
-    const size_t sent = std::min(bytes, outgoing.bytes() - outgoing.sent);
-    outgoing.sent += sent;
-    bytes -= sent;
-    if (outgoing.sent < outgoing.bytes()) return;
-    waiting_head_bytes_ -= outgoing.head_bytes;
-    waiting_body_bytes_ -= outgoing.body_bytes;
-    out_.pop_front();
-    --prepared_;
-  };
-  if (!IsBetweenFrames()) sent_of_frame();
-  const size_t raw = std::min(bytes, raw_out_.size());
-  raw_out_.erase(0, raw);
-  bytes -= raw;
-  while (bytes > 0) sent_of_frame();
+  out_.Sent(bytes);
 }
 
 // Sends the record and the file of this side's shared memory, if they are wanted.
@@ -289,8 +171,18 @@ Connection::Outcome Connection::SendFile() {
   }
   if (sent <= 0) return Outcome::kOver;
   traffic_.wire_out_bytes += static_cast<size_t>(sent);
-  raw_out_.assign(reinterpret_cast<const char*>(&record) + sent, sizeof(record) - sent);
+  out_.AddRaw({reinterpret_cast<const char*>(&record) + sent, sizeof(record) - sent});
   return Outcome::kMore;
+}
+
+// Makes more frames ready to leave.  Returns false if the next one has to wait until the peer gives
+// shared memory back.
+bool Connection::Prepare(size_t* staged) {
+  if (stage_ == Stage::kOpen && lending_) {
+    return out_.PrepareSome(&*lending_, staged, &traffic_.shared_out_bytes);
+  }
+  out_.PrepareAll();
+  return true;
 }
 
 Connection::Outcome Connection::Write() {
@@ -298,9 +190,8 @@ Connection::Outcome Connection::Write() {
   size_t staged = 0;
   while (has_output()) {
     if (staged >= kStagedPerTurn) return Outcome::kPaused;
-    const bool may_go_on = stage_ != Stage::kOpen || Prepare(&staged);
-    if (stage_ != Stage::kOpen) prepared_ = out_.size();
-    if (lending_ && raw_out_.empty() && IsBetweenFrames()) {
+    const bool may_go_on = Prepare(&staged);
+    if (lending_ && out_.MayInsert()) {
       if (const Outcome outcome = SendFile(); outcome != Outcome::kMore) return outcome;
     }
     if (tls_ && tls_->has_output()) {
@@ -310,7 +201,7 @@ Connection::Outcome Connection::Write() {
       continue;
     }
     pieces.clear();
-    GatherOutput(&pieces);
+    out_.Gather(&pieces);
     if (pieces.empty()) return may_go_on ? Outcome::kMore : Outcome::kWaiting;
     const ssize_t sent = Give(&pieces);
     if (sent < 0) return WouldBlock() ? Outcome::kBlocked : Outcome::kOver;
@@ -337,26 +228,6 @@ void Connection::NoteTaking(Outcome outcome, bool has_taken) {
   }
 }
 
-bool Connection::DropBodies() {
-  for (size_t i = 0; i < out_.size(); ++i) {
-    if (out_[i].frame.bodies.empty()) continue;
-    const bool is_cut = out_[i].sent > 0;
-    Dequeue(i);
-    return !is_cut;
-  }
-  return true;
-}
-
-void Connection::ReleaseSource(const void* data, size_t bytes) {
-  for (Outgoing& outgoing : out_) {
-    for (Bytes& body : outgoing.frame.bodies) {
-      if (!IsInside(body.data, data, bytes)) continue;
-      const auto copy = std::make_shared<std::vector<std::byte>>(body.data, body.data + body.size);
-      body = {copy->data(), body.size, copy};
-    }
-  }
-}
-
 void Connection::ReleaseTarget(const void* data, size_t bytes) {
   if (!is_landing_) return;
   for (size_t i = block_; i < blocks_.size(); ++i) {
@@ -375,7 +246,7 @@ Connection::Outcome Connection::ReadHandshake() {
     if (got == 0) return Outcome::kOver;
     traffic_.wire_in_bytes += static_cast<size_t>(got);
     handshake_->Receive({bytes, static_cast<size_t>(got)});
-    QueueRaw(handshake_->TakeOutput());
+    out_.AddRaw(handshake_->TakeOutput());
   }
   return Outcome::kMore;
 }
@@ -459,7 +330,7 @@ bool Connection::ParseRecord() {
   in_begin_ += sizeof(record);
   lending_->Receive(record);
   if (record.kind == LendRecord::Kind::kFree) ++taken_;
-  QueueRaw(lending_->TakeAnswers());
+  out_.AddRaw(lending_->TakeAnswers());
   return true;
 }
 
@@ -501,7 +372,7 @@ bool Connection::Parse(LinkHandler* handler) {
   handler->Received(link);
   if (lending_ && lending_->has_body()) {
     lending_->Taken();
-    QueueRaw(lending_->TakeAnswers());
+    out_.AddRaw(lending_->TakeAnswers());
   }
   return true;
 }

@@ -6,10 +6,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include <array>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +16,7 @@
 #include "transport/socket/dial_state.h"
 #include "transport/socket/handshake.h"
 #include "transport/socket/lending.h"
+#include "transport/socket/output_queue.h"
 #include "transport/socket/process_watch.h"
 #include "transport/socket/reactor.h"
 #include "transport/socket/tls.h"
@@ -120,49 +119,26 @@ class Connection {
   // and the next read reports the end.  Returns true if more can leave when the socket is writable.
   bool WriteOn();
   void Queue(Frame frame);
-  bool has_output() const {
-    return !out_.empty() || !raw_out_.empty() || (tls_ && tls_->has_output());
-  }
+  bool has_output() const { return !out_.is_empty() || (tls_ && tls_->has_output()); }
   bool has_lent() const { return lending_ && lending_->has_lent(); }
   bool shares_memory() const { return lending_.has_value(); }
   // Returns the bytes of heads and records that wait for the peer.  The bytes of bodies are the
   // lent ones and, if more than one frame is queued, the queued ones.
-  size_t waiting_head_bytes() const { return waiting_head_bytes_ + raw_out_.size(); }
+  size_t waiting_head_bytes() const { return out_.head_bytes(); }
   size_t waiting_body_bytes() const;
   const TrafficStats& traffic() const { return traffic_; }
-  // Drops the first queued frame with bodies and every frame after it.  Returns false if that frame
-  // has left in part; the connection is then unusable.
-  bool DropBodies();
-  void ReleaseSource(const void* data, size_t bytes);
+  // See OutputQueue.
+  bool DropBodies() { return out_.DropBodies(); }
+  void ReleaseSource(const void* data, size_t bytes) { out_.ReleaseSource(data, bytes); }
   void ReleaseTarget(const void* data, size_t bytes);
   // Reads and answers the handshake.
   Outcome ReadHandshake();
 
  private:
-  struct Outgoing {
-    Frame frame;
-    size_t sent = 0;
-    size_t head_bytes = 0, body_bytes = 0;  // sizes when the frame was queued
-    // The checksum of the first `checked` bytes of the bodies, if they are checked.  The trailer
-    // follows the bodies.
-    std::optional<ValueCheck> check;
-    size_t checked = 0;
-    std::array<std::byte, ValueCheck::kBytes> trailer{};
-    // Returns the bytes that go through the socket; the frame has lost its body if that was lent.
-    size_t bytes() const {
-      return frame.head.size() + frame.body_bytes + (check ? trailer.size() : 0);
-    }
-  };
-
-  void QueueRaw(const std::string& bytes) { raw_out_ += bytes; }
   void NoteTaking(Outcome outcome, bool has_taken);
   void MakeInputBuffer();
   bool Prepare(size_t* staged);
-  void Dequeue(size_t count_left);  // drops the newest frames
-  bool IsBetweenFrames() const { return out_.empty() || out_.front().sent == 0; }
   Outcome SendFile();
-  static size_t CheckAhead(Outgoing* outgoing);
-  void GatherOutput(std::vector<iovec>* pieces);
   ssize_t Give(std::vector<iovec>* pieces);
   void Sent(size_t bytes);
   void TakeFiles(msghdr* message);
@@ -188,13 +164,9 @@ class Connection {
   std::optional<Tls> tls_;          // from Stage::kSecuring on
   std::optional<Lending> lending_;  // on a Unix socket
 
-  // Handshake bytes and records; they leave between frames, before the waiting frames.
-  std::string raw_out_;
-  std::deque<Outgoing> out_;
-  size_t waiting_head_bytes_ = 0, waiting_body_bytes_ = 0;  // sums over out_
+  OutputQueue out_;
   uint64_t taken_ = 0;  // grows whenever the peer takes bytes or gives lent memory back
   TrafficStats traffic_;
-  size_t prepared_ = 0;  // number of the first frames of out_ that are ready to leave
   std::vector<std::byte> in_;
   size_t in_begin_ = 0, in_end_ = 0;
   std::vector<Block> blocks_;  // of the frame that is landing

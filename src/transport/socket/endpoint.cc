@@ -1,19 +1,18 @@
 #include "transport/socket/endpoint.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <boost/asio/generic/stream_protocol.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/error.hpp>
 #include <deque>
 #include <map>
+#include <memory>
 #include <new>
 #include <optional>
-#include <tuple>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/format.h"
 #include "transport/socket/admission.h"
@@ -30,7 +29,6 @@ namespace tkv {
 namespace {
 
 namespace asio = boost::asio;
-using asio::generic::stream_protocol;
 using Outcome = Connection::Outcome;
 using Stage = Connection::Stage;
 using Standing = Connection::Standing;
