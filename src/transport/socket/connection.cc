@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "base/format.h"
-#include "transport/socket/memory_pieces.h"
 #include "transport/socket/peer.h"
 
 namespace tkv {
@@ -24,6 +23,15 @@ constexpr size_t kGuestInputBytes = size_t{8} << 10;  // for a peer that is not 
 constexpr size_t kInputKept = size_t{1} << 20;        // a buffer larger than this shrinks again
 // The most bytes that one turn of writing copies into shared memory.
 constexpr size_t kStagedPerTurn = size_t{8} << 20;
+
+// Checks that the blocks of a frame have the size of its bodies.
+void CheckTotal(const std::vector<Block>& blocks, uint64_t body_bytes) {
+  uint64_t total = 0;
+  for (const Block& block : blocks) total += block.size;
+  if (total == body_bytes) return;
+  throw Fail(Code::kInvalidArgument, "a frame of {} bytes of bodies, its messages have {}",
+             body_bytes, total);
+}
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -228,13 +236,6 @@ void Connection::NoteTaking(Outcome outcome, bool has_taken) {
   }
 }
 
-void Connection::ReleaseTarget(const void* data, size_t bytes) {
-  if (!is_landing_) return;
-  for (size_t i = block_; i < blocks_.size(); ++i) {
-    if (IsInside(blocks_[i].data, data, bytes)) blocks_[i] = {nullptr, blocks_[i].size, nullptr};
-  }
-}
-
 // ---- in -----------------------------------------------------------------------------------------
 
 Connection::Outcome Connection::ReadHandshake() {
@@ -251,64 +252,18 @@ Connection::Outcome Connection::ReadHandshake() {
   return Outcome::kMore;
 }
 
-// Copies bytes into the bodies that are landing.  Returns how many of the bytes belonged to them.
-size_t Connection::FillBlocks(const std::byte* data, size_t bytes) {
-  size_t used = 0;
-  while (block_ < blocks_.size()) {
-    const Block& block = blocks_[block_];
-    const size_t part = std::min(bytes - used, block.size - block_offset_);
-    if (block && part > 0) std::memcpy(block.data + block_offset_, data + used, part);
-    if (is_checked_) landed_check_->Add(data + used, part);
-    used += part;
-    block_offset_ += part;
-    if (block_offset_ < block.size) break;
-    ++block_;
-    block_offset_ = 0;
-  }
-  return used;
-}
-
-void Connection::Land(LinkHandler* handler, size_t head_bytes, uint64_t body_bytes) {
+// Starts the landing of a frame whose head has arrived.
+void Connection::Land(LinkHandler* handler, const FrameHeader& header) {
+  const size_t head_bytes = sizeof(FrameHeader) + header.meta_bytes;
   const std::byte* lent = nullptr;
-  if (lending_ && lending_->has_body()) lent = lending_->Body(body_bytes);
-  blocks_ = handler->Land(link, {in_.data() + in_begin_, head_bytes}, lent);
+  if (lending_ && lending_->has_body()) lent = lending_->Body(header.body_bytes);
+  std::vector<Block> blocks = handler->Land(link, {in_.data() + in_begin_, head_bytes}, lent);
   in_begin_ += head_bytes;
-  uint64_t total = 0;
-  for (const Block& block : blocks_) total += block.size;
-  if (total != body_bytes) {
-    throw Fail(Code::kInvalidArgument, "a frame of {} bytes of bodies, its messages have {}",
-               body_bytes, total);
-  }
-  block_ = 0;
-  block_offset_ = 0;
-  is_landing_ = true;
+  CheckTotal(blocks, header.body_bytes);
+  landing_.Start(std::move(blocks), (header.flags & kChecksBodies) != 0);
   if (lent == nullptr) return;
-  traffic_.shared_in_bytes += body_bytes;
-  if (blocks_.size() != 1) {  // if there were several, only the first would be aligned
-    throw Fail(Code::kInvalidArgument, "shared memory: a frame of {} bodies, one is lent",
-               blocks_.size());
-  }
-  if (blocks_[0]) std::memcpy(blocks_[0].data, lent, blocks_[0].size);
-  block_ = 1;
-}
-
-// Notes that bytes were read directly into the bodies or into scratch memory: adds them to the
-// checksum and advances the position.
-void Connection::NoteLanded(const std::vector<iovec>& pieces, size_t bytes) {
-  for (const iovec& piece : pieces) {
-    const size_t part = std::min(bytes, piece.iov_len);
-    if (is_checked_ && part > 0) landed_check_->Add(piece.iov_base, part);
-    bytes -= part;
-    for (size_t left = part; left > 0;) {
-      const size_t step = std::min(left, blocks_[block_].size - block_offset_);
-      left -= step;
-      block_offset_ += step;
-      if (block_offset_ == blocks_[block_].size) {
-        ++block_;
-        block_offset_ = 0;
-      }
-    }
-  }
+  traffic_.shared_in_bytes += header.body_bytes;
+  landing_.Copy(lent);
 }
 
 // Compares the checksum that follows the bodies.  Returns false if more bytes are needed.
@@ -317,9 +272,8 @@ bool Connection::TakeCheck() {
   if (in_end_ - in_begin_ < sizeof(value)) return false;
   std::memcpy(&value, in_.data() + in_begin_, sizeof(value));
   in_begin_ += sizeof(value);
-  is_checked_ = false;
-  if (value == landed_check_->value()) return true;
-  throw Fail(Code::kDataLoss, "a frame of {} bodies: the check does not match", blocks_.size());
+  landing_.Check(value);
+  return true;
 }
 
 // Handles a record of shared memory.  Returns false if more bytes are needed.
@@ -334,40 +288,35 @@ bool Connection::ParseRecord() {
   return true;
 }
 
-// Handles the bytes in the buffer.  Returns false if more bytes are needed.
-bool Connection::Parse(LinkHandler* handler) {
-  if (!is_landing_) {
-    const size_t here = in_end_ - in_begin_;
-    uint32_t magic = 0;
-    if (here < sizeof(magic)) return false;
-    std::memcpy(&magic, in_.data() + in_begin_, sizeof(magic));
-    if (!is_welcome) is_welcome = handler->IsWelcome(link);
-    if (lending_ && is_welcome && magic == kLendMagic) return ParseRecord();
-    if (here < sizeof(FrameHeader)) return false;
-    const std::span<const std::byte> bytes(in_.data() + in_begin_, here);
-    const FrameHeader header = DecodeHeader(bytes.first(sizeof(FrameHeader)),
-                                            is_welcome ? FrameLimits{} : FrameLimits::Unproved());
-    const size_t head_bytes = sizeof(FrameHeader) + header.meta_bytes;
-    if (here < head_bytes) {
-      // The buffer grows with the bytes that have arrived, not with the announced size.
-      if (in_begin_ > 0) {
-        std::memmove(in_.data(), in_.data() + in_begin_, here);
-        in_begin_ = 0;
-        in_end_ = here;
-      }
-      if (here == in_.size()) in_.resize(std::min(head_bytes, in_.size() * 2));
-      return false;
-    }
-    is_checked_ = (header.flags & kChecksBodies) != 0;
-    if (is_checked_ && landed_check_) landed_check_->Restart();
-    if (is_checked_ && !landed_check_) landed_check_.emplace();
-    Land(handler, head_bytes, header.body_bytes);
+// Handles the head of a frame, or a record.  Returns false if more bytes are needed.
+bool Connection::ParseHead(LinkHandler* handler) {
+  const size_t here = in_end_ - in_begin_;
+  uint32_t magic = 0;
+  if (here < sizeof(magic)) return false;
+  std::memcpy(&magic, in_.data() + in_begin_, sizeof(magic));
+  if (!is_welcome) is_welcome = handler->IsWelcome(link);
+  if (lending_ && is_welcome && magic == kLendMagic) return ParseRecord();
+  if (here < sizeof(FrameHeader)) return false;
+  const std::span<const std::byte> bytes(in_.data() + in_begin_, here);
+  const FrameHeader header = DecodeHeader(bytes.first(sizeof(FrameHeader)),
+                                          is_welcome ? FrameLimits{} : FrameLimits::Unproved());
+  const size_t head_bytes = sizeof(FrameHeader) + header.meta_bytes;
+  if (here < head_bytes) {
+    // The buffer grows with the bytes that have arrived, not with the announced size.
+    MoveInputToFront();
+    if (here == in_.size()) in_.resize(std::min(head_bytes, in_.size() * 2));
+    return false;
   }
-  in_begin_ += FillBlocks(in_.data() + in_begin_, in_end_ - in_begin_);
-  if (block_ < blocks_.size()) return false;
-  if (is_checked_ && !TakeCheck()) return false;
-  is_landing_ = false;
-  blocks_.clear();
+  Land(handler, header);
+  return true;
+}
+
+// Handles the bodies of the frame that is landing.  Returns false if more bytes are needed.
+bool Connection::ParseBodies(LinkHandler* handler) {
+  in_begin_ += landing_.Fill(in_.data() + in_begin_, in_end_ - in_begin_);
+  if (!landing_.has_all()) return false;
+  if (landing_.is_checked() && !TakeCheck()) return false;
+  landing_.Finish();
   has_said_hello_ = true;
   handler->Received(link);
   if (lending_ && lending_->has_body()) {
@@ -375,6 +324,12 @@ bool Connection::Parse(LinkHandler* handler) {
     out_.AddRaw(lending_->TakeAnswers());
   }
   return true;
+}
+
+// Handles the bytes in the buffer.  Returns false if more bytes are needed.
+bool Connection::Parse(LinkHandler* handler) {
+  if (!landing_.is_active() && !ParseHead(handler)) return false;
+  return !landing_.is_active() || ParseBodies(handler);  // a record has no bodies
 }
 
 // Takes over the one file that may accompany the bytes: the file of the peer's arena.
@@ -423,6 +378,23 @@ void Connection::MakeInputBuffer() {
   }
 }
 
+void Connection::MoveInputToFront() {
+  if (in_begin_ == 0) return;
+  std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
+  in_end_ -= in_begin_;
+  in_begin_ = 0;
+}
+
+// Makes room in the buffer behind its bytes.
+void Connection::MakeInputRoom() {
+  if (in_begin_ == in_end_) {
+    in_begin_ = in_end_ = 0;
+    if (in_.size() > kInputKept) in_ = std::vector<std::byte>(kInputBytes);
+  } else if (in_end_ == in_.size()) {  // the buffer ends within a head
+    MoveInputToFront();
+  }
+}
+
 Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte>* scratch,
                                      size_t bytes_max) {
   if (!is_welcome) is_welcome = handler->IsWelcome(link);
@@ -439,40 +411,11 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
   };
   if (in_begin_ != in_end_ && !parse_all(0)) return Outcome::kMore;
   for (size_t total = 0; total < bytes_max;) {
-    if (in_begin_ == in_end_) {
-      in_begin_ = in_end_ = 0;
-      if (in_.size() > kInputKept) in_ = std::vector<std::byte>(kInputBytes);
-    } else if (in_end_ == in_.size()) {  // the buffer ends within a head
-      std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
-      in_end_ -= in_begin_;
-      in_begin_ = 0;
-    }
+    MakeInputRoom();
     pieces.clear();
-    size_t asked = 0;
-    if (is_landing_) {
-      size_t offset = block_offset_;
-      for (size_t i = block_; i < blocks_.size() && pieces.size() < kPiecesMax; ++i) {
-        const Block& block = blocks_[i];
-        const bool thrown_away = !block;
-        const size_t rest = block.size - offset;
-        const size_t most = thrown_away ? scratch->size() : rest;
-        const size_t part =
-            std::min({rest, most, is_checked_ ? ValueCheck::kPieceBytes - asked : rest});
-        AddPiece(&pieces, thrown_away ? scratch->data() : block.data + offset, part);
-        asked += part;
-        offset = 0;
-        // Scratch memory can be added to the checksum only until the next piece overwrites it.
-        if (part < rest || (thrown_away && is_checked_)) break;
-      }
-    }
-    const size_t body_bytes = asked;
-    bool takes_more = true;  // read the bytes behind the bodies, too
-    if (is_landing_) {
-      size_t left = 0;
-      for (size_t i = block_; i < blocks_.size(); ++i) left += blocks_[i].size;
-      takes_more = left - block_offset_ == body_bytes;
-    }
-    if (takes_more) {
+    const size_t body_bytes = landing_.AddPieces(&pieces, scratch);
+    size_t asked = body_bytes;
+    if (landing_.bytes_left() == body_bytes) {  // read the bytes behind the bodies, too
       pieces.push_back({in_.data() + in_end_, in_.size() - in_end_});
       asked += in_.size() - in_end_;
     }
@@ -486,7 +429,7 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
     if (tls_) traffic_.encrypted_in_bytes += rest;
     total += rest;
     const size_t landed = std::min(rest, body_bytes);
-    NoteLanded(pieces, landed);
+    landing_.NoteRead(pieces, landed);
     in_end_ += rest - landed;
     if (!parse_all(total)) return Outcome::kMore;
     if (static_cast<size_t>(got) < asked) return has_more ? Outcome::kMore : Outcome::kBlocked;

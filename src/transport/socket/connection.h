@@ -15,13 +15,14 @@
 
 #include "transport/socket/dial_state.h"
 #include "transport/socket/handshake.h"
+#include "transport/socket/landing.h"
 #include "transport/socket/lending.h"
 #include "transport/socket/output_queue.h"
 #include "transport/socket/process_watch.h"
 #include "transport/socket/reactor.h"
 #include "transport/socket/tls.h"
 #include "transport/transport.h"
-#include "wire/value_check.h"
+#include "wire/frame_layout.h"
 
 namespace tkv {
 
@@ -130,7 +131,7 @@ class Connection {
   // See OutputQueue.
   bool DropBodies() { return out_.DropBodies(); }
   void ReleaseSource(const void* data, size_t bytes) { out_.ReleaseSource(data, bytes); }
-  void ReleaseTarget(const void* data, size_t bytes);
+  void ReleaseTarget(const void* data, size_t bytes) { landing_.ReleaseTarget(data, bytes); }
   // Reads and answers the handshake.
   Outcome ReadHandshake();
 
@@ -143,11 +144,13 @@ class Connection {
   void Sent(size_t bytes);
   void TakeFiles(msghdr* message);
   ssize_t Receive(std::vector<iovec>* pieces);
-  size_t FillBlocks(const std::byte* data, size_t bytes);
+  void MoveInputToFront();
+  void MakeInputRoom();
   bool Parse(LinkHandler* handler);
   bool ParseRecord();
-  void Land(LinkHandler* handler, size_t head_bytes, uint64_t body_bytes);
-  void NoteLanded(const std::vector<iovec>& pieces, size_t bytes);
+  bool ParseHead(LinkHandler* handler);
+  bool ParseBodies(LinkHandler* handler);
+  void Land(LinkHandler* handler, const FrameHeader& header);
   bool TakeCheck();
 
   Stage stage_ = Stage::kDialing;
@@ -169,11 +172,7 @@ class Connection {
   TrafficStats traffic_;
   std::vector<std::byte> in_;
   size_t in_begin_ = 0, in_end_ = 0;
-  std::vector<Block> blocks_;  // of the frame that is landing
-  size_t block_ = 0, block_offset_ = 0;
-  bool is_landing_ = false;
-  bool is_checked_ = false;                 // a checksum follows the bodies that are landing
-  std::optional<ValueCheck> landed_check_;  // checksum of the bytes landed so far
+  Landing landing_;
 };
 
 }  // namespace tkv
