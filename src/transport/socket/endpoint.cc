@@ -102,14 +102,7 @@ class Sockets final : public Endpoint {
 
   // A lack of memory costs the connection whose event needed it, and nothing else.
   size_t Poll(LinkHandler* handler, size_t events_max) override {
-    const size_t arrived = reactor_.Collect();
-    size_t count = 0;
-    while (count < std::min(arrived, events_max) && (count == 0 || handler->MayGoOn())) {
-      const std::optional<Readiness> item = reactor_.Take();
-      if (!item) break;
-      Handle(*item, handler);
-      ++count;
-    }
+    size_t count = HandleArrived(handler, std::min(reactor_.Collect(), events_max));
     for (const Resolver::Answer& answer : dialer_.TakeAnswers()) {
       Resolved(answer);
       ++count;
@@ -119,14 +112,7 @@ class Sockets final : public Endpoint {
     } catch (const std::bad_alloc&) {
       has_deadlines_ = true;  // the next check goes on
     }
-    while (!failed_.empty()) {
-      const auto [link, error] = std::move(failed_.front());
-      failed_.pop_front();
-      handler->Closed(link, error);
-      lost_traffic_.erase(link);
-      ++count;
-    }
-    return count;
+    return count + ReportLost(handler);
   }
 
   bool Wait(int64_t nanoseconds) override {
@@ -403,10 +389,37 @@ class Sockets final : public Endpoint {
            connection.dial->IsToTryNext(now);
   }
 
+  // Reports the links that were lost.  Returns their number.
+  size_t ReportLost(LinkHandler* handler) {
+    size_t count = 0;
+    for (; !failed_.empty(); ++count) {
+      const auto [link, error] = std::move(failed_.front());
+      failed_.pop_front();
+      handler->Closed(link, error);
+      lost_traffic_.erase(link);
+    }
+    return count;
+  }
+
+  // ---- deadlines
+
   void CheckDeadlines(LinkHandler* handler) {
     const int64_t now = SteadyNow();
     if (!has_deadlines_ || now < next_check_) return;
     next_check_ = now + kCheckNanoseconds;
+    for (const auto& connection : FindLate(handler, now)) EndLate(*connection, now);
+    std::erase_if(unclosed_, [&](const auto& connection) {
+      return connection->process.HasExited() || connection->IsClosedByPeer(&scratch_);
+    });
+    listener_.Resume(now);
+    has_deadlines_ = !unclosed_.empty() || !failed_.empty() || listener_.is_paused() ||
+                     std::ranges::any_of(connections_.all(), [](const auto& entry) {
+                       return entry.second->has_deadline();
+                     });
+  }
+
+  // Returns the connections whose time is over.  Promotes guests and reports waits on the way.
+  std::vector<std::shared_ptr<Connection>> FindLate(LinkHandler* handler, int64_t now) {
     std::vector<std::shared_ptr<Connection>> late;
     for (const auto& [number, connection] : connections_.all()) {
       if (connection->standing == Standing::kGuest && connection->stage() == Stage::kOpen) {
@@ -418,29 +431,32 @@ class Sockets final : public Endpoint {
       }
       reports_.ReportWait(connection.get(), now);
     }
-    for (const auto& connection : late) {
-      if (connection->stage() == Stage::kEnding) {
-        End(*connection);
-        continue;
-      }
-      const char* const what = admission_.Lateness(*connection, now);
-      const Error why = Fail(Code::kUnavailable, "{}: {} in time", connection->peer,
-                             what != nullptr ? what : "no connection");
-      if (what == nullptr) {
-        Advance(*connection, dialer_.TryNext(connection.get(), why));
-      } else {
-        connection->CloseAtOnce();
-        Lose(*connection, why);
-      }
+    return late;
+  }
+
+  // Ends a connection whose time is over, or dials its next address.
+  void EndLate(Connection& connection, int64_t now) {
+    if (connection.stage() == Stage::kEnding) return End(connection);
+    const char* const what = admission_.Lateness(connection, now);
+    const Error why = Fail(Code::kUnavailable, "{}: {} in time", connection.peer,
+                           what != nullptr ? what : "no connection");
+    if (what == nullptr) return Advance(connection, dialer_.TryNext(&connection, why));
+    connection.CloseAtOnce();
+    Lose(connection, why);
+  }
+
+  // ---- events
+
+  // Handles events that have arrived, as long as the handler lets it.  Returns their number.
+  size_t HandleArrived(LinkHandler* handler, size_t events_max) {
+    size_t count = 0;
+    while (count < events_max && (count == 0 || handler->MayGoOn())) {
+      const std::optional<Readiness> item = reactor_.Take();
+      if (!item) break;
+      Handle(*item, handler);
+      ++count;
     }
-    std::erase_if(unclosed_, [&](const auto& connection) {
-      return connection->process.HasExited() || connection->IsClosedByPeer(&scratch_);
-    });
-    listener_.Resume(now);
-    has_deadlines_ = !unclosed_.empty() || !failed_.empty() || listener_.is_paused() ||
-                     std::ranges::any_of(connections_.all(), [](const auto& entry) {
-                       return entry.second->has_deadline();
-                     });
+    return count;
   }
 
   void Handle(const Readiness& item, LinkHandler* handler) {
@@ -463,20 +479,28 @@ class Sockets final : public Endpoint {
         return Advance(connection, dialer_.Connected(&connection, item.error));
       case Readiness::Kind::kWrite:
         connection.NoteWritable();
-        if (connection.stage() == Stage::kEnding) return;
-        if (connection.stage() == Stage::kLingering) return Linger(connection);
-        if (connection.stage() == Stage::kSecuring) return Secure(connection, handler);
-        return WriteOn(connection);
+        return OnWritable(connection, handler);
       case Readiness::Kind::kRead:
         connection.NoteReadable();
-        if (connection.stage() == Stage::kLingering) return Linger(connection);
-        if (connection.stage() == Stage::kHandshake) return OnHandshake(connection, handler);
-        if (connection.stage() == Stage::kSecuring) return Secure(connection, handler);
-        if (connection.stage() == Stage::kEnding) return;
-        return ReadOn(connection, handler);
+        return OnReadable(connection, handler);
       case Readiness::Kind::kAccept:
         return;
     }
+  }
+
+  void OnWritable(Connection& connection, LinkHandler* handler) {
+    if (connection.stage() == Stage::kEnding) return;
+    if (connection.stage() == Stage::kLingering) return Linger(connection);
+    if (connection.stage() == Stage::kSecuring) return Secure(connection, handler);
+    WriteOn(connection);
+  }
+
+  void OnReadable(Connection& connection, LinkHandler* handler) {
+    if (connection.stage() == Stage::kEnding) return;
+    if (connection.stage() == Stage::kLingering) return Linger(connection);
+    if (connection.stage() == Stage::kHandshake) return OnHandshake(connection, handler);
+    if (connection.stage() == Stage::kSecuring) return Secure(connection, handler);
+    ReadOn(connection, handler);
   }
 
   const SocketOptions options_;
