@@ -68,14 +68,22 @@ class TransportConformance : public ::testing::TestWithParam<MakeBench> {
     server_ = bench_->Listen("server");
     client_ = bench_->Listen("client");
   }
-  // Delivers events until the condition holds.  Returns false after about a second.
-  template <typename Condition>
-  bool Until(Condition condition) {
-    for (int i = 0; i < 1000 && !condition(); ++i) {
-      const size_t count = server_->Poll(&at_server_, 16) + client_->Poll(&at_client_, 16);
-      if (count == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  // Calls `poll`, which returns the number of events that it has delivered, until the condition
+  // holds.  Returns false after 20 s.
+  template <typename Condition, typename Poll>
+  static bool Until(Condition condition, Poll poll) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition() && std::chrono::steady_clock::now() < end) {
+      if (poll() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return condition();
+  }
+  // Delivers events on both sides until the condition holds.
+  template <typename Condition>
+  bool Until(Condition condition) {
+    return Until(condition, [this] {
+      return server_->Poll(&at_server_, 16) + client_->Poll(&at_client_, 16);
+    });
   }
   void Connect() {
     client_->Dial(7, bench_->AddressOf("server"));
@@ -115,13 +123,14 @@ TEST_P(TransportConformance, AHandlerThatHasHadEnoughGetsOneEventAtATime) {
   at_server_.may_go_on = false;
   for (const uint64_t link : {7, 8}) client_->Send(link, FrameOf("word"));
   size_t most = 0;
-  for (int i = 0; i < 1000 && at_server_.heads.size() < 2; ++i) {
-    client_->Poll(&at_client_, 16);
+  const auto poll = [&] {
+    const size_t sent = client_->Poll(&at_client_, 16);
     const size_t before = at_server_.heads.size();
-    server_->Poll(&at_server_, 16);
+    const size_t received = server_->Poll(&at_server_, 16);
     most = std::max(most, at_server_.heads.size() - before);
-  }
-  EXPECT_EQ(at_server_.heads.size(), 2U) << "nothing is lost";
+    return sent + received;
+  };
+  EXPECT_TRUE(Until([&] { return at_server_.heads.size() == 2; }, poll)) << "nothing is lost";
   EXPECT_EQ(most, 1U);
 }
 
@@ -215,11 +224,8 @@ TEST_P(TransportConformance, ThePeerIsToldOfAClose) {
 TEST_P(TransportConformance, ThePeerIsToldWhenAnEndpointEnds) {
   Connect();
   client_.reset();
-  for (int i = 0; i < 1000 && at_server_.closed.empty(); ++i) {
-    if (server_->Poll(&at_server_, 16) == 0) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
+  const auto poll = [this] { return server_->Poll(&at_server_, 16); };
+  EXPECT_TRUE(Until([&] { return !at_server_.closed.empty(); }, poll));
   EXPECT_EQ(at_server_.closed.size(), 1U);
 }
 
