@@ -18,7 +18,7 @@
 #include "store/local_rows.h"
 #include "store/local_snapshots.h"
 #include "store/local_trace.h"
-#include "store/overlap.h"
+#include "store/pull_plan.h"
 #include "store/rows_export.h"
 #include "store/snapshots.h"
 #include "store/types.h"
@@ -34,10 +34,6 @@ namespace tkv {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// A call that moves fewer bytes runs its jobs in order, so that arrays which share memory need no
-// check.
-constexpr size_t kSmallCallBytes = size_t{256} << 10;
 
 // A store of one process.
 class LocalStore final : public KVStore, public SavesUpdaterStates {
@@ -230,12 +226,6 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
   Entry& ClaimTable(std::string_view verb, const KeyView& key, Claim::Mode mode, Claim* claim);
   void AssignMany(std::string_view verb, const Claim& claim, size_t push_count,
                   const Sources& sources, const Outputs* fused_outputs);
-  void RunPull(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
-               const Outputs& outputs);
-  void RunPullInOrder(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
-                      const Outputs& outputs);
-  bool CanFuse(const Claim& claim, std::span<const PushItem> items, std::span<const PullItem> outs,
-               const Sources& sources, const Outputs& outputs) const;
 
   const std::string type_;
   const StoreOptions options_;
@@ -488,39 +478,6 @@ void LocalStore::RunPullRows(std::string_view verb, std::span<const RowsPullItem
   traced.Note(Span::Kind::kPull, claim.pull_groups);
 }
 
-// Returns true if push and pull can run in one pass.  Both need the same keys, each once, and no
-// arrays that share memory across keys.
-bool LocalStore::CanFuse(const Claim& claim, std::span<const PushItem> items,
-                         std::span<const PullItem> outs, const Sources& sources,
-                         const Outputs& outputs) const {
-  if (claim.updater->function || claim.has_rows || claim.entries.size() != items.size() ||
-      claim.push_groups != claim.pull_groups ||
-      (claim.pushed_bytes + claim.pulled_bytes < kSmallCallBytes && !claim.has_gpus)) {
-    return false;
-  }
-  OverlapCheck check;
-  check.Reserve(sources.pointers.size() + outputs.outputs.size());
-  if (sources.packed.empty() && outputs.stand_ins.empty()) {
-    for (size_t i = 0; i < items.size(); ++i) {
-      const size_t bytes = claim.entries[i]->bytes;
-      for (const void* source : sources.of(i)) check.Reads(i, source, bytes);
-    }
-    for (size_t i = 0; i < outs.size(); ++i) {
-      const Entry& entry = *claim.entries[i];
-      const size_t count = entry.bytes / ItemSize(entry.value.dtype());
-      for (const TileJob::Output& output : outputs.of(i)) {
-        check.Writes(i, output.data, count * ItemSize(output.dtype));
-      }
-    }
-    return !check.Conflicts();
-  }
-  for (size_t i = 0; i < items.size(); ++i) {
-    for (const NDArray* value : items[i].values) check.Reads(i, *value);
-    for (const NDArray* out : outs[i].outs) check.Writes(i, *out);
-  }
-  return !check.Conflicts();
-}
-
 // Sums the input of the first keys of the call, from `rows` or `sources`, after compression, and
 // runs the updater on it.
 //   returns  as RunTiles
@@ -555,17 +512,6 @@ std::optional<Error> LocalStore::Update(std::string_view verb, const Claim& clai
   return late;
 }
 
-// Returns true if an output shares memory with another one, unless both are the same bytes of one
-// key.
-static bool Overlap(std::span<const PullItem> items) {
-  if (items.size() == 1 && items[0].outs.size() == 1) return false;
-  OverlapCheck check;
-  for (size_t i = 0; i < items.size(); ++i) {
-    for (const NDArray* out : items[i].outs) check.Writes(i, *out);
-  }
-  return check.Conflicts();
-}
-
 // Runs f after a push; adds to its errors that the push has taken effect.
 template <typename F>
 static void AfterPush(std::string_view verb, F f) {
@@ -594,37 +540,28 @@ void LocalStore::Run(Verb counted, std::span<const PushItem> items,
   const LocalCompression::Plan plan = compression_.PlanOf({claim.entries.data(), push_count});
   if (has_homes_ && homes_.Concern(items)) PlaceValues(verb, items, plan, &claim);
   Sources sources = Gather(verb, items, claim, options_.patience);
-  const Outputs outputs = Gather(verb, outs, claim, options_.patience);
-  const bool fuse =
-      push_count > 0 && !outs.empty() && CanFuse(claim, items, outs, sources, outputs);
+  PullPlan pull(verb, claim, outs, options_);
+  const bool fuse = push_count > 0 && !outs.empty() && pull.CanJoin(items, sources);
   LocalTrace::Call traced(&trace_, claim);
+  fuse ? pull.JoinPush() : pull.Choose();
   // Resources of GPU pulls are allocated before the push changes values, so that a failure changes
   // nothing.  A function replaces the values, so then they are allocated after it.
-  const bool is_by_gpus =
-      !outs.empty() && !fuse && claim.has_gpus && !claim.has_rows && !Overlap(outs);
-  std::optional<GpuBatches> gpus;
-  if (is_by_gpus && !runs_function) gpus = PullBatches(verb, claim, outs, outputs);
+  if (!runs_function) pull.Prepare();
   std::optional<Error> late;
   if (push_count > 0) {
-    late = Update(verb, claim, push_count, runs_function, plan, &sources, fuse ? &outputs : nullptr,
-                  {});
+    late = Update(verb, claim, push_count, runs_function, plan, &sources,
+                  fuse ? &pull.outputs() : nullptr, {});
   }
   claim.pushed_keys = push_count;
   if (push_count > 0) traced.Note(Span::Kind::kPush, claim.push_groups);
   if (late) {
     throw Fail(late->code(), "{}; what the call has pushed to other keys counts", late->what());
   }
-  const auto pull = [&] {
-    if (fuse) {
-      outputs.Scatter(verb);
-    } else if (is_by_gpus) {
-      if (!gpus) gpus = PullBatches(verb, claim, outs, outputs);
-      RunPulls(verb, claim, outs, outputs, options_, &*gpus);
-    } else if (!outs.empty()) {
-      RunPull(verb, claim, outs, outputs);
-    }
-  };
-  push_count > 0 ? AfterPush(verb, pull) : pull();
+  if (push_count > 0) {
+    AfterPush(verb, [&] { pull.Run(); });
+  } else {
+    pull.Run();
+  }
   CountMoved(items, outs, claim);
   if (!outs.empty()) traced.Note(Span::Kind::kPull, claim.pull_groups);
 }
@@ -650,55 +587,6 @@ void LocalStore::SetGradientCompression(const Compression& compression, const st
                type_);
   }
   compression_.Set(compression, keys);
-}
-
-// Pulls outputs one by one, so that the later of two that overlap wins.  Used if some keys are kept
-// by rows or are on GPUs.
-void LocalStore::RunPullInOrder(std::string_view verb, const Claim& claim,
-                                std::span<const PullItem> items, const Outputs& outputs) {
-  const int threads = ThreadsFor(options_.threads);
-  for (size_t i = 0; i < items.size(); ++i) {
-    const Entry& entry = *claim.entries[claim.pull_groups[i]];
-    const auto all = outputs.of(i);
-    for (size_t k = 0; k < all.size(); ++k) {
-      if (entry.by_rows()) {
-        ReadRows(entry.rows->table, nullptr, entry.rows->row_count, all[k].data, all[k].dtype,
-                 threads);
-      } else {
-        RunAtHome(verb, entry, PullJob(entry, all.subspan(k, 1)), threads,
-                  [&](GpuBatch* batch) { EnterPull(entry, outputs, i, batch); });
-      }
-      outputs.Scatter(verb, outputs.begin_of(i) + k);
-    }
-  }
-}
-
-// Pulls outputs.  Outputs that overlap are written one after the other, so that the later one wins.
-void LocalStore::RunPull(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
-                         const Outputs& outputs) {
-  int threads = ThreadsFor(options_.threads);
-  if (claim.has_rows || claim.has_gpus) return RunPullInOrder(verb, claim, items, outputs);
-  const bool is_small = items.size() > 1 && claim.pulled_bytes < kSmallCallBytes;
-  if (is_small) threads = 1;
-  SmallVector<TileJob, 1> jobs(items.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    jobs[i] = PullJob(*claim.entries[claim.pull_groups[i]], outputs.of(i));
-  }
-  // A single thread runs the jobs of a small call one after the other.
-  const bool is_in_order =
-      is_small && outputs.stand_ins.empty() && outputs.outputs.size() == items.size();
-  if (is_in_order || !Overlap(items)) {
-    RunJobs({jobs.data(), jobs.size()}, threads);
-    return outputs.Scatter(verb);
-  }
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    const auto all = outputs.of(i);
-    for (size_t k = 0; k < all.size(); ++k) {
-      jobs[i].outputs = all.subspan(k, 1);
-      RunJobs({&jobs[i], 1}, threads);
-      outputs.Scatter(verb, outputs.begin_of(i) + k);
-    }
-  }
 }
 
 // Tells the user's function how the call ended: as a failure, unless `kept` is set before the scope
