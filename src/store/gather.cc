@@ -63,32 +63,29 @@ void* PlaceFor(Device* home, const NDArray& out, const Entry& entry, size_t item
 
 }  // namespace
 
-Sources Gather(std::string_view verb, std::span<const PushItem> items, const Claim& claim,
-               std::chrono::nanoseconds patience, size_t before) {
-  Sources sources;
+void Sources::Take(std::string_view verb, std::span<const PushItem> items, const Claim& claim,
+                   std::chrono::nanoseconds patience, size_t before) {
   const size_t* const groups = claim.push_groups.data() + before;
-  sources.ends.assign(claim.entries.size(), 0);
-  for (size_t i = 0; i < items.size(); ++i) sources.ends[groups[i]] += items[i].values.size();
+  ends.assign(claim.entries.size(), 0);
+  for (size_t i = 0; i < items.size(); ++i) ends[groups[i]] += items[i].values.size();
   size_t total = 0;
   // Begins of the groups; the loop below moves each to the group's end.
-  for (size_t& end : sources.ends) {
+  for (size_t& end : ends) {
     const size_t count = end;
     end = total;
     total += count;
   }
-  sources.pointers.resize(total);
+  pointers.resize(total);
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t group = groups[i];
     NamingKey(verb, items[i].key, [&] {
       Device* const home = HomeOf(claim, group);
       for (const NDArray* value : items[i].values) {
-        sources.pointers[sources.ends[group]++] = home == nullptr
-                                                      ? PackedOnHost(*value, patience, &sources)
-                                                      : PackedFor(home, *value, group, &sources);
+        pointers[ends[group]++] = home == nullptr ? PackedOnHost(*value, patience, this)
+                                                  : PackedFor(home, *value, group, this);
       }
     });
   }
-  return sources;
 }
 
 Outputs Gather(std::string_view verb, std::span<const PullItem> items, const Claim& claim,

@@ -32,6 +32,13 @@ struct Sources {
   SmallVector<size_t> ends;              // end of group g in `pointers`
   std::vector<NDArray> bases;  // sums of groups that are summed already, in the compute type
 
+  // Takes the values of pushes.
+  //   items   pushes of the claim; their keys have been moved to where they are summed
+  //   before  number of pushes of the claim before these items
+  //   blocks  until the values can be read, at most `patience`
+  //   throws  kDeadlineExceeded, and the errors of copies to and from GPUs
+  void Take(std::string_view verb, std::span<const PushItem> items, const Claim& claim,
+            std::chrono::nanoseconds patience, size_t before);
   std::span<const void* const> of(size_t group) const {
     const size_t begin = group == 0 ? 0 : ends[group - 1];
     return {pointers.data() + begin, ends[group] - begin};
@@ -80,13 +87,6 @@ struct Outputs {
   }
 };
 
-// Returns the values of pushes.
-//   items   pushes of the claim; their keys have been moved to where they are summed
-//   before  number of pushes of the claim before these items
-//   blocks  until the values can be read, at most `patience`
-//   throws  kDeadlineExceeded, and the errors of copies to and from GPUs
-Sources Gather(std::string_view verb, std::span<const PushItem> items, const Claim& claim,
-               std::chrono::nanoseconds patience, size_t before = 0);
 // Returns the outputs of pulls.
 //   items   pulls of the claim
 //   blocks  until the outputs can be written, at most `patience`

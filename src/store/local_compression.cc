@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/format.h"
 #include "codec/codec.h"
 #include "kernels/kernels.h"
 #include "update/parallel.h"
@@ -96,6 +97,13 @@ void LocalCompression::Owed::Keep() && {
 void LocalCompression::Set(const Compression& compression, const std::string& keys) {
   compressions_.Set(compression, keys);
   any_ = true;
+}
+
+void LocalCompression::WarnOfLost(std::string_view verb, size_t lost, const StoreOptions& options) {
+  if (!options.log || has_warned_.exchange(true)) return;
+  options.log(2, Format("{}: {} elements are not finite; compressed, they count as 0 but for fp16 "
+                        "and bf16 (said once)",
+                        verb, lost));
 }
 
 LocalCompression::Plan LocalCompression::Planned(std::span<Entry* const> entries) const {

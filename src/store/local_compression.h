@@ -7,12 +7,14 @@
 #include <atomic>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "codec/compress.h"
 #include "store/gather.h"
 #include "store/key_table.h"
+#include "tkv/kvstore.h"
 
 namespace tkv {
 
@@ -39,12 +41,16 @@ class LocalCompression {
   //   throws   kInvalidArgument  a dtype that cannot be compressed
   static Owed Apply(std::string_view verb, std::span<Entry* const> entries, const Plan& plan,
                     Sources* sources, int threads);
+  // Warns of elements that were not finite, once.
+  //   lost  number of these elements
+  void WarnOfLost(std::string_view verb, size_t lost, const StoreOptions& options);
 
  private:
   Plan Planned(std::span<Entry* const> entries) const;
 
   codec::Compressions compressions_;
   std::atomic<bool> any_ = false;  // a compression has been set
+  std::atomic<bool> has_warned_ = false;
 };
 
 }  // namespace tkv

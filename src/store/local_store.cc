@@ -11,24 +11,18 @@
 #include "base/process.h"
 #include "store/checks.h"
 #include "store/claim.h"
-#include "store/gather.h"
-#include "store/gpu_calls.h"
 #include "store/home.h"
 #include "store/local_compression.h"
 #include "store/local_rows.h"
 #include "store/local_snapshots.h"
 #include "store/local_trace.h"
 #include "store/pull_plan.h"
+#include "store/push_plan.h"
 #include "store/rows_export.h"
 #include "store/snapshots.h"
 #include "store/types.h"
 #include "tkv/ops.h"
-#include "update/gpu_jobs.h"
 #include "update/parallel.h"
-#include "update/program_body.h"
-#include "update/random.h"
-#include "update/state.h"
-#include "update/tile_driver.h"
 
 namespace tkv {
 namespace {
@@ -60,13 +54,13 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
     Counted(Verb::kInit, [&] { InitAs("init", items); });
   }
   void Push(std::span<const PushItem> items) override {
-    FailureCounted(Verb::kPush, "push", [&] { Run(Verb::kPush, items, {}); });
+    FailureCounted(Verb::kPush, "push", [&] { RunPush(Verb::kPush, items); });
   }
   void Pull(std::span<const PullItem> items) override {
-    FailureCounted(Verb::kPull, "pull", [&] { Run(Verb::kPull, {}, items); });
+    FailureCounted(Verb::kPull, "pull", [&] { RunPull(Verb::kPull, items); });
   }
   void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
-    FailureCounted(Verb::kPushPull, "pushpull", [&] { Run(Verb::kPushPull, items, outs); });
+    FailureCounted(Verb::kPushPull, "pushpull", [&] { RunPushPull(items, outs); });
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
   void InitRows(std::span<const RowsInitItem> items, std::string_view verb) override;
@@ -209,23 +203,17 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
   void InitAs(std::string_view verb, std::span<const InitItem> items);
   void CheckNew(std::string_view verb, std::span<const InitItem> items) const;
   void AssignAs(std::string_view verb, std::span<const InitItem> items);
-  void Run(Verb counted, std::span<const PushItem> items, std::span<const PullItem> outs);
-  void PlaceValues(std::string_view verb, std::span<const PushItem> items,
-                   const LocalCompression::Plan& plan, Claim* claim);
-  void RunFunction(std::string_view verb, const Claim& claim, size_t push_count,
-                   const Sources& sources);
-  std::optional<Error> RunTiles(std::string_view verb, const Claim& claim, size_t push_count,
-                                const Sources& sources, const Outputs* fused_outputs,
-                                RowSums rows = {});
+  void ClaimCall(Verb counted, std::span<const PushItem> items, std::span<const PullItem> outs,
+                 Claim* claim);
+  void Gather(std::string_view verb, std::span<const PushItem> items, Claim* claim, PushPlan* push);
+  static void Finish(PushPlan* push, LocalTrace::Call* traced);
+  void RunPush(Verb counted, std::span<const PushItem> items);
+  void RunPull(Verb counted, std::span<const PullItem> outs);
+  void RunPushPull(std::span<const PushItem> items, std::span<const PullItem> outs);
   void RunPushRows(std::string_view verb, std::span<const RowsPushItem> items,
                    std::span<const PushItem> whole);
-  std::optional<Error> Update(std::string_view verb, const Claim& claim, size_t push_count,
-                              bool runs_function, const LocalCompression::Plan& plan,
-                              Sources* sources, const Outputs* fused_outputs, RowSums rows);
   void RunPullRows(std::string_view verb, std::span<const RowsPullItem> items);
   Entry& ClaimTable(std::string_view verb, const KeyView& key, Claim::Mode mode, Claim* claim);
-  void AssignMany(std::string_view verb, const Claim& claim, size_t push_count,
-                  const Sources& sources, const Outputs* fused_outputs);
 
   const std::string type_;
   const StoreOptions options_;
@@ -239,7 +227,6 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
   const bool has_homes_;  // keys may have their home on a GPU
   const bool needs_gpus_;
   Homes homes_;
-  std::atomic<bool> has_warned_of_lost_ = false;
   std::unique_ptr<Shared> shared_;
 };
 
@@ -312,7 +299,7 @@ void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const Pull
   Counted(Verb::kBroadcast, [&] {
     CheckBroadcast(items, outs);
     InitAs("broadcast", items);
-    Run(Verb::kBroadcast, {}, outs);
+    RunPull(Verb::kBroadcast, outs);
   });
 }
 
@@ -357,37 +344,6 @@ void LocalStore::InitRows(std::span<const RowsInitItem> items, std::string_view 
 // -------------------------------------------------------------------------------------------------
 // run
 
-static void CheckSum(std::string_view verb, const Entry& entry, size_t values) {
-  if (IsArithmetic(entry.dtype()) || values <= 1) return;
-  throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
-             entry.key.view().ToString(), Name(entry.dtype()));
-}
-
-// Returns true if the updater of the call is a function.  Throws if the function would have to
-// update a key kept by rows, which may be too large for an array.
-static bool RunsFunction(std::string_view verb, const Claim& claim,
-                         std::span<const size_t> push_groups) {
-  if (!claim.updater->function) return false;
-  if (!claim.has_rows) return true;
-  size_t own = 0;
-  for (const size_t group : push_groups) {
-    const Entry& entry = *claim.entries[group];
-    if (!entry.by_rows()) continue;
-    if (!entry.rows->own) {
-      throw Fail(Code::kUnimplemented,
-                 "{} {}: the updater is a function, and the key is kept by rows, which only an "
-                 "optimizer updates; set_optimizer sets one, and init_table(optimizer=)",
-                 verb, entry.key.view().ToString());
-    }
-    ++own;
-  }
-  if (own == 0 || own == push_groups.size()) return own == 0;
-  throw Fail(Code::kUnimplemented,
-             "{}: tables with optimizers of their own and keys whose updater is a function; push "
-             "them by calls of their own",
-             verb);
-}
-
 void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem> items,
                              std::span<const PushItem> whole) {
   auto lock = Lock(verb);
@@ -396,30 +352,14 @@ void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem
     throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   Claim claim;
   ClaimRows(verb, items, whole, shared_.get(), options_, std::move(lock), &claim);
-  const bool runs_function =
-      RunsFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
+  std::vector<NDArray> kept;  // outlives the plan, which reads it
+  PushPlan push(verb, &claim, &compression_, options_);
   if (has_homes_) homes_.PlaceOnHost(verb, &claim);
-  std::vector<NDArray> kept;
-  RowSums rows = SumRows(verb, items, claim, options_.patience, &kept);
+  push.SumRows(items, &kept);
   LocalTrace::Call traced(&trace_, claim);
-  const std::shared_ptr<const Optimizer>& optimizer = claim.updater->optimizer;
-  const bool is_lazy =
-      optimizer != nullptr && optimizer->lazy() && !NeedsWholeValue(optimizer->program());
-  Sources sources = Gather(verb, whole, claim, options_.patience, items.size());
-  sources.bases.resize(claim.entries.size());
-  for (size_t g = 0; g < claim.entries.size(); ++g) {
-    const Entry& entry = *claim.entries[g];
-    if (!rows[g] || entry.by_rows() || (is_lazy && IsArithmetic(entry.dtype()))) continue;
-    sources.bases[g] =
-        NamingKey(verb, entry.key.view(), [&] { return SpreadOut(entry, *rows[g]); });
-    rows[g].reset();
-  }
-  Update(verb, claim, claim.entries.size(), runs_function,
-         compression_.PlanOf({claim.entries.data(), claim.entries.size()}), &sources, nullptr,
-         std::move(rows));
-  claim.pushed_keys = claim.entries.size();
+  push.Gather(whole, items.size());
+  Finish(&push, &traced);
   CountMoved(items, whole, claim);
-  traced.Note(Span::Kind::kPush, claim.push_groups);
 }
 
 // Claims a key that is kept by rows.
@@ -475,41 +415,7 @@ void LocalStore::RunPullRows(std::string_view verb, std::span<const RowsPullItem
   LocalTrace::Call traced(&trace_, claim);
   PullRowsOf(verb, claim, items, options_.patience, ThreadsFor(options_.threads));
   CountMoved(items, claim);
-  traced.Note(Span::Kind::kPull, claim.pull_groups);
-}
-
-// Sums the input of the first keys of the call, from `rows` or `sources`, after compression, and
-// runs the updater on it.
-//   returns  as RunTiles
-std::optional<Error> LocalStore::Update(std::string_view verb, const Claim& claim,
-                                        size_t push_count, bool runs_function,
-                                        const LocalCompression::Plan& plan, Sources* sources,
-                                        const Outputs* fused_outputs, RowSums rows) {
-  std::optional<Error> late;
-  LocalCompression::Owed owed;
-  if (!plan.empty()) {
-    owed = LocalCompression::Apply(verb, {claim.entries.data(), push_count}, plan, sources,
-                                   ThreadsFor(options_.threads));
-  }
-  if (runs_function) {
-    RunFunction(verb, claim, push_count, *sources);
-  } else {
-    if (claim.has_rows) rows.resize(push_count);
-    for (size_t g = 0; g < rows.size(); ++g) {
-      const Entry& entry = *claim.entries[g];
-      if (rows[g] || !entry.by_rows()) continue;
-      CheckSum(verb, entry, sources->of(g).size());
-      rows[g] = SumArrays(entry, sources->of(g));
-    }
-    late = RunTiles(verb, claim, push_count, *sources, fused_outputs, std::move(rows));
-  }
-  if (owed.lost > 0 && options_.log && !has_warned_of_lost_.exchange(true)) {
-    options_.log(2, Format("{}: {} elements are not finite; compressed, they count as 0 but for "
-                           "fp16 and bf16 (said once)",
-                           verb, owed.lost));
-  }
-  std::move(owed).Keep();
-  return late;
+  traced.NotePull();
 }
 
 // Runs f after a push; adds to its errors that the push has taken effect.
@@ -522,58 +428,83 @@ static void AfterPush(std::string_view verb, F f) {
   }
 }
 
-void LocalStore::Run(Verb counted, std::span<const PushItem> items,
-                     std::span<const PullItem> outs) {
+// Claims the keys of a call with whole values, and counts the call under the lock that it takes.
+void LocalStore::ClaimCall(Verb counted, std::span<const PushItem> items,
+                           std::span<const PullItem> outs, Claim* claim) {
   const std::string_view verb = Name(counted);
   auto lock = Lock(verb);
   if (counted != Verb::kBroadcast) verbs_.CalledWithLock(counted);
   if (items.empty() && outs.empty())
     throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   if (needs_gpus_) CheckOnGpus(verb, items, outs);
-  Claim claim;
-  ClaimKeys(verb, items, outs, shared_.get(), options_, std::move(lock), &claim);
-  const bool runs_function =
-      RunsFunction(verb, claim, {claim.push_groups.data(), claim.push_groups.size()});
-  // Keys that only have outputs follow the pushed keys.
-  const size_t push_count =
-      items.empty() ? 0 : *std::max_element(claim.push_groups.begin(), claim.push_groups.end()) + 1;
-  const LocalCompression::Plan plan = compression_.PlanOf({claim.entries.data(), push_count});
-  if (has_homes_ && homes_.Concern(items)) PlaceValues(verb, items, plan, &claim);
-  Sources sources = Gather(verb, items, claim, options_.patience);
-  PullPlan pull(verb, claim, outs, options_);
-  const bool fuse = push_count > 0 && !outs.empty() && pull.CanJoin(items, sources);
-  LocalTrace::Call traced(&trace_, claim);
-  fuse ? pull.JoinPush() : pull.Choose();
-  // Resources of GPU pulls are allocated before the push changes values, so that a failure changes
-  // nothing.  A function replaces the values, so then they are allocated after it.
-  if (!runs_function) pull.Prepare();
-  std::optional<Error> late;
-  if (push_count > 0) {
-    late = Update(verb, claim, push_count, runs_function, plan, &sources,
-                  fuse ? &pull.outputs() : nullptr, {});
-  }
-  claim.pushed_keys = push_count;
-  if (push_count > 0) traced.Note(Span::Kind::kPush, claim.push_groups);
-  if (late) {
-    throw Fail(late->code(), "{}; what the call has pushed to other keys counts", late->what());
-  }
-  if (push_count > 0) {
-    AfterPush(verb, [&] { pull.Run(); });
-  } else {
-    pull.Run();
-  }
-  CountMoved(items, outs, claim);
-  if (!outs.empty()) traced.Note(Span::Kind::kPull, claim.pull_groups);
+  ClaimKeys(verb, items, outs, shared_.get(), options_, std::move(lock), claim);
 }
 
-// Moves the values of a call to the devices that sum and update them.
-void LocalStore::PlaceValues(std::string_view verb, std::span<const PushItem> items,
-                             const LocalCompression::Plan& plan, Claim* claim) {
-  const Updater& updater = *claim->updater;
-  const bool has_kernel = updater.optimizer == nullptr || HasKernel(updater.optimizer->program());
-  homes_.Place(
-      verb, items, [&](size_t group) { return !has_kernel || (!plan.empty() && plan[group]); },
-      claim);
+// Moves the keys of a push to the devices that sum them, and takes the arrays of the push.
+void LocalStore::Gather(std::string_view verb, std::span<const PushItem> items, Claim* claim,
+                        PushPlan* push) {
+  if (has_homes_ && homes_.Concern(items)) homes_.Place(verb, items, push->NeedsHost(), claim);
+  push->Gather(items);
+}
+
+void LocalStore::Finish(PushPlan* push, LocalTrace::Call* traced) {
+  push->Prepare();
+  push->Enter();
+  push->Run();
+  push->Commit();
+  traced->NotePush();
+  push->CheckComplete();
+}
+
+void LocalStore::RunPush(Verb counted, std::span<const PushItem> items) {
+  const std::string_view verb = Name(counted);
+  Claim claim;
+  ClaimCall(counted, items, {}, &claim);
+  PushPlan push(verb, &claim, &compression_, options_);
+  Gather(verb, items, &claim, &push);
+  LocalTrace::Call traced(&trace_, claim);
+  Finish(&push, &traced);
+  CountMoved(items, {}, claim);
+}
+
+void LocalStore::RunPull(Verb counted, std::span<const PullItem> outs) {
+  const std::string_view verb = Name(counted);
+  Claim claim;
+  ClaimCall(counted, {}, outs, &claim);
+  if (has_homes_ && homes_.Concern({})) homes_.Place(verb, {}, {}, &claim);
+  PullPlan pull(verb, claim, outs, options_);
+  LocalTrace::Call traced(&trace_, claim);
+  pull.Choose();
+  pull.Prepare();
+  pull.Run();
+  CountMoved({}, outs, claim);
+  traced.NotePull();
+}
+
+void LocalStore::RunPushPull(std::span<const PushItem> items, std::span<const PullItem> outs) {
+  constexpr Verb kVerb = Verb::kPushPull;
+  if (outs.empty()) return RunPush(kVerb, items);
+  if (items.empty()) return RunPull(kVerb, outs);
+  const std::string_view verb = Name(kVerb);
+  Claim claim;
+  ClaimCall(kVerb, items, outs, &claim);
+  PushPlan push(verb, &claim, &compression_, options_);
+  Gather(verb, items, &claim, &push);
+  PullPlan pull(verb, claim, outs, options_);
+  LocalTrace::Call traced(&trace_, claim);
+  if (pull.CanJoin(items, push.sources())) {
+    push.WriteTo(pull.outputs());
+    pull.JoinPush();
+  } else {
+    pull.Choose();
+  }
+  // The resources of the pull are allocated before the push changes values, so that a failure
+  // changes nothing.
+  if (!push.ReplacesArrays()) pull.Prepare();
+  Finish(&push, &traced);
+  AfterPush(verb, [&] { pull.Run(); });
+  CountMoved(items, outs, claim);
+  traced.NotePull();
 }
 
 void LocalStore::SetGradientCompression(const Compression& compression, const std::string& keys) {
@@ -587,280 +518,6 @@ void LocalStore::SetGradientCompression(const Compression& compression, const st
                type_);
   }
   compression_.Set(compression, keys);
-}
-
-// Tells the user's function how the call ended: as a failure, unless `kept` is set before the scope
-// ends.
-class UpdateScope {
- public:
-  explicit UpdateScope(const UpdateEnd& end) : end_(end) {}
-  ~UpdateScope() {
-    if (end_) end_(returned, kept);
-  }
-  UpdateScope(const UpdateScope&) = delete;
-  UpdateScope& operator=(const UpdateScope&) = delete;
-
-  size_t returned = 0;
-  bool kept = false;
-
- private:
-  const UpdateEnd& end_;
-};
-
-// Runs the user's function on copies, which replace the values when every key is done.
-void LocalStore::RunFunction(std::string_view verb, const Claim& claim, size_t push_count,
-                             const Sources& sources) {
-  const int threads = ThreadsFor(options_.threads);
-  std::vector<NDArray> updated;
-  UpdateScope scope(claim.updater->end);
-  for (size_t g = 0; g < push_count; ++g) {
-    const Entry& entry = *claim.entries[g];
-    const auto naming = [&](auto make) { return NamingKey(verb, entry.key.view(), make); };
-    const DType dtype = entry.value.dtype();
-    const DType type = claim.updater->sums == SumType::kWide ? ComputeType(dtype) : dtype;
-    const NDArray sum =
-        naming([&] { return NDArray::Empty(entry.value.shape(), type, entry.value.context()); });
-    TileJob job;
-    job.dtype = dtype;
-    job.is_wide = type != dtype;
-    job.count = static_cast<size_t>(sum.size());
-    sources.GiveTo(g, &job);
-    job.value = sum.data();
-    RunAtHome(verb, entry, job, threads, [&](GpuBatch* batch) {
-      for (const Lent& one : sources.lent) {
-        if (one.of == g) batch->Reads(one.storage);
-      }
-      batch->Writes(sum);
-    });
-    const NDArray stored = naming([&] { return entry.value.Copy(); });
-    try {
-      claim.updater->function(entry.key.view(), sum, stored);
-    } catch (const std::bad_alloc&) {
-      throw Fail(Code::kResourceExhausted, "{} {}: no memory for the updater", verb,
-                 entry.key.view().ToString());
-    }
-    ++scope.returned;
-    // If user code kept its handle, it must not be able to change the store later.
-    const bool is_kept = stored.storage().use_count() > 1;
-    updated.push_back(is_kept ? naming([&] { return stored.Copy(); }) : stored);
-  }
-  {
-    // Other calls read the shape of a value before they wait for its key.  The old values are freed
-    // with `updated`, after the lock is released.
-    std::lock_guard lock(shared_->mutex);
-    for (size_t g = 0; g < push_count; ++g) std::swap(claim.entries[g]->value, updated[g]);
-  }
-  scope.kept = true;
-}
-
-// The state for a key that has no state of this optimizer yet, made before anything changes.
-struct FreshState {
-  size_t group;
-  UpdateState<NDArray> state;
-};
-
-UpdateState<NDArray> StateFor(const Entry& entry,
-                              const std::shared_ptr<const Optimizer>& optimizer) {
-  const NDArray& value = entry.value;
-  if (IsOnGpu(entry)) return StateOnGpu(value, *optimizer);
-  return PrepareState<NDArray>(
-      optimizer->program(), 0, optimizer->multi_precision(), value.dtype(), value.data(),
-      static_cast<size_t>(value.size()), [&](bool is_array) {
-        const NDArray made =
-            is_array ? NDArray::Empty(value.shape(), ComputeType(value.dtype()), value.context())
-                     : NDArray::Empty({1}, DType::kF64, value.context());
-        return std::pair(made, made.data());
-      });
-}
-
-// Returns true if a call has so many small keys that a list of their jobs would leave the cache
-// before they run.
-static bool AreManySmall(const Claim& claim, size_t count, const Sources& sources) {
-  if (count < 1024 || claim.has_rows || claim.has_gpus || !sources.bases.empty() ||
-      claim.largest_bytes > (size_t{64} << 10))
-    return false;
-  size_t most = 1;
-  for (size_t g = 0; g < count && sources.pointers.size() > count; ++g) {
-    most = std::max(most, sources.of(g).size());
-  }
-  return most <= kFewSources;
-}
-
-void LocalStore::AssignMany(std::string_view verb, const Claim& claim, size_t push_count,
-                            const Sources& sources, const Outputs* fused_outputs) {
-  if (sources.pointers.size() > push_count) {
-    for (size_t g = 0; g < push_count; ++g) CheckSum(verb, *claim.entries[g], sources.of(g).size());
-  }
-  RunSmallJobs(push_count, 2 * claim.pushed_bytes + claim.pulled_bytes,
-               ThreadsFor(options_.threads), [&](size_t g) {
-                 const NDArray& value = claim.entries[g]->value;
-                 TileJob job;
-                 job.dtype = value.dtype();
-                 job.count = static_cast<size_t>(value.size());
-                 job.sources = sources.of(g);
-                 job.value = value.data();
-                 if (fused_outputs != nullptr) job.outputs = fused_outputs->of(g);
-                 return job;
-               });
-}
-
-static std::unique_ptr<RowsPush> PrepareRows(std::string_view verb, Entry* entry, SparseSum sum,
-                                             Updater* updater) {
-  return NamingKey(verb, entry->key.view(), [&] {
-    if (entry->rows->own) updater = entry->rows->own.get();
-    return std::make_unique<RowsPush>(entry, std::move(sum), updater->optimizer, updater);
-  });
-}
-
-// Moves a job whose key's home is a GPU to the launch there.  The job that is left for the host is
-// empty.
-//   all, master  the state of the key, which the job writes
-static void GiveToGpu(const Entry& entry, std::span<const double> params, double round,
-                      const std::vector<NDArray>& all, const NDArray& master, GpuBatches* gpus,
-                      TileJob* job) {
-  GpuBatch& batch = gpus->Of(entry.value);
-  batch.Names(entry.key.view());
-  batch.Add(*job, params, round);
-  batch.Writes(entry.value);
-  const size_t arrays = job->update == nullptr ? 0 : job->update->program.body().states.size();
-  for (size_t i = 0; i < arrays; ++i) batch.Writes(all[i]);
-  if (job->master != nullptr) batch.Writes(master);
-  const auto kept = job->states;
-  *job = TileJob();
-  job->states = kept;
-}
-
-// A cache of the scalars of updates.  The scalars of the previous key are reused if their inputs
-// are equal.
-class ScalarsOfKeys final {
- public:
-  //   throws  as BindScalars
-  const UpdateScalars& Bind(const CompiledUpdate& update, std::vector<double> params,
-                            std::span<void* const> states, double round) {
-    if (update_ == &update && round_ == round && AreSameBits(params_, params)) return scalars_;
-    scalars_ = BindScalars(update, params, states, round, 1);
-    params_ = std::move(params);
-    round_ = round;
-    update_ = update.program.body().scalar_states.empty() ? &update : nullptr;
-    return scalars_;
-  }
-  const std::vector<double>& params() const { return params_; }
-
- private:
-  // Null: the scalars depend on more inputs and are not reused.
-  const CompiledUpdate* update_ = nullptr;
-  std::vector<double> params_;
-  double round_ = 0;
-  UpdateScalars scalars_;
-};
-
-// Updates or assigns the first keys of a call.
-//   returns  the error of a GPU that was lost after another one had begun, or of the host in that
-//            case; pushes to other keys have taken effect
-std::optional<Error> LocalStore::RunTiles(std::string_view verb, const Claim& claim,
-                                          size_t push_count, const Sources& sources,
-                                          const Outputs* fused_outputs, RowSums rows) {
-  const std::shared_ptr<const Optimizer>& optimizer = claim.updater->optimizer;
-  if (!optimizer && AreManySmall(claim, push_count, sources)) {
-    AssignMany(verb, claim, push_count, sources, fused_outputs);
-    return std::nullopt;
-  }
-  SmallVector<TileJob, 1> jobs(push_count);
-  std::vector<UpdateScalars> scalars(optimizer ? push_count : 0);
-  std::vector<FreshState> fresh;  // in the order of groups
-  std::vector<std::array<void*, Program::kStatesMax>> states(optimizer ? push_count : 0);
-  std::vector<std::unique_ptr<RowsPush>> row_pushes(claim.has_rows ? push_count : 0);
-  std::vector<TileJob> row_jobs;  // for dense values to which rows are pushed
-  std::vector<std::unique_ptr<void*[]>> row_states;
-  GpuBatches gpus(verb);
-  ScalarsOfKeys bound;
-  for (size_t g = 0; g < push_count; ++g) {
-    Entry& entry = *claim.entries[g];
-    if (entry.by_rows()) {
-      row_pushes[g] = PrepareRows(verb, &entry, *std::move(rows[g]), claim.updater.get());
-      continue;  // the job of this key stays empty
-    }
-    TileJob& job = jobs[g];
-    job.dtype = entry.value.dtype();
-    job.count = static_cast<size_t>(entry.value.size());
-    sources.GiveTo(g, &job);
-    job.value = entry.value.data();
-    if (fused_outputs != nullptr) job.outputs = fused_outputs->of(g);
-    CheckSum(verb, entry, optimizer ? SIZE_MAX : job.sources.size());
-    const bool is_on_gpu = claim.has_gpus && IsOnGpu(entry);
-    if (!optimizer) {
-      if (is_on_gpu) GiveToGpu(entry, {}, 0, entry.states, entry.master, &gpus, &job);
-      continue;
-    }
-    const bool is_fresh = entry.state_of != claim.updater->StateOf();
-    if (is_fresh) {
-      fresh.push_back(
-          {g, NamingKey(verb, entry.key.view(), [&] { return StateFor(entry, optimizer); })});
-    }
-    const auto& arrays = is_fresh ? fresh.back().state.states : entry.states;
-    const NDArray& master = is_fresh ? fresh.back().state.master : entry.master;
-    for (size_t i = 0; i < arrays.size(); ++i) states[g][i] = arrays[i].data();
-    job.states = {states[g].data(), arrays.size()};
-    const auto round = static_cast<double>(is_fresh ? 1 : entry.updates + 1);
-    NamingKey(verb, entry.key.view(), [&] {
-      job.update = &claim.updater->CompiledFor(job.dtype);
-      scalars[g] =
-          bound.Bind(*job.update, optimizer->ParamsFor(entry.key.view()), job.states, round);
-    });
-    job.scalars = &scalars[g];
-    if (optimizer->program().body().draw_count > 0) job.stream = StreamOf(entry.key.view());
-    if (master) job.master = static_cast<float*>(master.data());
-    if (is_on_gpu) {
-      GiveToGpu(entry, bound.params(), round, arrays, master, &gpus, &job);
-    }
-    if (rows.empty() || !rows[g]) continue;
-    AddRowJobs(job, entry, *rows[g], &row_states, &row_jobs);
-    job.count = 0;
-  }
-  if (claim.has_gpus) {
-    for (const Lent& one : sources.lent) gpus.Of(claim.entries[one.of]->value).Reads(one.storage);
-    if (fused_outputs != nullptr) {
-      for (const Lent& one : fused_outputs->lent) {
-        gpus.Of(claim.entries[one.of]->value).Writes(one.storage);
-      }
-    }
-    gpus.Prepare();
-    gpus.Enter(options_.patience);
-  }
-  if (!row_jobs.empty()) row_jobs.insert(row_jobs.end(), jobs.begin(), jobs.end());
-  std::optional<Error> late;
-  if (claim.has_gpus) late = gpus.Update();  // first: if only GPUs fail, nothing has changed
-  bool host_has_run = true;
-  try {
-    NamedWhereMemoryEnds(verb, [&] {
-      RunJobs(row_jobs.empty() ? std::span<const TileJob>(jobs.data(), jobs.size()) : row_jobs,
-              ThreadsFor(options_.threads));
-    });
-    for (const auto& push : row_pushes) {
-      if (push) push->Run();
-    }
-  } catch (const Error& error) {
-    if (!gpus.has_begun()) throw;
-    host_has_run = false;
-    if (!late) late = error;
-  }
-  if (!optimizer) return late;
-  auto next = fresh.begin();
-  for (size_t g = 0; g < push_count; ++g) {
-    Entry& entry = *claim.entries[g];
-    const bool is_fresh = next != fresh.end() && next->group == g;
-    const auto made = is_fresh ? next++ : next;
-    if (entry.by_rows() || (!host_has_run && !IsOnGpu(entry))) continue;
-    if (is_fresh) {
-      entry.state_of = claim.updater->StateOf();
-      entry.states = std::move(made->state.states);
-      entry.master = std::move(made->state.master);
-      entry.updates = 0;
-    }
-    KeepScalars(scalars[g], jobs[g].states);
-    ++entry.updates;
-  }
-  return late;
 }
 
 // -------------------------------------------------------------------------------------------------

@@ -29,13 +29,17 @@ class LocalTrace {
     Call(LocalTrace* trace, const Claim& claim) : trace_(trace), claim_(claim) {
       if (trace->is_on_.load(std::memory_order_relaxed)) begin_ = Now();
     }
-    // Records a span from the previous Note, or the call's begin, until now.  `groups` are the
-    // indices of the span's keys in the claim; an index may appear more than once.
+    // Records a span of the pushed keys, from the previous span or the call's begin until now.
+    void NotePush() { Note(Span::Kind::kPush, claim_.push_groups); }
+    // Records a span of the pulled keys.
+    void NotePull() { Note(Span::Kind::kPull, claim_.pull_groups); }
+
+   private:
+    // `groups` are the indices of the span's keys in the claim; an index may appear more than once.
     void Note(Span::Kind kind, const SmallVector<size_t>& groups) {
       if (begin_ != 0) trace_->Note(kind, claim_, groups, &begin_);
     }
 
-   private:
     LocalTrace* const trace_;
     const Claim& claim_;
     int64_t begin_ = 0;  // 0: the call is not traced

@@ -1,5 +1,6 @@
 #include "store/pull_plan.h"
 
+#include "base/check.h"
 #include "base/small_vector.h"
 #include "store/gpu_calls.h"
 #include "store/home.h"
@@ -37,9 +38,9 @@ PullPlan::PullPlan(std::string_view verb, const Claim& claim, std::span<const Pu
       outputs_(Gather(verb, items, claim, options.patience)) {}
 
 bool PullPlan::CanJoin(std::span<const PushItem> pushes, const Sources& sources) const {
-  if (claim_.updater->function || claim_.has_rows || claim_.entries.size() != pushes.size() ||
-      claim_.push_groups != claim_.pull_groups ||
-      (claim_.pushed_bytes + claim_.pulled_bytes < kSmallCallBytes && !claim_.has_gpus)) {
+  const bool is_small = claim_.pushed_bytes + claim_.pulled_bytes < kSmallCallBytes;
+  if ((is_small && !claim_.has_gpus) || claim_.updater->function || claim_.has_rows ||
+      claim_.entries.size() != pushes.size() || claim_.push_groups != claim_.pull_groups) {
     return false;
   }
   return !HasConflict(pushes, sources);
@@ -81,9 +82,7 @@ bool PullPlan::IsOneByOne() const {
 }
 
 void PullPlan::Choose() {
-  if (items_.empty()) {
-    way_ = Way::kNone;
-  } else if (claim_.has_gpus && !claim_.has_rows && !Overlap(items_)) {
+  if (claim_.has_gpus && !claim_.has_rows && !Overlap(items_)) {
     way_ = Way::kByGpus;
   } else if (claim_.has_rows || claim_.has_gpus) {
     way_ = Way::kInOrder;
@@ -98,8 +97,8 @@ void PullPlan::Prepare() {
 
 void PullPlan::Run() {
   switch (way_) {
-    case Way::kNone:
-      return;
+    case Way::kUnknown:
+      break;
     case Way::kByPush:
       return outputs_.Scatter(verb_);
     case Way::kByGpus:
@@ -110,6 +109,7 @@ void PullPlan::Run() {
     case Way::kInOrder:
       return RunInOrder();
   }
+  TKV_CHECK(way_ != Way::kUnknown);
 }
 
 void PullPlan::RunTogether() const {

@@ -46,7 +46,7 @@ class PullPlan final {
 
  private:
   enum class Way : uint8_t {
-    kNone,      // the call pulls nothing
+    kUnknown,   // before Choose or JoinPush
     kByPush,    // the push writes the outputs
     kByGpus,    // one launch on each GPU, and the host's keys at once
     kTogether,  // all keys at once, on the host
@@ -64,7 +64,7 @@ class PullPlan final {
   const std::span<const PullItem> items_;
   const StoreOptions& options_;
   const Outputs outputs_;
-  Way way_ = Way::kNone;
+  Way way_ = Way::kUnknown;
   std::optional<GpuBatches> gpus_;  // prepared; only if GPUs write
 };
 

@@ -1,0 +1,35 @@
+// A push of a store of one process that assigns thousands of small keys.
+
+#pragma once
+
+#include "store/push_input.h"
+#include "tkv/kvstore.h"
+
+namespace tkv {
+
+// An assignment of so many small keys that a list of their jobs would leave the cache before the
+// jobs run.  Each job is described just before it runs.
+//
+// The phases are called in the order of their declaration, each once.
+class SmallAssigns final {
+ public:
+  // Returns true if a push without an optimizer has many small keys, with few values each.
+  static bool Suit(const PushInput& input);
+
+  //   input, options  must outlive the assignment
+  SmallAssigns(const PushInput& input, const StoreOptions& options)
+      : input_(input), options_(options) {}
+
+  //   throws  kInvalidArgument  values that cannot be summed
+  void Prepare() const;
+  void Enter() const {}
+  //   throws  std::bad_alloc; nothing has changed
+  void Run() const;
+  void Commit() const {}
+
+ private:
+  const PushInput& input_;
+  const StoreOptions& options_;
+};
+
+}  // namespace tkv
