@@ -22,9 +22,9 @@ void Prefetch(std::span<const Item> items, size_t i, Arrays Item::* arrays) {
 }
 
 // Returns the group of a key in the call.  Each key is looked up as often as it appears.
-size_t GroupOf(std::string_view verb, const KeyView& key, Claim* claim) {
+size_t GroupOf(const KeyView& key, Claim* claim) {
   Shared* const shared = claim->shared;
-  Entry& entry = shared->keys.Get(verb, key);
+  Entry& entry = shared->keys.Get(claim->verb, key);
   if (entry.call != shared->calls) {
     entry.call = shared->calls;
     entry.group = claim->entries.size();
@@ -46,15 +46,15 @@ RowGeometry GeometryOf(std::string_view verb, const Entry& entry) {
 }
 
 // Finds the keys of a call, checks the items, and records the group of each item.
-void FindAndCheck(std::string_view verb, std::span<const PushItem> items,
-                  std::span<const PullItem> outs, Claim* claim) {
+void FindAndCheck(std::span<const PushItem> items, std::span<const PullItem> outs, Claim* claim) {
+  const std::string_view verb = claim->verb;
   claim->entries.reserve(std::max(items.size(), outs.size()));
   claim->push_groups.reserve(items.size());
   claim->pull_groups.reserve(outs.size());
   for (size_t i = 0; i < items.size(); ++i) {
     Prefetch(items, i + kAhead, &PushItem::values);
     const PushItem& item = items[i];
-    const size_t group = GroupOf(verb, item.key, claim);
+    const size_t group = GroupOf(item.key, claim);
     const Entry& entry = *claim->entries[group];
     if (entry.by_rows()) {
       CheckValues(verb, item, DenseShape(verb, entry), entry.dtype());
@@ -67,7 +67,7 @@ void FindAndCheck(std::string_view verb, std::span<const PushItem> items,
   for (size_t i = 0; i < outs.size(); ++i) {
     Prefetch(outs, i + kAhead, &PullItem::outs);
     const PullItem& item = outs[i];
-    const size_t group = GroupOf(verb, item.key, claim);
+    const size_t group = GroupOf(item.key, claim);
     const Entry& entry = *claim->entries[group];
     if (entry.by_rows()) {
       CheckOuts(verb, item, DenseShape(verb, entry), entry.dtype());
@@ -79,9 +79,10 @@ void FindAndCheck(std::string_view verb, std::span<const PushItem> items,
   }
 }
 
-void FindAndCheckRows(std::string_view verb, std::span<const RowsPushItem> items, Claim* claim) {
+void FindAndCheckRows(std::span<const RowsPushItem> items, Claim* claim) {
+  const std::string_view verb = claim->verb;
   for (const RowsPushItem& item : items) {
-    const size_t group = GroupOf(verb, item.key, claim);
+    const size_t group = GroupOf(item.key, claim);
     const Entry& entry = *claim->entries[group];
     if (item.values.empty()) {
       throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
@@ -93,9 +94,10 @@ void FindAndCheckRows(std::string_view verb, std::span<const RowsPushItem> items
   }
 }
 
-void FindAndCheckRows(std::string_view verb, std::span<const RowsPullItem> outs, Claim* claim) {
+void FindAndCheckRows(std::span<const RowsPullItem> outs, Claim* claim) {
+  const std::string_view verb = claim->verb;
   for (const RowsPullItem& item : outs) {
-    const size_t group = GroupOf(verb, item.key, claim);
+    const size_t group = GroupOf(item.key, claim);
     const Entry& entry = *claim->entries[group];
     if (!entry.by_rows()) {
       throw Fail(Code::kInvalidArgument, "{} {}: the key is not kept by rows; pull it as it is",
@@ -108,11 +110,11 @@ void FindAndCheckRows(std::string_view verb, std::span<const RowsPullItem> outs,
 
 // Throws if a key has both rows and whole values in the call.
 //   row_keys  number of the first keys, which have rows
-void CheckNoneIsBoth(std::string_view verb, size_t rows, size_t row_keys, const Claim& claim) {
+void CheckNoneIsBoth(size_t rows, size_t row_keys, const Claim& claim) {
   for (size_t i = rows; i < claim.push_groups.size(); ++i) {
     if (claim.push_groups[i] >= row_keys) continue;
     throw Fail(Code::kInvalidArgument,
-               "{} {}: the call pushes rows and a whole array to it; use one of them", verb,
+               "{} {}: the call pushes rows and a whole array to it; use one of them", claim.verb,
                claim.entries[claim.push_groups[i]]->key.view().ToString());
   }
 }
@@ -129,8 +131,7 @@ void CountPushed(std::span<const PushItem> items, std::span<const size_t> groups
 }
 
 // Waits until the keys of the call are free, and shares the ownership of their entries meanwhile.
-void WaitForKeys(std::string_view verb, const StoreOptions& options, const Claim& claim,
-                 std::unique_lock<std::mutex>* lock) {
+void WaitForKeys(const Claim& claim, std::unique_lock<std::mutex>* lock) {
   Shared* const shared = claim.shared;
   std::vector<std::shared_ptr<const Entry>> entries;
   entries.reserve(claim.entries.size());
@@ -139,16 +140,16 @@ void WaitForKeys(std::string_view verb, const StoreOptions& options, const Claim
   const auto is_free = [&](const auto& entry) {
     return !entry->is_written && (claim.mode == Claim::Mode::kRead || entry->readers == 0);
   };
-  WaitForKeys(shared, options, verb, lock, [&]() -> const Key* {
+  WaitForKeys(shared, claim.options, claim.verb, lock, [&]() -> const Key* {
     if (std::any_of(entries.begin(), entries.end(), is_deleted) || shared->Refuses())
       return nullptr;
     const auto used = std::find_if_not(entries.begin(), entries.end(), is_free);
     return used == entries.end() ? nullptr : &(*used)->key;
   });
-  shared->CheckOpen(verb);
+  shared->CheckOpen(claim.verb);
   const auto deleted = std::find_if(entries.begin(), entries.end(), is_deleted);
   if (deleted != entries.end()) {
-    throw Fail(Code::kNotFound, "{} {}: the key has been deleted meanwhile", verb,
+    throw Fail(Code::kNotFound, "{} {}: the key has been deleted meanwhile", claim.verb,
                (*deleted)->key.view().ToString());
   }
 }
@@ -166,20 +167,19 @@ void Shared::CheckOpen(std::string_view verb) const {
 }
 
 // Waits until the keys of the claim are free and takes them.
-static void Take(std::string_view verb, const StoreOptions& options,
-                 std::unique_lock<std::mutex>* lock, Claim* claim) {
+static void Take(std::unique_lock<std::mutex>* lock, Claim* claim) {
   const std::thread::id self = std::this_thread::get_id();
   bool is_free = true;
   for (const Entry* entry : claim->entries) {
     if (entry->is_written && entry->writer == self) {
       throw Fail(Code::kFailedPrecondition,
-                 "{} {}: the updater that is running is updating this key", verb,
+                 "{} {}: the updater that is running is updating this key", claim->verb,
                  entry->key.view().ToString());
     }
     is_free =
         is_free && !entry->is_written && (claim->mode == Claim::Mode::kRead || entry->readers == 0);
   }
-  if (!is_free) WaitForKeys(verb, options, *claim, lock);
+  if (!is_free) WaitForKeys(*claim, lock);
   for (Entry* entry : claim->entries) {
     if (claim->mode == Claim::Mode::kWrite) {
       entry->is_written = true;
@@ -192,35 +192,30 @@ static void Take(std::string_view verb, const StoreOptions& options,
   claim->is_held = true;
 }
 
-void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
-               std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,
+void ClaimKeys(std::span<const PushItem> items, std::span<const PullItem> outs,
                std::unique_lock<std::mutex> lock, Claim* claim) {
-  claim->shared = shared;
-  ++shared->calls;
-  FindAndCheck(verb, items, outs, claim);
+  ++claim->shared->calls;
+  FindAndCheck(items, outs, claim);
   claim->mode = items.empty() ? Claim::Mode::kRead : Claim::Mode::kWrite;
-  Take(verb, options, &lock, claim);
+  Take(&lock, claim);
 }
 
-void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
-               std::span<const PushItem> whole, Shared* shared, const StoreOptions& options,
+void ClaimRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
                std::unique_lock<std::mutex> lock, Claim* claim) {
-  claim->shared = shared;
-  ++shared->calls;
-  FindAndCheckRows(verb, items, claim);
+  ++claim->shared->calls;
+  FindAndCheckRows(items, claim);
   const size_t row_keys = claim->entries.size();
-  FindAndCheck(verb, whole, {}, claim);
-  CheckNoneIsBoth(verb, items.size(), row_keys, *claim);
+  FindAndCheck(whole, {}, claim);
+  CheckNoneIsBoth(items.size(), row_keys, *claim);
   claim->mode = Claim::Mode::kWrite;
-  Take(verb, options, &lock, claim);
+  Take(&lock, claim);
 }
 
-void ClaimRows(std::string_view verb, std::span<const RowsPullItem> outs, Shared* shared,
-               const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim) {
-  claim->shared = shared;
-  ++shared->calls;
-  FindAndCheckRows(verb, outs, claim);
-  Take(verb, options, &lock, claim);
+void ClaimRows(std::span<const RowsPullItem> outs, std::unique_lock<std::mutex> lock,
+               Claim* claim) {
+  ++claim->shared->calls;
+  FindAndCheckRows(outs, claim);
+  Take(&lock, claim);
 }
 
 void CountMoved(std::span<const PushItem> items, std::span<const PullItem> outs,
@@ -254,20 +249,17 @@ void CountMoved(std::span<const RowsPullItem> outs, const Claim& claim) {
   }
 }
 
-void ClaimKey(std::string_view verb, const KeyView& key, Claim::Mode mode, Shared* shared,
-              const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim) {
-  claim->shared = shared;
+void ClaimKey(const KeyView& key, Claim::Mode mode, std::unique_lock<std::mutex> lock,
+              Claim* claim) {
   claim->mode = mode;
-  claim->entries.push_back(&shared->keys.Get(verb, key));
-  Take(verb, options, &lock, claim);
+  claim->entries.push_back(&claim->shared->keys.Get(claim->verb, key));
+  Take(&lock, claim);
 }
 
-void ClaimAllKeys(std::string_view verb, Claim::Mode mode, Shared* shared,
-                  const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim) {
-  claim->shared = shared;
+void ClaimAllKeys(Claim::Mode mode, std::unique_lock<std::mutex> lock, Claim* claim) {
   claim->mode = mode;
-  for (const auto& entry : shared->keys.entries()) claim->entries.push_back(entry.get());
-  Take(verb, options, &lock, claim);
+  for (const auto& entry : claim->shared->keys.entries()) claim->entries.push_back(entry.get());
+  Take(&lock, claim);
 }
 
 }  // namespace tkv

@@ -82,12 +82,14 @@ struct Shared {
   void CheckOpen(std::string_view verb) const;
 };
 
-// The keys that a call uses, in the order of first appearance, and the group of each item.  A group
-// is the index of a key in `entries`.  The destructor releases the keys.
+// A call, and the keys that it uses, in the order of first appearance.  A group is the index of a key
+// in `entries`.  The destructor releases the keys.
 struct Claim {
   enum class Mode : uint8_t { kRead, kWrite };
 
-  Shared* shared = nullptr;
+  const std::string_view verb;  // of the call, for errors
+  const StoreOptions& options;
+  Shared* const shared;
   Mode mode = Mode::kRead;
   std::shared_ptr<Updater> updater;
   SmallVector<Entry*> entries;
@@ -101,7 +103,9 @@ struct Claim {
   bool has_gpus = false;            // a value of the call has its home on a GPU
   bool is_held = false;
 
-  Claim() = default;
+  //   all  must outlive the claim
+  Claim(std::string_view of_verb, const StoreOptions& of_options, Shared* of_shared)
+      : verb(of_verb), options(of_options), shared(of_shared) {}
   Claim(const Claim&) = delete;
   Claim& operator=(const Claim&) = delete;
   ~Claim() {
@@ -125,18 +129,15 @@ struct Claim {
 //           shares the ownership of the entries for which it waits, so that other threads may
 //           delete them and close the store meanwhile.
 //   throws  kNotFound, kInvalidArgument, kDeadlineExceeded, kFailedPrecondition
-void ClaimKeys(std::string_view verb, std::span<const PushItem> items,
-               std::span<const PullItem> outs, Shared* shared, const StoreOptions& options,
+void ClaimKeys(std::span<const PushItem> items, std::span<const PullItem> outs,
                std::unique_lock<std::mutex> lock, Claim* claim);
 
 // Claims the keys of a call that pushes rows.  `whole` are the call's keys with whole values; they
 // follow the rows.
-void ClaimRows(std::string_view verb, std::span<const RowsPushItem> items,
-               std::span<const PushItem> whole, Shared* shared, const StoreOptions& options,
+void ClaimRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
                std::unique_lock<std::mutex> lock, Claim* claim);
 // Claims the keys of a call that pulls rows.
-void ClaimRows(std::string_view verb, std::span<const RowsPullItem> outs, Shared* shared,
-               const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim);
+void ClaimRows(std::span<const RowsPullItem> outs, std::unique_lock<std::mutex> lock, Claim* claim);
 
 // Counts the arrays of a call that has claimed its keys and ended well.
 void CountMoved(std::span<const PushItem> items, std::span<const PullItem> outs,
@@ -147,13 +148,12 @@ void CountMoved(std::span<const RowsPullItem> outs, const Claim& claim);
 
 // Claims one key.
 //   blocks, throws  as ClaimKeys
-void ClaimKey(std::string_view verb, const KeyView& key, Claim::Mode mode, Shared* shared,
-              const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim);
+void ClaimKey(const KeyView& key, Claim::Mode mode, std::unique_lock<std::mutex> lock,
+              Claim* claim);
 
 // Claims every key of the store.
 //   blocks, throws  as ClaimKeys
-void ClaimAllKeys(std::string_view verb, Claim::Mode mode, Shared* shared,
-                  const StoreOptions& options, std::unique_lock<std::mutex> lock, Claim* claim);
+void ClaimAllKeys(Claim::Mode mode, std::unique_lock<std::mutex> lock, Claim* claim);
 
 // Waits until `in_use()` returns null.  The function returns a key that the call waits for, and is
 // called with the lock of `shared`.

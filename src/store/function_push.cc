@@ -9,8 +9,8 @@
 
 namespace tkv {
 
-FunctionPush::FunctionPush(const PushInput& input, const StoreOptions& options)
-    : input_(input), threads_(ThreadsFor(options.threads)) {}
+FunctionPush::FunctionPush(const PushInput& input)
+    : input_(input), threads_(ThreadsFor(input.claim.options.threads)) {}
 
 FunctionPush::~FunctionPush() {
   const UpdateEnd& end = input_.claim.updater->end;
@@ -27,7 +27,7 @@ NDArray FunctionPush::SumOf(size_t group) const {
   const DType dtype = entry.value.dtype();
   const bool is_wide = input_.claim.updater->sums == SumType::kWide;
   const DType type = is_wide ? ComputeType(dtype) : dtype;
-  const NDArray sum = NamingKey(input_.verb, entry.key.view(), [&] {
+  const NDArray sum = NamingKey(input_.claim.verb, entry.key.view(), [&] {
     return NDArray::Empty(entry.value.shape(), type, entry.value.context());
   });
   TileJob job;
@@ -36,7 +36,7 @@ NDArray FunctionPush::SumOf(size_t group) const {
   job.count = static_cast<size_t>(sum.size());
   input_.sources.GiveTo(group, &job);
   job.value = sum.data();
-  RunAtHome(input_.verb, entry, job, threads_, [&](GpuBatch* batch) {
+  RunAtHome(input_.claim.verb, entry, job, threads_, [&](GpuBatch* batch) {
     for (const Lent& one : input_.sources.lent) {
       if (one.of == group) batch->Reads(one.storage);
     }
@@ -48,13 +48,13 @@ NDArray FunctionPush::SumOf(size_t group) const {
 // Calls the function for a key, and keeps the updated copy for Commit.
 void FunctionPush::CallFor(const Entry& entry, const NDArray& sum) {
   const auto copy = [&](const NDArray& array) {
-    return NamingKey(input_.verb, entry.key.view(), [&] { return array.Copy(); });
+    return NamingKey(input_.claim.verb, entry.key.view(), [&] { return array.Copy(); });
   };
   NDArray stored = copy(entry.value);
   try {
     input_.claim.updater->function(entry.key.view(), sum, stored);
   } catch (const std::bad_alloc&) {
-    throw Fail(Code::kResourceExhausted, "{} {}: no memory for the updater", input_.verb,
+    throw Fail(Code::kResourceExhausted, "{} {}: no memory for the updater", input_.claim.verb,
                entry.key.view().ToString());
   }
   ++returned_;

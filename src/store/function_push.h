@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "store/push_input.h"
-#include "tkv/kvstore.h"
 #include "tkv/ndarray.h"
 
 namespace tkv {
@@ -17,7 +16,7 @@ namespace tkv {
 class FunctionPush final {
  public:
   //   input  must outlive the push
-  FunctionPush(const PushInput& input, const StoreOptions& options);
+  explicit FunctionPush(const PushInput& input);
   // Tells the user's function how the call has ended: as a failure unless Commit has returned.
   ~FunctionPush();
   FunctionPush(const FunctionPush&) = delete;

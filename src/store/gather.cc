@@ -63,8 +63,7 @@ void* PlaceFor(Device* home, const NDArray& out, const Entry& entry, size_t item
 
 }  // namespace
 
-void Sources::Take(std::string_view verb, std::span<const PushItem> items, const Claim& claim,
-                   std::chrono::nanoseconds patience, size_t before) {
+void Sources::Take(std::span<const PushItem> items, const Claim& claim, size_t before) {
   const size_t* const groups = claim.push_groups.data() + before;
   ends.assign(claim.entries.size(), 0);
   for (size_t i = 0; i < items.size(); ++i) ends[groups[i]] += items[i].values.size();
@@ -78,29 +77,30 @@ void Sources::Take(std::string_view verb, std::span<const PushItem> items, const
   pointers.resize(total);
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t group = groups[i];
-    NamingKey(verb, items[i].key, [&] {
+    NamingKey(claim.verb, items[i].key, [&] {
       Device* const home = HomeOf(claim, group);
       for (const NDArray* value : items[i].values) {
-        pointers[ends[group]++] = home == nullptr ? PackedOnHost(*value, patience, this)
-                                                  : PackedFor(home, *value, group, this);
+        pointers[ends[group]++] = home == nullptr
+                                      ? PackedOnHost(*value, claim.options.patience, this)
+                                      : PackedFor(home, *value, group, this);
       }
     });
   }
 }
 
-Outputs Gather(std::string_view verb, std::span<const PullItem> items, const Claim& claim,
-               std::chrono::nanoseconds patience) {
+Outputs Gather(std::span<const PullItem> items, const Claim& claim) {
   Outputs outputs;
   outputs.outputs.reserve(items.size());
   outputs.ends.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t group = claim.pull_groups[i];
     const Entry& entry = *claim.entries[group];
-    NamingKey(verb, items[i].key, [&] {
+    NamingKey(claim.verb, items[i].key, [&] {
       Device* const home = HomeOf(claim, group);
       for (const NDArray* out : items[i].outs) {
-        void* const data = home == nullptr ? PlaceOnHost(*out, entry, patience, &outputs)
-                                           : PlaceFor(home, *out, entry, i, patience, &outputs);
+        void* const data = home == nullptr
+                               ? PlaceOnHost(*out, entry, claim.options.patience, &outputs)
+                               : PlaceFor(home, *out, entry, i, claim.options.patience, &outputs);
         outputs.outputs.push_back({data, out->dtype()});
       }
     });

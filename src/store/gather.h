@@ -35,10 +35,9 @@ struct Sources {
   // Takes the values of pushes.
   //   items   pushes of the claim; their keys have been moved to where they are summed
   //   before  number of pushes of the claim before these items
-  //   blocks  until the values can be read, at most `patience`
+  //   blocks  until the values can be read, at most the timeout (`patience`)
   //   throws  kDeadlineExceeded, and the errors of copies to and from GPUs
-  void Take(std::string_view verb, std::span<const PushItem> items, const Claim& claim,
-            std::chrono::nanoseconds patience, size_t before);
+  void Take(std::span<const PushItem> items, const Claim& claim, size_t before);
   std::span<const void* const> of(size_t group) const {
     const size_t begin = group == 0 ? 0 : ends[group - 1];
     return {pointers.data() + begin, ends[group] - begin};
@@ -89,8 +88,7 @@ struct Outputs {
 
 // Returns the outputs of pulls.
 //   items   pulls of the claim
-//   blocks  until the outputs can be written, at most `patience`
-Outputs Gather(std::string_view verb, std::span<const PullItem> items, const Claim& claim,
-               std::chrono::nanoseconds patience);
+//   blocks  until the outputs can be written, at most the timeout (`patience`)
+Outputs Gather(std::span<const PullItem> items, const Claim& claim);
 
 }  // namespace tkv

@@ -13,9 +13,9 @@ void EnterPull(const Entry& entry, const Outputs& outputs, size_t item, GpuBatch
   }
 }
 
-GpuBatches PullBatches(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
+GpuBatches PullBatches(const Claim& claim, std::span<const PullItem> items,
                        const Outputs& outputs) {
-  GpuBatches gpus(verb);
+  GpuBatches gpus(claim.verb);
   for (size_t i = 0; i < items.size(); ++i) {
     const Entry& entry = *claim.entries[claim.pull_groups[i]];
     if (!IsOnGpu(entry)) continue;
@@ -31,17 +31,17 @@ GpuBatches PullBatches(std::string_view verb, const Claim& claim, std::span<cons
   return gpus;
 }
 
-void RunPulls(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
-              const Outputs& outputs, const StoreOptions& options, GpuBatches* gpus) {
+void RunPulls(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs,
+              GpuBatches* gpus) {
   std::vector<TileJob> jobs;
   for (size_t i = 0; i < items.size(); ++i) {
     const Entry& entry = *claim.entries[claim.pull_groups[i]];
     if (!IsOnGpu(entry)) jobs.push_back(PullJob(entry, outputs.of(i)));
   }
-  gpus->Enter(options.patience);
-  RunJobs(jobs, ThreadsFor(options.threads));
+  gpus->Enter(claim.options.patience);
+  RunJobs(jobs, ThreadsFor(claim.options.threads));
   gpus->Run();
-  outputs.Scatter(verb);
+  outputs.Scatter(claim.verb);
 }
 
 UpdateState<NDArray> StateOnGpu(const NDArray& value, const Optimizer& optimizer) {

@@ -30,14 +30,13 @@ void EnterPull(const Entry& entry, const Outputs& outputs, size_t item, GpuBatch
 // Prepares the GPU part of a call's pulls.  The keys are dense, some are on GPUs, and the outputs
 // do not overlap.
 //   throws  as GpuBatches::Prepare
-GpuBatches PullBatches(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
-                       const Outputs& outputs);
+GpuBatches PullBatches(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs);
 // Runs the pulls on GPUs and on the host.
 //   gpus    the result of PullBatches
-//   blocks  at most `options.patience`
+//   blocks  at most the timeout (`patience`)
 //   throws  as GpuBatches::Enter and Run
-void RunPulls(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
-              const Outputs& outputs, const StoreOptions& options, GpuBatches* gpus);
+void RunPulls(const Claim& claim, std::span<const PullItem> items, const Outputs& outputs,
+              GpuBatches* gpus);
 
 // Runs one job on the device that has its key's value.
 //   enter(batch)  declares the arrays that the job uses on a GPU

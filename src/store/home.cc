@@ -67,17 +67,17 @@ void Homes::Choose(const Wishes& wishes, const Claim& claim) {
   }
 }
 
-void Homes::Place(std::string_view verb, std::span<const PushItem> items,
-                  const std::function<bool(size_t group)>& stays, Claim* claim) {
-  MovePushed(verb, items, stays, *claim);
+void Homes::Place(std::span<const PushItem> items, const std::function<bool(size_t group)>& stays,
+                  Claim* claim) {
+  MovePushed(items, stays, *claim);
   for (const Entry* entry : claim->entries) {
     if (!IsOnGpu(*entry)) continue;
     claim->has_gpus = true;
-    NamingKey(verb, entry->key.view(), [&] { CheckUsable(entry->value.context()); });
+    NamingKey(claim->verb, entry->key.view(), [&] { CheckUsable(entry->value.context()); });
   }
 }
 
-void Homes::MovePushed(std::string_view verb, std::span<const PushItem> items,
+void Homes::MovePushed(std::span<const PushItem> items,
                        const std::function<bool(size_t group)>& stays, const Claim& claim) {
   Wishes wishes;
   for (size_t i = 0; i < items.size(); ++i) {
@@ -110,7 +110,7 @@ void Homes::MovePushed(std::string_view verb, std::span<const PushItem> items,
   for (const size_t group : claim.push_groups) {
     Entry* const entry = claim.entries[group];
     if (!entry->home) continue;
-    NamingKey(verb, entry->key.view(), [&] {
+    NamingKey(claim.verb, entry->key.view(), [&] {
       const Context where = stays(group) ? Context() : Context::Gpu(*entry->home);
       const bool is_there = IsOnGpu(*entry);
       if (is_there != (where.kind == DeviceKind::kGpu)) {
@@ -121,10 +121,10 @@ void Homes::MovePushed(std::string_view verb, std::span<const PushItem> items,
   undo.is_done = true;
 }
 
-void Homes::PlaceOnHost(std::string_view verb, Claim* claim) {
+void Homes::PlaceOnHost(Claim* claim) {
   for (Entry* const entry : claim->entries) {
     if (!IsOnGpu(*entry)) continue;
-    NamingKey(verb, entry->key.view(), [&] { Move(entry, Context(), claim->shared); });
+    NamingKey(claim->verb, entry->key.view(), [&] { Move(entry, Context(), claim->shared); });
   }
 }
 

@@ -29,8 +29,8 @@ class Homes final {
   // of keys so far.
   //   stays   returns true if the call needs the value of that group on the host
   //   throws  kResourceExhausted, kUnavailable, kInternal, kDeadlineExceeded; nothing has moved
-  void Place(std::string_view verb, std::span<const PushItem> items,
-             const std::function<bool(size_t group)>& stays, Claim* claim);
+  void Place(std::span<const PushItem> items, const std::function<bool(size_t group)>& stays,
+             Claim* claim);
   // Returns true if a call with these pushes may involve GPUs.  Either a pushed value is on a GPU,
   // or some key has ever had its home on one.
   bool Concern(std::span<const PushItem> items) const {
@@ -38,7 +38,7 @@ class Homes final {
   }
   // Moves all values of a call to the host.
   //   throws  as Place; some values may have moved, unchanged
-  void PlaceOnHost(std::string_view verb, Claim* claim);
+  void PlaceOnHost(Claim* claim);
   // Subtracts a deleted key from its GPU's bytes.
   void Forget(const Entry& entry);
 
@@ -48,8 +48,8 @@ class Homes final {
   static bool BringsGpus(const PushItem& item) {
     return std::ranges::any_of(item.values, [](const NDArray* v) { return IsOfDevice(*v); });
   }
-  void MovePushed(std::string_view verb, std::span<const PushItem> items,
-                  const std::function<bool(size_t group)>& stays, const Claim& claim);
+  void MovePushed(std::span<const PushItem> items, const std::function<bool(size_t group)>& stays,
+                  const Claim& claim);
   void Choose(const Wishes& wishes, const Claim& claim);
   void Unset(Entry* entry);
 

@@ -114,8 +114,8 @@ void LocalKeys::Create(std::string_view verb, std::span<const RowsInitItem> item
 
 void LocalKeys::Assign(std::string_view verb, std::span<const InitItem> items) {
   const AssignedValues given(verb, items);
-  Claim claim;
-  ClaimKeys(verb, given.items(), {}, shared_.get(), options_, Lock(verb), &claim);
+  Claim claim = NewClaim(verb);
+  ClaimKeys(given.items(), {}, Lock(verb), &claim);
   struct Made {
     NDArray value, master;
   };

@@ -30,8 +30,10 @@ class LocalKeys final {
   // Returns the lock of the keys.
   //   throws  kFailedPrecondition  the store is closed, or was made before fork()
   std::unique_lock<std::mutex> Lock(std::string_view verb) const;
-  // Returns the part that claims use.
+  // Returns the part that threads share.  The caller has the lock.
   Shared* shared() const { return shared_.get(); }
+  // Returns a claim of a call that has no keys yet.
+  Claim NewClaim(std::string_view verb) const { return Claim(verb, options_, shared_.get()); }
 
   // Creates keys with values, or keys with values and keys kept by rows.
   //   blocks  until the values can be read, at most the timeout (`patience`)

@@ -81,8 +81,8 @@ std::shared_ptr<Entry> MakeRowsEntry(std::string_view verb, const RowsInitItem& 
   return entry;
 }
 
-RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, const Claim& claim,
-                std::chrono::nanoseconds patience, std::vector<NDArray>* kept) {
+RowSums SumRows(std::span<const RowsPushItem> items, const Claim& claim,
+                std::vector<NDArray>* kept) {
   size_t arrays = 0;
   for (const RowsPushItem& item : items) arrays += 2 * item.values.size();
   kept->reserve(arrays);
@@ -92,15 +92,16 @@ RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, cons
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t group = claim.push_groups[i];
     for (const Rows* rows : items[i].values) {
-      lists[group].push_back(
-          TakeRows(verb, items[i].key, *rows, RowCount(*claim.entries[group]), patience, kept));
+      lists[group].push_back(TakeRows(claim.verb, items[i].key, *rows,
+                                      RowCount(*claim.entries[group]), claim.options.patience,
+                                      kept));
     }
   }
   RowSums sums(claim.entries.size());
   for (size_t g = 0; g < groups; ++g) {
     const Entry& entry = *claim.entries[g];
     // Rows of a dense value are sorted by id, because adjacent rows are updated together.
-    sums[g] = NamingKey(verb, entry.key.view(), [&] {
+    sums[g] = NamingKey(claim.verb, entry.key.view(), [&] {
       return SparseSum::Of(lists[g], RowCount(entry), entry.dtype(), RowElements(entry),
                            entry.by_rows() ? RowOrder::kMix : RowOrder::kId,
                            entry.by_rows() ? SparseSum::Memory::kBorrow : SparseSum::Memory::kOwn);
@@ -255,14 +256,16 @@ void ReadRows(const RowTable& table, const int64_t* ids, size_t count, void* out
   });
 }
 
-void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsPullItem> items,
-                std::chrono::nanoseconds patience, int threads) {
+void PullRowsOf(const Claim& claim, std::span<const RowsPullItem> items) {
+  const std::chrono::nanoseconds patience = claim.options.patience;
+  const int threads = ThreadsFor(claim.options.threads);
   std::vector<NDArray> ids;
   for (size_t i = 0; i < items.size(); ++i) {
     items[i].ids->storage()->WaitReadable(patience);
     items[i].out->storage()->WaitWritable(patience);
     ids.push_back(items[i].ids->Packed());
-    CheckIds(verb, items[i].key, IdsOf(ids.back()), RowCount(*claim.entries[claim.pull_groups[i]]));
+    CheckIds(claim.verb, items[i].key, IdsOf(ids.back()),
+             RowCount(*claim.entries[claim.pull_groups[i]]));
   }
   for (size_t i = 0; i < items.size(); ++i) {
     const RowsKey& rows = *claim.entries[claim.pull_groups[i]]->rows;
@@ -270,7 +273,7 @@ void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsP
     const NDArray packed =
         out.contiguous() ? out : NDArray::Empty(out.shape(), out.dtype(), out.context());
     const auto from = IdsOf(ids[i]);
-    NamingKey(verb, items[i].key, [&] {
+    NamingKey(claim.verb, items[i].key, [&] {
       ReadRows(rows.table, from.data(), from.size(), packed.HostData(), out.dtype(), threads);
     });
     if (!out.contiguous()) out.CopyFrom(packed);

@@ -35,10 +35,10 @@ using RowSums = std::vector<std::optional<SparseSum>>;
 
 // Returns the summed rows of each key of a call.  Several items of a key are summed together.  Keys
 // after those of the items have none.  The sums may borrow memory of the items and of `kept`.
-//   blocks  until the arrays can be read, at most `patience`
+//   blocks  until the arrays can be read, at most the timeout (`patience`)
 //   throws  kOutOfRange (the message names the id), kInvalidArgument (rows that cannot be summed)
-RowSums SumRows(std::string_view verb, std::span<const RowsPushItem> items, const Claim& claim,
-                std::chrono::nanoseconds patience, std::vector<NDArray>* kept);
+RowSums SumRows(std::span<const RowsPushItem> items, const Claim& claim,
+                std::vector<NDArray>* kept);
 // Returns the sum of arrays that have all rows of a key kept by rows.
 SparseSum SumArrays(const Entry& entry, std::span<const void* const> arrays);
 // Returns rows as an array of the shape of the key's value, zero elsewhere, of the compute type.
@@ -85,9 +85,8 @@ void AddRowJobs(const TileJob& whole, const Entry& entry, const SparseSum& rows,
 void ReadRows(const RowTable& table, const int64_t* ids, size_t count, void* out, DType out_dtype,
               int threads);
 // Writes rows to the outputs of pulls.
-//   blocks  until the ids can be read and the outputs written, at most `patience`
+//   blocks  until the ids can be read and the outputs written, at most the timeout (`patience`)
 //   throws  kOutOfRange, before anything is written
-void PullRowsOf(std::string_view verb, const Claim& claim, std::span<const RowsPullItem> items,
-                std::chrono::nanoseconds patience, int threads);
+void PullRowsOf(const Claim& claim, std::span<const RowsPullItem> items);
 
 }  // namespace tkv

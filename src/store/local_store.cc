@@ -162,7 +162,7 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
   SnapshotInfo LoadAs(const char* verb, const std::string& path, Parts parts);
   void ClaimCall(Verb counted, std::span<const PushItem> items, std::span<const PullItem> outs,
                  Claim* claim);
-  void Gather(std::string_view verb, std::span<const PushItem> items, Claim* claim, PushPlan* push);
+  void Gather(std::span<const PushItem> items, Claim* claim, PushPlan* push);
   static void Finish(PushPlan* push, LocalTrace::Call* traced);
   void RunPush(Verb counted, std::span<const PushItem> items);
   void RunPull(Verb counted, std::span<const PullItem> outs);
@@ -170,7 +170,7 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
   void RunPushRows(std::string_view verb, std::span<const RowsPushItem> items,
                    std::span<const PushItem> whole);
   void RunPullRows(std::string_view verb, std::span<const RowsPullItem> items);
-  Entry& ClaimTable(std::string_view verb, const KeyView& key, Claim::Mode mode, Claim* claim);
+  Entry& ClaimTable(const KeyView& key, Claim::Mode mode, Claim* claim);
 
   const std::string type_;
   const StoreOptions options_;
@@ -216,11 +216,11 @@ void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem
   verbs_.CalledWithLock(Verb::kPush);
   if (items.empty() && whole.empty())
     throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  Claim claim;
-  ClaimRows(verb, items, whole, keys_.shared(), options_, std::move(lock), &claim);
+  Claim claim = keys_.NewClaim(verb);
+  ClaimRows(items, whole, std::move(lock), &claim);
   std::vector<NDArray> kept;  // outlives the plan, which reads it
-  PushPlan push(verb, &claim, &compression_, options_);
-  if (has_homes_) homes_.PlaceOnHost(verb, &claim);
+  PushPlan push(&claim, &compression_);
+  if (has_homes_) homes_.PlaceOnHost(&claim);
   push.SumRows(items, &kept);
   LocalTrace::Call traced(&trace_, claim);
   push.Gather(whole, items.size());
@@ -229,11 +229,10 @@ void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem
 }
 
 // Claims a key that is kept by rows.
-Entry& LocalStore::ClaimTable(std::string_view verb, const KeyView& key, Claim::Mode mode,
-                              Claim* claim) {
-  ClaimKey(verb, key, mode, keys_.shared(), options_, keys_.Lock(verb), claim);
+Entry& LocalStore::ClaimTable(const KeyView& key, Claim::Mode mode, Claim* claim) {
+  ClaimKey(key, mode, keys_.Lock(claim->verb), claim);
   Entry& entry = *claim->entries[0];
-  CheckByRows(verb, key, entry.by_rows());
+  CheckByRows(claim->verb, key, entry.by_rows());
   return entry;
 }
 
@@ -243,8 +242,8 @@ RowsExport LocalStore::ExportRows(const KeyView& key, const RowsFilter& filter) 
     std::optional<RowTable> table;  // a copy that shares pages; other calls may push to the key
     Shape row_shape;
     {
-      Claim claim;
-      const Entry& entry = ClaimTable(kVerb, key, Claim::Mode::kRead, &claim);
+      Claim claim = keys_.NewClaim(kVerb);
+      const Entry& entry = ClaimTable(key, Claim::Mode::kRead, &claim);
       CheckFilter(kVerb, key, filter, entry.rows->table.policy());
       CheckSince(kVerb, key, filter, entry.rows->table.version());
       table = entry.rows->table;
@@ -259,8 +258,8 @@ RowsExport LocalStore::ExportRows(const KeyView& key, const RowsFilter& filter) 
 void LocalStore::ImportRows(const KeyView& key, const Rows& rows) {
   constexpr const char* kVerb = "import_rows";
   Counted(Verb::kPush, kVerb, [&] {
-    Claim claim;
-    Entry& entry = ClaimTable(kVerb, key, Claim::Mode::kWrite, &claim);
+    Claim claim = keys_.NewClaim(kVerb);
+    Entry& entry = ClaimTable(key, Claim::Mode::kWrite, &claim);
     CheckRows(kVerb, key, &rows, {entry.rows->row_shape, entry.dtype(), entry.rows->row_count});
     RowTable table = WithRows(kVerb, entry, rows, options_.patience);
     entry.rows->table = std::move(table);
@@ -268,18 +267,18 @@ void LocalStore::ImportRows(const KeyView& key, const Rows& rows) {
 }
 
 TableStats LocalStore::StatsOfTable(const KeyView& key) {
-  Claim claim;
-  return ClaimTable("table_stats", key, Claim::Mode::kRead, &claim).rows->table.Stats();
+  Claim claim = keys_.NewClaim("table_stats");
+  return ClaimTable(key, Claim::Mode::kRead, &claim).rows->table.Stats();
 }
 
 void LocalStore::RunPullRows(std::string_view verb, std::span<const RowsPullItem> items) {
   auto lock = keys_.Lock(verb);
   verbs_.CalledWithLock(Verb::kPull);
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  Claim claim;
-  ClaimRows(verb, items, keys_.shared(), options_, std::move(lock), &claim);
+  Claim claim = keys_.NewClaim(verb);
+  ClaimRows(items, std::move(lock), &claim);
   LocalTrace::Call traced(&trace_, claim);
-  PullRowsOf(verb, claim, items, options_.patience, ThreadsFor(options_.threads));
+  PullRowsOf(claim, items);
   CountMoved(items, claim);
   traced.NotePull();
 }
@@ -303,13 +302,12 @@ void LocalStore::ClaimCall(Verb counted, std::span<const PushItem> items,
   if (items.empty() && outs.empty())
     throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   if (needs_gpus_) CheckOnGpus(verb, items, outs);
-  ClaimKeys(verb, items, outs, keys_.shared(), options_, std::move(lock), claim);
+  ClaimKeys(items, outs, std::move(lock), claim);
 }
 
 // Moves the keys of a push to the devices that sum them, and takes the arrays of the push.
-void LocalStore::Gather(std::string_view verb, std::span<const PushItem> items, Claim* claim,
-                        PushPlan* push) {
-  if (has_homes_ && homes_.Concern(items)) homes_.Place(verb, items, push->NeedsHost(), claim);
+void LocalStore::Gather(std::span<const PushItem> items, Claim* claim, PushPlan* push) {
+  if (has_homes_ && homes_.Concern(items)) homes_.Place(items, push->NeedsHost(), claim);
   push->Gather(items);
 }
 
@@ -324,10 +322,10 @@ void LocalStore::Finish(PushPlan* push, LocalTrace::Call* traced) {
 
 void LocalStore::RunPush(Verb counted, std::span<const PushItem> items) {
   const std::string_view verb = Name(counted);
-  Claim claim;
+  Claim claim = keys_.NewClaim(verb);
   ClaimCall(counted, items, {}, &claim);
-  PushPlan push(verb, &claim, &compression_, options_);
-  Gather(verb, items, &claim, &push);
+  PushPlan push(&claim, &compression_);
+  Gather(items, &claim, &push);
   LocalTrace::Call traced(&trace_, claim);
   Finish(&push, &traced);
   CountMoved(items, {}, claim);
@@ -335,10 +333,10 @@ void LocalStore::RunPush(Verb counted, std::span<const PushItem> items) {
 
 void LocalStore::RunPull(Verb counted, std::span<const PullItem> outs) {
   const std::string_view verb = Name(counted);
-  Claim claim;
+  Claim claim = keys_.NewClaim(verb);
   ClaimCall(counted, {}, outs, &claim);
-  if (has_homes_ && homes_.Concern({})) homes_.Place(verb, {}, {}, &claim);
-  PullPlan pull(verb, claim, outs, options_);
+  if (has_homes_ && homes_.Concern({})) homes_.Place({}, {}, &claim);
+  PullPlan pull(claim, outs);
   LocalTrace::Call traced(&trace_, claim);
   pull.Choose();
   pull.Prepare();
@@ -352,11 +350,11 @@ void LocalStore::RunPushPull(std::span<const PushItem> items, std::span<const Pu
   if (outs.empty()) return RunPush(kVerb, items);
   if (items.empty()) return RunPull(kVerb, outs);
   const std::string_view verb = Name(kVerb);
-  Claim claim;
+  Claim claim = keys_.NewClaim(verb);
   ClaimCall(kVerb, items, outs, &claim);
-  PushPlan push(verb, &claim, &compression_, options_);
-  Gather(verb, items, &claim, &push);
-  PullPlan pull(verb, claim, outs, options_);
+  PushPlan push(&claim, &compression_);
+  Gather(items, &claim, &push);
+  PullPlan pull(claim, outs);
   LocalTrace::Call traced(&trace_, claim);
   if (pull.CanJoin(items, push.sources())) {
     push.WriteTo(pull.outputs());
@@ -415,8 +413,8 @@ void LocalStore::SetOptimizer(std::shared_ptr<const Optimizer> optimizer) {
 
 std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts parts) {
   return Named(verb, [&] {
-    Claim claim;
-    ClaimAllKeys(verb, Claim::Mode::kRead, keys_.shared(), options_, keys_.Lock(verb), &claim);
+    Claim claim = keys_.NewClaim(verb);
+    ClaimAllKeys(Claim::Mode::kRead, keys_.Lock(verb), &claim);
     return SaveKeys(claim, path, parts, options_);
   });
 }
@@ -427,8 +425,8 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
       const auto lock = keys_.Lock(verb);
     }
     const checkpoint::Reader reader = OpenSnapshot(path, 0, options_);
-    Claim claim;
-    ClaimAllKeys(verb, Claim::Mode::kWrite, keys_.shared(), options_, keys_.Lock(verb), &claim);
+    Claim claim = keys_.NewClaim(verb);
+    ClaimAllKeys(Claim::Mode::kWrite, keys_.Lock(verb), &claim);
     LoadKeys(reader, parts, &claim);
     return InfoOf(reader);
   });

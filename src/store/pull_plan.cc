@@ -29,13 +29,8 @@ bool Overlap(std::span<const PullItem> items) {
 
 }  // namespace
 
-PullPlan::PullPlan(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
-                   const StoreOptions& options)
-    : verb_(verb),
-      claim_(claim),
-      items_(items),
-      options_(options),
-      outputs_(Gather(verb, items, claim, options.patience)) {}
+PullPlan::PullPlan(const Claim& claim, std::span<const PullItem> items)
+    : claim_(claim), items_(items), outputs_(Gather(items, claim)) {}
 
 bool PullPlan::CanJoin(std::span<const PushItem> pushes, const Sources& sources) const {
   const bool is_small = claim_.pushed_bytes + claim_.pulled_bytes < kSmallCallBytes;
@@ -92,7 +87,7 @@ void PullPlan::Choose() {
 }
 
 void PullPlan::Prepare() {
-  if (way_ == Way::kByGpus) gpus_ = PullBatches(verb_, claim_, items_, outputs_);
+  if (way_ == Way::kByGpus) gpus_ = PullBatches(claim_, items_, outputs_);
 }
 
 void PullPlan::Run() {
@@ -100,10 +95,10 @@ void PullPlan::Run() {
     case Way::kUnknown:
       break;
     case Way::kByPush:
-      return outputs_.Scatter(verb_);
+      return outputs_.Scatter(claim_.verb);
     case Way::kByGpus:
       if (!gpus_) Prepare();
-      return RunPulls(verb_, claim_, items_, outputs_, options_, &*gpus_);
+      return RunPulls(claim_, items_, outputs_, &*gpus_);
     case Way::kTogether:
       return RunTogether();
     case Way::kInOrder:
@@ -117,12 +112,12 @@ void PullPlan::RunTogether() const {
   for (size_t i = 0; i < items_.size(); ++i) {
     jobs[i] = PullJob(*claim_.entries[claim_.pull_groups[i]], outputs_.of(i));
   }
-  RunJobs({jobs.data(), jobs.size()}, IsSmall() ? 1 : ThreadsFor(options_.threads));
-  outputs_.Scatter(verb_);
+  RunJobs({jobs.data(), jobs.size()}, IsSmall() ? 1 : ThreadsFor(claim_.options.threads));
+  outputs_.Scatter(claim_.verb);
 }
 
 void PullPlan::RunInOrder() const {
-  const int threads = ThreadsFor(options_.threads);
+  const int threads = ThreadsFor(claim_.options.threads);
   for (size_t i = 0; i < items_.size(); ++i) {
     const Entry& entry = *claim_.entries[claim_.pull_groups[i]];
     const auto all = outputs_.of(i);
@@ -131,10 +126,10 @@ void PullPlan::RunInOrder() const {
         ReadRows(entry.rows->table, nullptr, entry.rows->row_count, all[k].data, all[k].dtype,
                  threads);
       } else {
-        RunAtHome(verb_, entry, PullJob(entry, all.subspan(k, 1)), threads,
+        RunAtHome(claim_.verb, entry, PullJob(entry, all.subspan(k, 1)), threads,
                   [&](GpuBatch* batch) { EnterPull(entry, outputs_, i, batch); });
       }
-      outputs_.Scatter(verb_, outputs_.begin_of(i) + k);
+      outputs_.Scatter(claim_.verb, outputs_.begin_of(i) + k);
     }
   }
 }

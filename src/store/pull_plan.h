@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 
 #include "store/claim.h"
 #include "store/gather.h"
@@ -19,11 +18,10 @@ namespace tkv {
 // Outputs that overlap are written one after the other, so that the later one wins.
 class PullPlan final {
  public:
-  // Gathers the outputs.  The claim, the items and the options must outlive the plan.
+  // Gathers the outputs.  The claim and the items must outlive the plan.
   //   items   pulls of the claim
   //   blocks  until the outputs can be written, at most the timeout (`patience`)
-  PullPlan(std::string_view verb, const Claim& claim, std::span<const PullItem> items,
-           const StoreOptions& options);
+  PullPlan(const Claim& claim, std::span<const PullItem> items);
 
   const Outputs& outputs() const { return outputs_; }
   // Returns true if the jobs of the call's push can write the outputs.  Push and pull need the same
@@ -59,10 +57,8 @@ class PullPlan final {
   void RunTogether() const;
   void RunInOrder() const;
 
-  const std::string_view verb_;
   const Claim& claim_;
   const std::span<const PullItem> items_;
-  const StoreOptions& options_;
   const Outputs outputs_;
   Way way_ = Way::kUnknown;
   std::optional<GpuBatches> gpus_;  // prepared; only if GPUs write

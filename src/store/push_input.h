@@ -14,7 +14,6 @@ namespace tkv {
 
 // The claimed keys of a push, and the arrays and rows that the call brings for them.
 struct PushInput {
-  std::string_view verb;
   const Claim& claim;
   size_t count = 0;  // pushed keys; the keys that only have outputs follow them
   Sources sources = {};

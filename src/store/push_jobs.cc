@@ -11,10 +11,10 @@
 
 namespace tkv {
 
-PushJobs::PushJobs(PushInput* input, const StoreOptions& options)
-    : input_(*input), options_(options), jobs_(input->count), gpus_(input->verb) {
+PushJobs::PushJobs(PushInput* input)
+    : input_(*input), jobs_(input->count), gpus_(input->claim.verb) {
   Updater* const updater = input_.claim.updater.get();
-  if (updater->optimizer != nullptr) updates_.emplace(input_.verb, updater, input_.count);
+  if (updater->optimizer != nullptr) updates_.emplace(input_.claim.verb, updater, input_.count);
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -28,7 +28,7 @@ inline TileJob& PushJobs::BeginJob(size_t group, const Entry& entry) {
   input_.sources.GiveTo(group, &job);
   job.value = entry.value.data();
   if (input_.outputs != nullptr) job.outputs = input_.outputs->of(group);
-  CheckSum(input_.verb, entry, updates_ ? SIZE_MAX : job.sources.size());
+  CheckSum(input_.claim.verb, entry, updates_ ? SIZE_MAX : job.sources.size());
   return job;
 }
 
@@ -66,14 +66,14 @@ void PushJobs::BeginRows() {
     const Entry& entry = *input_.claim.entries[g];
     if (input_.rows[g] || !entry.by_rows()) continue;
     const auto arrays = input_.sources.of(g);
-    CheckSum(input_.verb, entry, arrays.size());
+    CheckSum(input_.claim.verb, entry, arrays.size());
     input_.rows[g] = SumArrays(entry, arrays);
   }
 }
 
 void PushJobs::PrepareRows(size_t group) {
   Entry* const entry = input_.claim.entries[group];
-  NamingKey(input_.verb, entry->key.view(), [&] {
+  NamingKey(input_.claim.verb, entry->key.view(), [&] {
     Updater* const updater = entry->rows->own ? entry->rows->own.get() : input_.claim.updater.get();
     rows_->pushes[group] = std::make_unique<RowsPush>(entry, *std::move(input_.rows[group]),
                                                       updater->optimizer, updater);
@@ -120,7 +120,7 @@ void PushJobs::PrepareGpus() {
 // enter, run, commit
 
 void PushJobs::Enter() {
-  if (input_.claim.has_gpus) gpus_.Enter(options_.patience);
+  if (input_.claim.has_gpus) gpus_.Enter(input_.claim.options.patience);
 }
 
 void PushJobs::Run() {
@@ -136,10 +136,10 @@ void PushJobs::Run() {
 }
 
 void PushJobs::RunOnHost() {
-  NamedWhereMemoryEnds(input_.verb, [&] {
+  NamedWhereMemoryEnds(input_.claim.verb, [&] {
     const bool has_row_jobs = rows_ && !rows_->jobs.empty();
     RunJobs(has_row_jobs ? std::span<const TileJob>(rows_->jobs) : jobs(),
-            ThreadsFor(options_.threads));
+            ThreadsFor(input_.claim.options.threads));
   });
   if (!rows_) return;
   for (const auto& push : rows_->pushes) {

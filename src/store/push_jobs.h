@@ -11,7 +11,6 @@
 #include "store/key_updates.h"
 #include "store/push_input.h"
 #include "tkv/error.h"
-#include "tkv/kvstore.h"
 #include "update/gpu_batch.h"
 #include "update/tile_driver.h"
 
@@ -23,8 +22,8 @@ namespace tkv {
 // phases before Run.
 class PushJobs final {
  public:
-  //   input, options  must outlive the jobs; Prepare takes the input's rows
-  PushJobs(PushInput* input, const StoreOptions& options);
+  //   input  must outlive the jobs; Prepare takes the input's rows
+  explicit PushJobs(PushInput* input);
   PushJobs(const PushJobs&) = delete;
   PushJobs& operator=(const PushJobs&) = delete;
 
@@ -64,7 +63,6 @@ class PushJobs final {
   void RunOnHost();
 
   PushInput& input_;
-  const StoreOptions& options_;
   SmallVector<TileJob, 1> jobs_;  // by key; empty for a key that is not updated as a whole here
   std::optional<KeyUpdates> updates_;  // none: values are assigned
   std::optional<RowWork> rows_;

@@ -19,17 +19,15 @@ size_t PushedKeys(const Claim& claim) {
 
 }  // namespace
 
-PushPlan::PushPlan(std::string_view verb, Claim* claim, LocalCompression* compression,
-                   const StoreOptions& options)
+PushPlan::PushPlan(Claim* claim, LocalCompression* compression)
     : claim_(*claim),
       compression_(*compression),
-      options_(options),
-      updates_(UpdatesOf(verb, *claim)),
-      input_{verb, *claim, PushedKeys(*claim)},
+      updates_(UpdatesOf(*claim)),
+      input_{*claim, PushedKeys(*claim)},
       compressors_(compression->PlanOf(input_.entries())) {}
 
 // A key kept by rows may be too large for an array, so no function updates it.
-PushPlan::Updates PushPlan::UpdatesOf(std::string_view verb, const Claim& claim) {
+PushPlan::Updates PushPlan::UpdatesOf(const Claim& claim) {
   if (!claim.updater->function) return Updates::kByJobs;
   if (!claim.has_rows) return Updates::kByFunction;
   size_t own = 0;
@@ -40,7 +38,7 @@ PushPlan::Updates PushPlan::UpdatesOf(std::string_view verb, const Claim& claim)
       throw Fail(Code::kUnimplemented,
                  "{} {}: the updater is a function, and the key is kept by rows, which only an "
                  "optimizer updates; set_optimizer sets one, and init_table(optimizer=)",
-                 verb, entry.key.view().ToString());
+                 claim.verb, entry.key.view().ToString());
     }
     ++own;
   }
@@ -49,7 +47,7 @@ PushPlan::Updates PushPlan::UpdatesOf(std::string_view verb, const Claim& claim)
   throw Fail(Code::kUnimplemented,
              "{}: tables with optimizers of their own and keys whose updater is a function; push "
              "them by calls of their own",
-             verb);
+             claim.verb);
 }
 
 std::function<bool(size_t group)> PushPlan::NeedsHost() const {
@@ -64,11 +62,11 @@ std::function<bool(size_t group)> PushPlan::NeedsHost() const {
 // input
 
 void PushPlan::SumRows(std::span<const RowsPushItem> items, std::vector<NDArray>* kept) {
-  input_.rows = tkv::SumRows(input_.verb, items, claim_, options_.patience, kept);
+  input_.rows = tkv::SumRows(items, claim_, kept);
 }
 
 void PushPlan::Gather(std::span<const PushItem> items, size_t before) {
-  input_.sources.Take(input_.verb, items, claim_, options_.patience, before);
+  input_.sources.Take(items, claim_, before);
 }
 
 // Makes arrays of the rows that are pushed to keys with a value, unless a lazy optimizer updates
@@ -83,7 +81,7 @@ void PushPlan::SpreadRows() {
     auto& rows = input_.rows[g];
     if (!rows || entry.by_rows() || (is_lazy && IsArithmetic(entry.dtype()))) continue;
     input_.sources.bases[g] =
-        NamingKey(input_.verb, entry.key.view(), [&] { return SpreadOut(entry, *rows); });
+        NamingKey(claim_.verb, entry.key.view(), [&] { return SpreadOut(entry, *rows); });
     rows.reset();
   }
 }
@@ -94,15 +92,15 @@ void PushPlan::SpreadRows() {
 void PushPlan::Prepare() {
   if (!input_.rows.empty()) SpreadRows();
   if (!compressors_.empty()) {
-    owed_ = LocalCompression::Apply(input_.verb, input_.entries(), compressors_, &input_.sources,
-                                    ThreadsFor(options_.threads));
+    owed_ = LocalCompression::Apply(claim_.verb, input_.entries(), compressors_, &input_.sources,
+                                    ThreadsFor(claim_.options.threads));
   }
   if (updates_ == Updates::kByFunction) {
-    work_.emplace(std::in_place_type<FunctionPush>, input_, options_);
+    work_.emplace(std::in_place_type<FunctionPush>, input_);
   } else if (SmallAssigns::Suit(input_)) {
-    work_.emplace(std::in_place_type<SmallAssigns>, input_, options_);
+    work_.emplace(std::in_place_type<SmallAssigns>, input_);
   } else {
-    work_.emplace(std::in_place_type<PushJobs>, &input_, options_);
+    work_.emplace(std::in_place_type<PushJobs>, &input_);
   }
   std::visit([](auto& work) { work.Prepare(); }, *work_);
 }
@@ -121,7 +119,7 @@ void PushPlan::Commit() {
     partial_error_ = std::move(jobs->partial_error());
   }
   work_.reset();  // a function learns now that the push has ended, before outputs are written
-  if (owed_.lost > 0) compression_.WarnOfLost(input_.verb, owed_.lost, options_);
+  if (owed_.lost > 0) compression_.WarnOfLost(claim_.verb, owed_.lost, claim_.options);
   std::move(owed_).Keep();
   claim_.pushed_keys = input_.count;
 }

@@ -6,7 +6,6 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -28,10 +27,9 @@ namespace tkv {
 class PushPlan final {
  public:
   // Decides how the keys are updated and which are compressed.
-  //   claim, compression, options  must outlive the plan; the claim has all keys of the call
+  //   claim, compression  must outlive the plan; the claim has all keys of the call
   //   throws  kUnimplemented  the updater is a function, and a key is kept by rows
-  PushPlan(std::string_view verb, Claim* claim, LocalCompression* compression,
-           const StoreOptions& options);
+  PushPlan(Claim* claim, LocalCompression* compression);
   PushPlan(const PushPlan&) = delete;
   PushPlan& operator=(const PushPlan&) = delete;
 
@@ -71,12 +69,11 @@ class PushPlan final {
   enum class Updates : uint8_t { kByFunction, kByJobs };
   using Work = std::variant<FunctionPush, PushJobs, SmallAssigns>;
 
-  static Updates UpdatesOf(std::string_view verb, const Claim& claim);
+  static Updates UpdatesOf(const Claim& claim);
   void SpreadRows();
 
   Claim& claim_;
   LocalCompression& compression_;
-  const StoreOptions& options_;
   const Updates updates_;
   PushInput input_;
   const LocalCompression::Plan compressors_;

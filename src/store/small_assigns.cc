@@ -29,14 +29,14 @@ bool SmallAssigns::Suit(const PushInput& input) {
 void SmallAssigns::Prepare() const {
   if (input_.sources.pointers.size() <= input_.count) return;
   for (size_t g = 0; g < input_.count; ++g) {
-    CheckSum(input_.verb, *input_.claim.entries[g], input_.sources.of(g).size());
+    CheckSum(input_.claim.verb, *input_.claim.entries[g], input_.sources.of(g).size());
   }
 }
 
 void SmallAssigns::Run() const {
   const Claim& claim = input_.claim;
   RunSmallJobs(input_.count, 2 * claim.pushed_bytes + claim.pulled_bytes,
-               ThreadsFor(options_.threads), [&](size_t g) {
+               ThreadsFor(claim.options.threads), [&](size_t g) {
                  const NDArray& value = claim.entries[g]->value;
                  TileJob job;
                  job.dtype = value.dtype();

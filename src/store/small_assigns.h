@@ -3,7 +3,6 @@
 #pragma once
 
 #include "store/push_input.h"
-#include "tkv/kvstore.h"
 
 namespace tkv {
 
@@ -16,9 +15,8 @@ class SmallAssigns final {
   // Returns true if a push without an optimizer has many small keys, with few values each.
   static bool Suit(const PushInput& input);
 
-  //   input, options  must outlive the assignment
-  SmallAssigns(const PushInput& input, const StoreOptions& options)
-      : input_(input), options_(options) {}
+  //   input  must outlive the assignment
+  explicit SmallAssigns(const PushInput& input) : input_(input) {}
 
   //   throws  kInvalidArgument  values that cannot be summed
   void Prepare() const;
@@ -29,7 +27,6 @@ class SmallAssigns final {
 
  private:
   const PushInput& input_;
-  const StoreOptions& options_;
 };
 
 }  // namespace tkv
