@@ -1,6 +1,7 @@
 #include "store/local_snapshots.h"
 
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -84,10 +85,158 @@ SavedKey DescribeEntry(const Entry& entry) {
   return key;
 }
 
+// A load of the keys of a claim.  Everything is read before anything changes.
+class KeyLoader {
+ public:
+  //   throws  the errors of MatchKeys
+  KeyLoader(const checkpoint::Reader& reader, Parts parts, Claim* claim)
+      : reader_(reader),
+        parts_(parts),
+        claim_(*claim),
+        matches_(MatchesOf(reader, parts, *claim)),
+        contents_(claim->entries.size()) {}
+
+  // Reads the content of each key.
+  //   throws  the errors of the reader and of GPUs
+  void Read() {
+    for (size_t i = 0; i < contents_.size(); ++i) {
+      if (SavedOf(i).by_rows) {
+        ReadTable(i);
+      } else {
+        ReadArrays(i);
+      }
+    }
+  }
+  // Replaces the content of the keys.
+  void Commit() {
+    // Other calls read the shape of a value before they wait for its key.  The old values are freed
+    // with the loader, after the lock is released.
+    std::lock_guard lock(claim_.shared->mutex);
+    for (size_t i = 0; i < contents_.size(); ++i) Replace(i);
+  }
+
+ private:
+  // The content of a key in the snapshot.  After Commit: the content before it.
+  struct Content {
+    NDArray value, master;
+    std::vector<NDArray> states;
+    std::optional<RowTable> table;
+    std::vector<double> scalars;
+  };
+
+  static std::vector<size_t> MatchesOf(const checkpoint::Reader& reader, Parts parts,
+                                       const Claim& claim) {
+    std::vector<LoadedKey> keys;
+    for (const Entry* entry : claim.entries) {
+      const SavedKey as_it_is = DescribeEntry(*entry);
+      keys.push_back(
+          {entry->key, as_it_is.shape, as_it_is.dtype, 1, as_it_is.by_rows, as_it_is.row_count,
+           as_it_is.initializer,
+           entry->by_rows() && entry->rows->own ? entry->rows->own->optimizer : nullptr});
+    }
+    return MatchKeys(reader, keys, claim.updater->optimizer.get(), parts);
+  }
+  const SavedKey& SavedOf(size_t i) const { return reader_.keys()[matches_[i]]; }
+  NDArray ReadArray(size_t i, uint64_t part, const Shape& shape, DType dtype) const;
+  NDArray ReadState(size_t i, uint64_t part) const;
+  NDArray ReadScalar(size_t i, uint64_t part) const;
+  void ReadTable(size_t i);
+  void ReadArrays(size_t i);
+  void Replace(size_t i);
+
+  const checkpoint::Reader& reader_;
+  const Parts parts_;
+  Claim& claim_;
+  const std::vector<size_t> matches_;  // the key in the snapshot of each key
+  std::vector<Content> contents_;
+};
+
+void KeyLoader::ReadTable(size_t i) {
+  const SavedKey& saved = SavedOf(i);
+  const RowTable& table = claim_.entries[i]->rows->table;
+  Content& content = contents_[i];
+  content.table = parts_ == Parts::kAll ? table.Emptied() : table;
+  content.table->StartStates(saved.arrays.size(), saved.has_master);
+  ReadInto(reader_, matches_[i], parts_ == Parts::kAll, &*content.table);
+  for (size_t s = 0; s < saved.scalars.size(); ++s) {
+    reader_.Read(matches_[i], checkpoint::kStateParts + saved.arrays.size() + s,
+                 std::as_writable_bytes(std::span(&content.scalars.emplace_back(), 1)));
+  }
+}
+
+// Reads a part of a key to where the value is, or to the host if the value is on a GPU.
+NDArray KeyLoader::ReadArray(size_t i, uint64_t part, const Shape& shape, DType dtype) const {
+  const NDArray& value = claim_.entries[i]->value;
+  NDArray array = NDArray::Empty(shape, dtype, IsOfDevice(value) ? Context() : value.context());
+  reader_.Read(matches_[i], part, {static_cast<std::byte*>(array.HostData()), array.bytes()});
+  return array;
+}
+
+// Reads an array of the optimizer.  A loaded value stays on the host until the next push moves it.
+// If only states are loaded, they go where the value is.
+NDArray KeyLoader::ReadState(size_t i, uint64_t part) const {
+  const NDArray& value = claim_.entries[i]->value;
+  NDArray state = ReadArray(i, part, value.shape(), ComputeType(value.dtype()));
+  if (parts_ != Parts::kStates || !IsOfDevice(value)) return state;
+  return Naming(*claim_.entries[i], [&] { return state.WithContext(value.context()); });
+}
+
+// Reads a scalar of the optimizer; a snapshot has one for each part of the key.
+NDArray KeyLoader::ReadScalar(size_t i, uint64_t part) const {
+  const auto count = static_cast<int64_t>(SavedOf(i).updates.size());
+  const NDArray all = ReadArray(i, part, {count}, DType::kF64);
+  NDArray scalar = NDArray::Empty({1}, DType::kF64, all.context());
+  std::memcpy(scalar.HostData(), all.HostData(), sizeof(double));
+  return scalar;
+}
+
+void KeyLoader::ReadArrays(size_t i) {
+  const SavedKey& saved = SavedOf(i);
+  const NDArray& value = claim_.entries[i]->value;
+  Content& content = contents_[i];
+  if (parts_ == Parts::kAll) {
+    content.value = ReadArray(i, checkpoint::kValuePart, value.shape(), value.dtype());
+  }
+  if (saved.has_master) content.master = ReadState(i, checkpoint::kMasterPart);
+  uint64_t part = checkpoint::kStateParts;
+  for (size_t s = 0; s < saved.arrays.size(); ++s) content.states.push_back(ReadState(i, part++));
+  for (size_t s = 0; s < saved.scalars.size(); ++s) content.states.push_back(ReadScalar(i, part++));
+}
+
+void KeyLoader::Replace(size_t i) {
+  Entry& entry = *claim_.entries[i];
+  Content& content = contents_[i];
+  if (parts_ == Parts::kAll) {
+    std::swap(entry.value, content.value);
+    entry.residuals.clear();  // they belong to pushes after the snapshot
+    entry.rounds = SavedOf(i).round;
+  }
+  if (entry.by_rows()) {
+    std::swap(entry.rows->table, *content.table);
+    std::swap(entry.rows->scalars, content.scalars);
+  }
+  std::swap(entry.master, content.master);
+  std::swap(entry.states, content.states);
+  entry.updates = SavedOf(i).updates[0];
+  const bool has_states =
+      !entry.states.empty() || entry.updates > 0 ||
+      (entry.by_rows() && (entry.rows->table.state_count() > 0 || !entry.rows->scalars.empty()));
+  entry.state_of = has_states ? StateOf(entry, *claim_.updater) : nullptr;
+}
+
+// Returns the states of a function; none: the snapshot has none.
+std::optional<NDArray> ReadUpdaterStates(const checkpoint::Reader& reader,
+                                         const std::optional<size_t>& place) {
+  if (!place) return std::nullopt;
+  NDArray states = NDArray::Empty(reader.keys()[*place].shape, DType::kU8);
+  reader.Read(*place, checkpoint::kValuePart,
+              {static_cast<std::byte*>(states.HostData()), states.bytes()});
+  return states;
+}
+
 }  // namespace
 
-std::string SaveKeys(const Claim& claim, const std::string& path, Parts parts,
-                     const StoreOptions& options) {
+std::string SaveKeys(const Claim& claim, const std::string& path, Parts parts) {
   const Updater& updater = *claim.updater;
   if (parts == Parts::kStates) {
     CheckKnowsStates(updater);
@@ -121,7 +270,7 @@ std::string SaveKeys(const Claim& claim, const std::string& path, Parts parts,
     keys.push_back(std::move(key));
   }
   EntryParts source(claim, of_updater);
-  return WriteSnapshot(path, parts, std::move(keys), &source, options);
+  return WriteSnapshot(path, parts, std::move(keys), &source, claim.options);
 }
 
 void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim) {
@@ -129,101 +278,10 @@ void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim) {
   if (parts == Parts::kStates) CheckKnowsStates(updater);
   const auto of_updater = PlaceOfUpdaterStates(reader);
   if (!updater.states.put) CheckNoUpdaterStates(reader);
-  std::vector<LoadedKey> keys;
-  for (const Entry* entry : claim->entries) {
-    const SavedKey as_it_is = DescribeEntry(*entry);
-    keys.push_back({entry->key, as_it_is.shape, as_it_is.dtype, 1, as_it_is.by_rows,
-                    as_it_is.row_count, as_it_is.initializer,
-                    entry->by_rows() && entry->rows->own ? entry->rows->own->optimizer : nullptr});
-  }
-  const auto& optimizer = claim->updater->optimizer;
-  const std::vector<size_t> matches = MatchKeys(reader, keys, optimizer.get(), parts);
-  struct Loaded {
-    NDArray value, master;
-    std::vector<NDArray> states;
-    std::optional<RowTable> table;
-    std::vector<double> scalars;
-  };
-  std::vector<Loaded> loaded(keys.size());  // everything is read before anything changes
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const SavedKey& saved = reader.keys()[matches[i]];
-    if (saved.by_rows) {
-      const RowTable& table = claim->entries[i]->rows->table;
-      loaded[i].table = parts == Parts::kAll ? table.Emptied() : table;
-      loaded[i].table->StartStates(saved.arrays.size(), saved.has_master);
-      ReadInto(reader, matches[i], parts == Parts::kAll, &*loaded[i].table);
-      for (size_t s = 0; s < saved.scalars.size(); ++s) {
-        reader.Read(matches[i], checkpoint::kStateParts + saved.arrays.size() + s,
-                    std::as_writable_bytes(std::span(&loaded[i].scalars.emplace_back(), 1)));
-      }
-      continue;
-    }
-    const NDArray& value = claim->entries[i]->value;
-    const Context where = IsOfDevice(value) ? Context() : value.context();
-    const auto read = [&](uint64_t part, const Shape& shape, DType dtype) {
-      NDArray array = NDArray::Empty(shape, dtype, where);
-      reader.Read(matches[i], part, {static_cast<std::byte*>(array.HostData()), array.bytes()});
-      return array;
-    };
-    const DType compute = ComputeType(value.dtype());
-    // A loaded value stays on the host until the next push moves it.  If only states are loaded,
-    // they go where the value is.
-    const bool stays_on_gpu = parts == Parts::kStates && IsOfDevice(value);
-    const auto read_state = [&](uint64_t part) {
-      NDArray state = read(part, value.shape(), compute);
-      if (!stays_on_gpu) return state;
-      return Naming(*claim->entries[i], [&] { return state.WithContext(value.context()); });
-    };
-    if (parts == Parts::kAll) {
-      loaded[i].value = read(checkpoint::kValuePart, value.shape(), value.dtype());
-    }
-    if (saved.has_master) {
-      loaded[i].master = read_state(checkpoint::kMasterPart);
-    }
-    uint64_t part = checkpoint::kStateParts;
-    for (size_t s = 0; s < saved.arrays.size(); ++s) {
-      loaded[i].states.push_back(read_state(part++));
-    }
-    for (size_t s = 0; s < saved.scalars.size(); ++s) {
-      const NDArray all = read(part++, {static_cast<int64_t>(saved.updates.size())}, DType::kF64);
-      NDArray scalar = NDArray::Empty({1}, DType::kF64, where);
-      std::memcpy(scalar.HostData(), all.HostData(), sizeof(double));
-      loaded[i].states.push_back(std::move(scalar));
-    }
-  }
-  if (updater.states.put) {
-    NDArray states;
-    if (of_updater) {
-      states = NDArray::Empty(reader.keys()[*of_updater].shape, DType::kU8);
-      reader.Read(*of_updater, checkpoint::kValuePart,
-                  {static_cast<std::byte*>(states.HostData()), states.bytes()});
-    }
-    updater.states.put(of_updater ? std::optional(states) : std::nullopt);
-  }
-  {
-    // Other calls read the shape of a value before they wait for its key.  The old values are freed
-    // with `loaded`, after the lock is released.
-    std::lock_guard lock(claim->shared->mutex);
-    for (size_t i = 0; i < keys.size(); ++i) {
-      Entry& entry = *claim->entries[i];
-      if (parts == Parts::kAll) {
-        std::swap(entry.value, loaded[i].value);
-        entry.residuals.clear();  // they belong to pushes after the snapshot
-      }
-      if (entry.by_rows()) {
-        std::swap(entry.rows->table, *loaded[i].table);
-        std::swap(entry.rows->scalars, loaded[i].scalars);
-      }
-      std::swap(entry.master, loaded[i].master);
-      std::swap(entry.states, loaded[i].states);
-      entry.updates = reader.keys()[matches[i]].updates[0];
-      if (parts == Parts::kAll) entry.rounds = reader.keys()[matches[i]].round;
-      const bool has_states = !entry.states.empty() || entry.updates > 0 ||
-                              (entry.by_rows() && (entry.rows->table.state_count() > 0 ||
-                                                   !entry.rows->scalars.empty()));
-      entry.state_of = has_states ? StateOf(entry, *claim->updater) : nullptr;
-    }
-  }
+  KeyLoader loader(reader, parts, claim);
+  loader.Read();
+  if (updater.states.put) updater.states.put(ReadUpdaterStates(reader, of_updater));
+  loader.Commit();
 }
 
 }  // namespace tkv

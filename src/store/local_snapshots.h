@@ -11,8 +11,7 @@ namespace tkv {
 
 // Writes a snapshot of the keys, which are claimed to read.  Returns the folder or file.
 //   throws  as WriteSnapshot; kFailedPrecondition  there are no states to save
-std::string SaveKeys(const Claim& claim, const std::string& path, Parts parts,
-                     const StoreOptions& options);
+std::string SaveKeys(const Claim& claim, const std::string& path, Parts parts);
 
 // Replaces the keys' content by that of the snapshot.  The keys are claimed to write.
 //   throws  the errors of MatchKeys and of the reader; then nothing has changed

@@ -415,7 +415,7 @@ std::string LocalStore::SaveAs(const char* verb, const std::string& path, Parts 
   return Named(verb, [&] {
     Claim claim = keys_.NewClaim(verb);
     ClaimAllKeys(Claim::Mode::kRead, keys_.Lock(verb), &claim);
-    return SaveKeys(claim, path, parts, options_);
+    return SaveKeys(claim, path, parts);
   });
 }
 
