@@ -27,6 +27,9 @@ struct SocketBudgets {
   size_t body_bytes_max = size_t{1} << 30;   // bodies, queued and lent; a single body may be larger
   int64_t unread_nanoseconds = 30'000'000'000;
   int64_t stand_nanoseconds = 5'000'000'000;  // until it is first reported
+  // Any connection: about as many bytes are read, and copied from shared memory, before others have
+  // their turn.
+  size_t turn_bytes_max = size_t{8} << 20;
   // Closed connections.
   int64_t linger_nanoseconds = 1'000'000'000;  // until the peer has closed its side
   // Closed by this side while their peers may still read lent memory; beyond it the oldest is

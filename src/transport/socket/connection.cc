@@ -401,15 +401,16 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
   MakeInputBuffer();
   std::vector<iovec> pieces;
   const uint64_t shared_before = traffic_.shared_in_bytes;
-  // Handles the frames in the buffer.  Returns false if the turn or the connection is over.
-  const auto parse_all = [&](size_t total) {
-    while (total + (traffic_.shared_in_bytes - shared_before) < bytes_max) {
-      if (!Parse(handler)) return true;
+  // Handles the frames that have arrived.  Returns false if the connection is over, or if so much
+  // was copied from shared memory that the turn is over.  The frames left are then in the buffer.
+  const auto parse_all = [&] {
+    while (Parse(handler)) {
       if (stage_ != Stage::kOpen) return false;  // closed by a frame just handled
+      if (traffic_.shared_in_bytes - shared_before >= bytes_max) return false;
     }
-    return false;
+    return true;
   };
-  if (in_begin_ != in_end_ && !parse_all(0)) return Outcome::kMore;
+  if (in_begin_ != in_end_ && !parse_all()) return Outcome::kMore;
   for (size_t total = 0; total < bytes_max;) {
     MakeInputRoom();
     pieces.clear();
@@ -431,7 +432,7 @@ Connection::Outcome Connection::Read(LinkHandler* handler, std::vector<std::byte
     const size_t landed = std::min(rest, body_bytes);
     landing_.NoteRead(pieces, landed);
     in_end_ += rest - landed;
-    if (!parse_all(total)) return Outcome::kMore;
+    if (!parse_all()) return Outcome::kMore;
     if (static_cast<size_t>(got) < asked) return has_more ? Outcome::kMore : Outcome::kBlocked;
   }
   return Outcome::kMore;

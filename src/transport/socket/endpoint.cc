@@ -36,7 +36,6 @@ using Standing = Connection::Standing;
 constexpr int64_t kCheckNanoseconds = 50'000'000;
 // From the close of a process's sockets to its end.
 constexpr int64_t kExitNanoseconds = 50'000'000;
-constexpr size_t kReadBytesPerTurn = size_t{8} << 20;
 constexpr size_t kScratchBytes = size_t{256} << 10;
 
 // An endpoint of TCP and Unix sockets, driven by one reactor.
@@ -327,7 +326,7 @@ class Sockets final : public Endpoint {
   void ReadOn(Connection& connection, LinkHandler* handler) {
     Outcome outcome = Outcome::kOver;
     try {
-      outcome = connection.Read(handler, &scratch_, kReadBytesPerTurn);
+      outcome = connection.Read(handler, &scratch_, options_.budgets.turn_bytes_max);
     } catch (const Error& error) {
       // This code does not blame the peer: it may be dialed again.
       const Error reason = Fail(Code::kInvalidArgument, "{}: {}", connection.peer, error.what());

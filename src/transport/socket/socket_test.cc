@@ -100,6 +100,30 @@ TEST(Address, IsWhatItsTextSays) {
   }
 }
 
+// No later bytes cause another turn.
+TEST(Sockets, AFrameThatEndsWithATurnIsHandled) {
+  SocketOptions options = Options("server 0", "", {"unix"});
+  options.budgets.turn_bytes_max = 100'000;
+  options.share_memory = false;
+  Side server(options);
+  Side client(Options("worker 1", ""));
+  client.endpoint->Dial(1, server.endpoint->address());
+  ASSERT_TRUE(Until(&server, &client, [&] { return client.handler.opened.size() == 1; }));
+  const std::vector<std::byte> body(101'000);
+  size_t sent = 0;
+  for (size_t bytes = 99'000; bytes <= body.size(); bytes += 250) {
+    server.handler.land = {{nullptr, bytes, nullptr}};
+    Message push;
+    push.type = Type::kPush;
+    push.body = {body.data(), bytes, nullptr};
+    FrameBuilder builder;
+    builder.Add(std::move(push));
+    client.endpoint->Send(1, builder.Finish(0, 0));
+    ++sent;
+    ASSERT_TRUE(Until(&server, &client, [&] { return server.handler.received == sent; })) << bytes;
+  }
+}
+
 TEST(Sockets, ATokenLetsInThoseWhoHaveIt) {
   Side server(Options("server 0", "secret", {"tcp:127.0.0.1:0", "unix"}));
   Side client(Options("worker 1", "secret"));
