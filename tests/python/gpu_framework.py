@@ -307,8 +307,10 @@ def torch_on_gpus():
 
     def increment_version(tensors):
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        # An operation that a backward pass has begun may write at any time. The wait for it tells autograd again.
+        is_in_backward = torch._C._current_graph_task_id() != -1
         for tensor in tensors:
-            if isinstance(tensor, OnGpu):
+            if isinstance(tensor, OnGpu) and not is_in_backward:
                 tensor.read_back()
         version_changed(tensors)
         for tensor in tensors:
