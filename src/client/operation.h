@@ -150,8 +150,8 @@ struct Operation {
 
   std::string verb;  // the first word of error messages
   std::string key;   // canonical; empty: the operation has no key
-  uint32_t store =
-      0;              // of an operation without a key: the store's number, in the order of create()
+  // The store's number, in the order of create().  Only operations without a key need it.
+  uint32_t store = 0;
   int priority = 0;   // queued messages for a server leave in this order, the highest first
   Time patience = 0;  // 0: the client's
   Request request;
@@ -197,9 +197,9 @@ struct Outcome {
   OpId op = kNoOp;
   Event event{};
   std::optional<Error> error;
-  uint64_t round =
-      0;  // push: its round; pull: the version; delete: the round of the last push; news: the
-  // number of the EPOCH
+  // A push has its round, a pull the version, a delete the round of the last push, and news the
+  // number of the EPOCH.
+  uint64_t round = 0;
   Result result;
 
   // Returns the result, or null if it has another type.
