@@ -193,6 +193,12 @@ def pids_of(job, role):
     return [found[rank] for rank in sorted(found)]
 
 
+def is_stopped(pid):
+    """Return True if a process is stopped; a SIGCONT before that has no effect."""
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] in "Tt"
+
+
 def restorer_of(job):
     """Return a process that puts a snapshot back for the launched job; None: there is none now."""
     for pid in filter(str.isdigit, os.listdir("/proc")):

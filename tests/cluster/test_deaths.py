@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from jobs import SOON, finish, pids_of, read_until, start_by_hand, wait_until
+from jobs import SOON, finish, is_stopped, living, pids_of, read_until, start_by_hand, wait_until
 
 WORK = """
 SIZE = 3 * 262_144 + 17  # four chunks
@@ -216,22 +216,12 @@ def test_checks_of_values_change_nothing_but_the_time(processes):
 def test_a_server_that_stops_for_a_while_is_waited_for(processes, seconds, stores):
     variables = {"TKV_FAILPOINTS": f"server 0:received:PUSH:{12 * stores}:stop", "TKV_SILENCE_MS": 3 * 5000}
     job = processes.launch(work(stores=stores), servers=1, **variables)
-    wait_until_stopped(job, "server", 0)
+    server = wait_until(lambda: living(job, "server").get(0))
+    wait_until(lambda: is_stopped(server))
     time.sleep(seconds)
-    os.kill(pids_of(job, "server")[0], signal.SIGCONT)
+    os.kill(server, signal.SIGCONT)
     status, said = finish(job)
     assert status == 0 and said.count("went on to the end") == 2, said
-
-
-def wait_until_stopped(job, role, rank):
-    def is_stopped():
-        pids = pids_of(job, role)
-        if len(pids) <= rank:
-            return False
-        with open(f"/proc/{pids[rank]}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] in "Tt"
-
-    wait_until(is_stopped)
 
 
 @pytest.mark.parametrize("transport", ["auto", "tcp"])
@@ -287,8 +277,8 @@ def test_a_worker_that_stops_for_half_a_minute_has_another_life_behind_it(proces
         """,
         "--on-death", "continue", "--grace", "60", servers=1, TKV_FAILPOINTS="worker 1:sent:PUSH:20:stop",
     )  # fmt: skip
-    wait_until_stopped(job, "worker", 1)
-    stopped = pids_of(job, "worker")[1]
+    stopped = wait_until(lambda: living(job, "worker").get(1))
+    wait_until(lambda: is_stopped(stopped))
     time.sleep(30)
     os.kill(stopped, signal.SIGCONT)
     status, said = finish(job)

@@ -6,7 +6,7 @@ import signal
 import sys
 
 import pytest
-from jobs import finish, read_until, start_by_hand
+from jobs import finish, is_stopped, read_until, start_by_hand, wait_until
 
 WORK = """
 begin, others = time.time(), []
@@ -235,6 +235,7 @@ def test_a_server_ends_well_where_the_answer_to_its_leave_and_the_end_of_the_hea
     started = start_by_hand(processes, text, workers=1, **variables)
     status, said = finish(started["head"])
     assert status == 0 and "server 0 left" in said, said  # its answer and its end wait for the server
+    wait_until(lambda: is_stopped(started["server"].pid))
     os.killpg(started["server"].pid, signal.SIGCONT)
     status, said = finish(started["server"], timeout=10)
     assert status == 0 and 'event=ended because="all workers have left or are dead"' in said, said
