@@ -31,6 +31,7 @@ void BindTicket(nb::module_& m);
 void BindStore(nb::module_& m);
 void BindTesting(nb::module_& m);
 void BindJob(nb::module_& m);
+void BindReferences(nb::module_& m);
 
 // The functions that a store calls from its threads, and the rendezvous if the bootstrap is an
 // object.

@@ -17,6 +17,7 @@ NB_MODULE(_core, m) {
   BindTesting(m);
   BindJob(m);
   BindOptions(m);
+  BindReferences(m);
   // A user's program may still hold objects at exit, for example through JAX's table of classes.
   // Such a leak is no fault of the bindings.
   nb::set_leak_warnings(false);

@@ -452,6 +452,19 @@ def options_in_force(type: str, options: dict[str, Any]) -> dict[str, str]:
     Returns what a store of that type would have for its options, as texts.
     """
 
+class References:
+    """The references of objects at one time."""
+
+    def __init__(self, objects: list[Any], kinds: set[type]) -> None: ...
+
+    def changed(self) -> list[Any]: ...
+
+    def referents_of(self, object: object) -> list[Any] | None: ...
+
+    def kinds(self) -> set[type]: ...
+
+    def of_kinds(self, kinds: set[type]) -> list[Any]: ...
+
 def _warn_of_leaks(warn: bool) -> None:
     """For tests of the bindings."""
 

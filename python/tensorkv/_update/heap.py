@@ -152,27 +152,27 @@ class Heap:
         objects = gc.get_objects()
         kinds = set(map(type, objects))
         fixed = set(filter(_is_fixed, kinds))
-        self._objects: list[Any] = _of_kinds(objects, set(itertools.filterfalse(_is_skipped, kinds)))
-        self._referents: list[list[Any]] = list(map(gc.get_referents, self._objects))
-        values = list(itertools.chain.from_iterable(self._referents))
-        values += itertools.chain.from_iterable(map(gc.get_referents, _of_kinds(objects, fixed)))
+        noted = _core.References(objects, set(itertools.filterfalse(_is_skipped, kinds)))
+        of_fixed = _core.References(objects, fixed)
         # The collector does not track dicts and tuples of numbers, texts and arrays.
-        plain = list(itertools.filterfalse(gc.is_tracked, _unique(_of_kinds(values, {dict, tuple}))))
-        dicts = _of_kinds(plain, {dict})
-        self._objects += dicts
-        self._referents += map(gc.get_referents, dicts)
-        values += itertools.chain.from_iterable(map(gc.get_referents, plain))
+        values = [one for notes in (noted, of_fixed) for one in notes.of_kinds({dict, tuple})]
+        plain = list(itertools.filterfalse(gc.is_tracked, _unique(values)))
+        of_dicts = _core.References(plain, {dict})
+        self._references = (noted, of_dicts)
+        everything = (noted, of_fixed, of_dicts, _core.References(plain, {tuple}))
         functions = _of_kinds(objects, {FunctionType})
         self._parts: list[tuple[Any, Any]] = list(zip(functions, map(_PARTS, functions), strict=True))
-        hidden = set(filter(_has_content, kinds.union(map(type, values))))
-        found = _unique(_of_kinds(objects, hidden) + _of_kinds(values, hidden))
+        hidden = set(filter(_has_content, kinds.union(*(notes.kinds() for notes in everything))))
+        found = _of_kinds(objects, hidden)
+        for notes in everything:  # no closure here: its cell would be a change
+            found += notes.of_kinds(hidden)
+        found = _unique(found)
         self._contents = list(zip(found, map(_content_of, found), strict=True))
         self._settings = _settings()
 
-    @functools.cached_property
-    def _noted_referents(self) -> dict[int, list[Any]]:
-        """The noted referents of each object, by its identity."""
-        return {id(one): referents for one, referents in zip(self._objects, self._referents, strict=True)}
+    def _noted_referents_of(self, one: Any) -> list[Any] | None:
+        found = (notes.referents_of(one) for notes in self._references)
+        return next((referents for referents in found if referents is not None), None)
 
     @functools.cached_property
     def _noted_contents(self) -> dict[int, Any]:
@@ -185,11 +185,9 @@ class Heap:
         Each comes with its first new value. A changed setting stands under its name.
         """
         changed: dict[int, tuple[Any, Any]] = {}
-        for one, before in zip(self._objects, self._referents, strict=True):
+        for one in itertools.chain.from_iterable(notes.changed() for notes in self._references):
             after = gc.get_referents(one)
-            if len(before) == len(after) and all(map(operator.is_, before, after)):
-                continue
-            at = self._first_difference(before, after)
+            at = self._first_difference(self._noted_referents_of(one) or [], after)
             if at is not None:
                 changed[id(one)] = (one, after[at] if at < len(after) else None)
         for function, parts in self._parts:
@@ -235,7 +233,7 @@ class Heap:
                 content = self._noted_contents.get(id(one)) or _content_of(one)
                 if content is None or content != _content_of(other):
                     return False
-            noted = self._noted_referents.get(id(one))
+            noted = self._noted_referents_of(one)
             before = _alive(gc.get_referents(one) if noted is None else noted)
             after = _alive(gc.get_referents(other))
             if len(before) != len(after):

@@ -1,0 +1,131 @@
+// The references of many Python objects at one time, for the search for changes that a call makes.
+
+#include <nanobind/nanobind.h>
+
+#include <new>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "bindings.h"
+
+namespace tkv::python {
+namespace {
+
+// Calls `visit(PyObject*)` for each object that an object refers to, as gc.get_referents does.
+//   throws  std::bad_alloc  from `visit`, after Python's own loop over the referents has ended
+template <typename Visit>
+void ForEachReferent(PyObject* object, Visit visit) {
+  if ((PyType_GetFlags(Py_TYPE(object)) & Py_TPFLAGS_HAVE_GC) == 0) return;
+  const auto traverse =
+      reinterpret_cast<traverseproc>(PyType_GetSlot(Py_TYPE(object), Py_tp_traverse));
+  if (traverse == nullptr) return;
+  const auto visit_until_memory_lacks = [](PyObject* referent, void* argument) noexcept {
+    try {
+      (*static_cast<Visit*>(argument))(referent);
+      return 0;
+    } catch (const std::bad_alloc&) {
+      return -1;
+    }
+  };
+  if (traverse(object, visit_until_memory_lacks, &visit) != 0) throw std::bad_alloc();
+}
+
+// A set of classes.
+class Kinds {
+ public:
+  explicit Kinds(const nb::set& kinds) {
+    for (const nb::handle kind : kinds) kinds_.insert(kind.ptr());
+  }
+  // Returns true if the exact class of an object is one of them.
+  bool Has(PyObject* object) const { return kinds_.contains(Py_TYPE(object)); }
+
+ private:
+  std::unordered_set<const void*> kinds_;
+};
+
+// The references of objects, as they were when this was made.  Holds the objects and the referents,
+// so that no new object gets the address of an old one.
+class References {
+ public:
+  // Notes the objects of a list whose exact class is one of `kinds`.
+  References(const nb::list& objects, const nb::set& kinds) {
+    const Kinds wanted(kinds);
+    for (const nb::handle object : objects) {
+      if (!wanted.Has(object.ptr())) continue;
+      objects_.push_back(nb::borrow(object));
+      ForEachReferent(object.ptr(),
+                      [this](PyObject* referent) { referents_.push_back(nb::borrow(referent)); });
+      ends_.push_back(referents_.size());
+    }
+  }
+  // Returns the objects whose references are others now.
+  nb::list Changed() const {
+    nb::list changed;
+    for (size_t i = 0; i < objects_.size(); ++i) {
+      size_t at = i == 0 ? 0 : ends_[i - 1];
+      bool is_same = true;
+      ForEachReferent(objects_[i].ptr(), [&](PyObject* referent) {
+        is_same = is_same && at < ends_[i] && referents_[at].ptr() == referent;
+        ++at;
+      });
+      if (!is_same || at != ends_[i]) changed.append(objects_[i]);
+    }
+    return changed;
+  }
+  // Returns the referents that an object had, or None: it is not one of the objects.
+  nb::object ReferentsOf(nb::handle object) {
+    if (places_.empty()) {
+      for (size_t i = 0; i < objects_.size(); ++i) places_.emplace(objects_[i].ptr(), i);
+    }
+    const auto found = places_.find(object.ptr());
+    if (found == places_.end()) return nb::none();
+    const size_t place = found->second;
+    nb::list referents;
+    for (size_t i = place == 0 ? 0 : ends_[place - 1]; i < ends_[place]; ++i) {
+      referents.append(referents_[i]);
+    }
+    return referents;
+  }
+  // Returns the classes of the referents.
+  nb::set KindsOfReferents() const {
+    std::unordered_set<PyTypeObject*> seen;
+    nb::set kinds;
+    for (const nb::object& referent : referents_) {
+      if (seen.insert(Py_TYPE(referent.ptr())).second) kinds.add(referent.type());
+    }
+    return kinds;
+  }
+  // Returns the referents whose exact class is one of `kinds`, each once.
+  nb::list OfKinds(const nb::set& kinds) const {
+    const Kinds wanted(kinds);
+    std::unordered_set<const void*> seen;
+    nb::list found;
+    for (const nb::object& referent : referents_) {
+      if (wanted.Has(referent.ptr()) && seen.insert(referent.ptr()).second) found.append(referent);
+    }
+    return found;
+  }
+
+ private:
+  std::vector<nb::object> objects_;
+  std::vector<size_t> ends_;  // of each object's referents
+  std::vector<nb::object> referents_;
+  std::unordered_map<PyObject*, size_t> places_;  // by object; filled when it is first needed
+};
+
+}  // namespace
+
+void BindReferences(nb::module_& m) {
+  nb::class_<References>(m, "References", "The references of objects at one time.")
+      .def(nb::init<const nb::list&, const nb::set&>(), nb::arg("objects"), nb::arg("kinds"),
+           nb::sig("def __init__(self, objects: list[Any], kinds: set[type]) -> None"))
+      .def("changed", &References::Changed, nb::sig("def changed(self) -> list[Any]"))
+      .def("referents_of", &References::ReferentsOf, nb::arg("object"),
+           nb::sig("def referents_of(self, object: object) -> list[Any] | None"))
+      .def("kinds", &References::KindsOfReferents, nb::sig("def kinds(self) -> set[type]"))
+      .def("of_kinds", &References::OfKinds, nb::arg("kinds"),
+           nb::sig("def of_kinds(self, kinds: set[type]) -> list[Any]"));
+}
+
+}  // namespace tkv::python
