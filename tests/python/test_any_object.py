@@ -5,6 +5,7 @@ import contextvars
 import cProfile
 import ctypes
 import decimal
+import gc
 import importlib
 import operator
 import sys
@@ -358,22 +359,29 @@ CHANGES = [
 
 @pytest.fixture(autouse=True)
 def settings():
-    """Settings of the process that some functions change; texts of arrays show two digits."""
+    """Undo what functions change in the process. Texts of arrays show two digits."""
     limit, precision = sys.getrecursionlimit(), decimal.getcontext().prec
     with np.printoptions(precision=2, suppress=True):
         yield
+    gc.unfreeze()
     sys.setrecursionlimit(limit)
     decimal.getcontext().prec = precision
     for owner in (mx.optimizer, mx.optimizer.SGD, np.linalg):
         vars(owner).get("calls") is not None and delattr(owner, "calls")
 
 
+@pytest.mark.parametrize("is_frozen", [False, True], ids=["", "frozen"])
 @pytest.mark.parametrize("make", CHANGES, ids=lambda make: make.__name__)
-def test_a_change_of_any_object_is_refused(make):
+def test_a_change_of_any_object_is_refused(make, is_frozen):
+    """A script may have frozen its objects, which `gc.get_objects` then leaves out."""
     with mx.kv.create("dist_sync", bootstrap="self") as kv:
         kv.init("w", mx.nd.ones((4,)))
+        function = make(kv)
+        if is_frozen:
+            gc.freeze()
         with pytest.raises(mx.errors.InvalidArgumentError, match="a call changes"):
-            kv.set_updater(make(kv))
+            kv.set_updater(function)
+        assert (gc.get_freeze_count() > 0) == is_frozen
         kv.set_updater(lambda key, grad, weight: weight.__isub__(grad))
         kv.push("w", mx.nd.ones((4,)))
         assert kv.pull("w").asnumpy().tolist() == [0, 0, 0, 0]

@@ -42,6 +42,7 @@ import numpy as np
 
 from .. import _core
 from .._array.elements import Elements
+from . import collector
 from .fingerprints import VALUES, digest, is_a, worth
 from .traced import Array
 
@@ -280,9 +281,7 @@ def change_of(call: Callable[[], object]) -> str | None:
     Call it after a first run, because changes that are made once do not count. Objects that also change during a pause without a
     call are changed by other threads, and do not count. The garbage collector rests meanwhile.
     """
-    has_collector = gc.isenabled()
-    gc.disable()
-    try:
+    with collector.resting(), collector.all_in_reach():
         heap = Heap()
         begin = time.monotonic()
         call()
@@ -297,6 +296,3 @@ def change_of(call: Callable[[], object]) -> str | None:
         call()
         changed = again.changes()
         return next((_name_of(*changed[one]) for one in found if one in changed and one not in others), None)
-    finally:
-        if has_collector:
-            gc.enable()

@@ -36,6 +36,7 @@ import numpy as np
 
 from .. import _core
 from .. import random as _random
+from . import collector
 from .fingerprints import (
     ELEMENTS_MAX,
     ITERATOR,
@@ -144,24 +145,20 @@ class Watch:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Note the code that runs meanwhile in this thread."""
-        # Callbacks of the garbage collector, which read clocks, run wherever it begins.
-        has_collector = gc.isenabled()
-        gc.disable()
-        before: Any = sys.getprofile()
-        tracing: Any = sys.gettrace()
-        sys.setprofile(self._note)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
-            if sys.gettrace() is not tracing:  # debuggers warn of every call of settrace
-                sys.settrace(tracing)
-            if hasattr(before, "enable"):  # of cProfile, which sys.setprofile does not take
-                before.enable()
-            else:
-                sys.setprofile(before)
-            if has_collector:
-                gc.enable()
+        with collector.resting():  # its callbacks read clocks
+            before: Any = sys.getprofile()
+            tracing: Any = sys.gettrace()
+            sys.setprofile(self._note)
+            try:
+                yield
+            finally:
+                sys.setprofile(None)
+                if sys.gettrace() is not tracing:  # debuggers warn of every call of settrace
+                    sys.settrace(tracing)
+                if hasattr(before, "enable"):  # of cProfile, which sys.setprofile does not take
+                    before.enable()
+                else:
+                    sys.setprofile(before)
 
     def _note(self, frame: Any, event: str, arg: Any) -> None:
         code = frame.f_code
@@ -445,7 +442,8 @@ class Watch:
 
 def _functions_with(codes: set[CodeType]) -> list[FunctionType]:
     """Return all functions of the process that run one of some pieces of code."""
-    found = gc.get_referrers(*codes)
+    with collector.all_in_reach():
+        found = gc.get_referrers(*codes)
     return [one for one in found if is_a(one, FunctionType) and one.__code__ in codes]
 
 
