@@ -29,6 +29,7 @@
 #include "output.h"
 #include "programs.h"
 #include "restore.h"
+#include "snapshot_folders.h"
 #include "spawn.h"
 #include "system.h"
 #include "tkv/config.h"
@@ -54,18 +55,6 @@ constexpr seconds kSavedEvery{1};
 constexpr std::chrono::milliseconds kLastSeconds{1000};  // for output of a job that was killed
 // Bytes kept of a host's output before the greeting.
 constexpr size_t kBeforeMax = 64 << 10;
-
-// Returns true if a job can go on from the folder that this option names.
-//   throws  as KVStore::HasSnapshot
-bool HasSnapshot(const LaunchOptions& options, const std::string& name, const std::string& path) {
-  try {
-    return KVStore::HasSnapshot(path);
-  } catch (const Error& error) {
-    std::string text = "launch: " + name + " " + error.what();
-    if (error.code() == Code::kDataLoss) text += AdviceOnDamage(path, options.snapshots);
-    throw Error(error.code(), text);
-  }
-}
 
 class Launcher {
  public:
@@ -634,88 +623,6 @@ class Launcher {
   bool is_output_lost_ = false;
 };
 
-// Refuses folders with which the job would not resume as requested.
-void CheckPlaces(const LaunchOptions& options) {
-  const bool is_one = std::filesystem::exists(std::filesystem::path(options.restore) / kIndexName);
-  if (!is_one) return;
-  const std::string folder = std::filesystem::path(options.restore).parent_path().string();
-  if (options.snapshots == options.restore) {
-    throw Error(Code::kInvalidArgument,
-                "launch: --restore " + options.restore +
-                    ": one snapshot takes no later ones; --snapshots PATH says where they go, and "
-                    "--restore " +
-                    folder + " goes on from the newest one");
-  }
-  if (options.snapshots == folder) {
-    throw Error(Code::kInvalidArgument, "launch: --snapshots " + folder +
-                                            ": the job goes on from the newest snapshot there, "
-                                            "which --restore " +
-                                            options.restore + " may not be; name another folder");
-  }
-}
-
-std::string AbsolutePath(const std::string& path) {
-  std::string whole = std::filesystem::absolute(path).lexically_normal().string();
-  if (whole.size() > 1 && whole.ends_with('/')) whole.pop_back();
-  return whole;
-}
-
-// Refuses a folder that cannot be reached, or that a dangling link leads to.  The job would begin
-// anew, and every save would fail.
-void CheckReachable(const std::string& option, const std::string& path) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (fs::status(path, error).type() == fs::file_type::none) {
-    throw Error(Code::kFailedPrecondition,
-                "launch: " + option + " " + path + ": " + error.message());
-  }
-  for (fs::path part = path; part.has_relative_path(); part = part.parent_path()) {
-    const bool is_link = fs::is_symlink(fs::symlink_status(part, error));
-    if (!is_link || fs::exists(part, error)) continue;
-    const std::string link =
-        part == path ? " is a link to " : ": " + part.string() + " is a link to ";
-    throw Error(Code::kNotFound, "launch: " + option + " " + path + link +
-                                     fs::read_symlink(part, error).string() +
-                                     ", which does not exist; create that folder, or name another");
-  }
-}
-
-// Chooses the folder for snapshots: the one from which the job resumes, unless another is named.
-void PrepareFolders(LaunchOptions* options) {
-  const bool is_saving = std::getenv("TKV_SNAPSHOT_EVERY") != nullptr;
-  // Makes paths absolute, because a script may change its folder before it creates its store.
-  for (const char* const name : {"TKV_SNAPSHOTS", "TKV_ROWS_DIR"}) {
-    if (const char* const folder = std::getenv(name); folder != nullptr && *folder != 0) {
-      setenv(name, AbsolutePath(folder).c_str(), 1);
-    }
-  }
-  const char* const given = std::getenv("TKV_SNAPSHOTS");
-  const std::string own = given == nullptr ? std::string() : given;
-  // Without --restore a launcher on another host than its workers need not see the folder.
-  const bool is_seen = !options->restore.empty() || options->hosts.empty();
-  if (is_saving && is_seen && !own.empty()) CheckReachable("--snapshots", own);
-  if (options->restore.empty()) {
-    if (is_saving && given == nullptr) {
-      throw Error(Code::kInvalidArgument,
-                  "launch: --snapshot-every: --restore PATH or --snapshots PATH says where to");
-    }
-    return;
-  }
-  options->restore = AbsolutePath(options->restore);
-  CheckReachable("--restore", options->restore);
-  if (is_saving) {
-    options->snapshots = own.empty() ? options->restore : own;
-    setenv("TKV_SNAPSHOTS", options->snapshots.c_str(), 1);
-  }
-  const bool is_there = HasSnapshot(*options, "--restore", options->restore);
-  if (is_there && is_saving) CheckPlaces(*options);
-  if (!is_there && !is_saving) {
-    throw Error(Code::kNotFound, "launch: --restore " + options->restore +
-                                     ": there is no snapshot; with --snapshot-every the job would "
-                                     "begin anew");
-  }
-}
-
 }  // namespace
 
 int Launch(const LaunchOptions& given, Form form) {
@@ -725,7 +632,7 @@ int Launch(const LaunchOptions& given, Form form) {
       errno != EEXIST) {
     Die(options.log_folder);
   }
-  PrepareFolders(&options);
+  PrepareSnapshotFolders(&options);
   std::signal(SIGPIPE, SIG_IGN);  // an agent may have ended
   std::signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, waitpid reports no end
   return Launcher(options, std::move(programs), VariablesOfAll(options.variables), form).Run();

@@ -60,13 +60,12 @@ std::string AdviceOnDamage(const std::string& path, const std::string& snapshots
   const auto damaged = is_one ? std::ranges::find(names, fs::path(path).filename().string())
                               : names.end() - (names.empty() ? 0 : 1);
   names.erase(damaged, names.end());
+  // A job that goes on from one snapshot may not save beside it: it would go on from newer ones.
+  const std::string how = std::string(folder == snapshots ? " --snapshots OTHER" : "") +
+                          "` goes on from the snapshot before it";
   while (!names.empty()) {
     const std::string older = (folder / names.back()).string();
-    if (IsReadable(older)) {
-      // A job that goes on from one snapshot may not save beside it: it would go on from newer ones.
-      const std::string other = folder == snapshots ? " --snapshots OTHER" : "";
-      return "; `--restore " + older + other + "` goes on from the snapshot before it";
-    }
+    if (IsReadable(older)) return std::string("; `--restore ").append(older).append(how);
     names.pop_back();
   }
   return {};
