@@ -29,6 +29,7 @@ import tensorkv as mx
 from tensorkv._update import fingerprints as _fingerprints
 from tensorkv._update import functions as _functions
 from tensorkv._update import reading as _trace
+from tensorkv._update import statements as _statements
 from tensorkv._update import states as _states
 from tensorkv._update import traced as _traced
 from tensorkv._update import watch as _watch
@@ -1989,7 +1990,7 @@ def test_a_state_is_compared_too(monkeypatch):
 
         return function
 
-    monkeypatch.setitem(_traced._ND, "maximum", _traced._ND["minimum"])
+    monkeypatch.setitem(_statements.OF_ND, "maximum", _statements.OF_ND["minimum"])
     assert "state 'm' becomes" in outcome("dist_sync", make, (1.0, 0.25))
 
 

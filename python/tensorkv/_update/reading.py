@@ -22,6 +22,7 @@ from .. import _core
 from .._array.elements import BITS, Elements, is_scalar
 from ..errors import InvalidArgumentError, KVError
 from . import probe as _probe
+from . import statements as _statements
 from . import traced as _traced
 from .heap import change_of
 from .probe import NARROW, computed_in
@@ -104,12 +105,24 @@ class Reading:
     def numpy(self, ufunc: Any, inputs: tuple[Any, ...], out: TracedNumpy | None = None) -> TracedNumpy:
         """Record one of NumPy's functions of elements, which may write to one of its arrays."""
         self.check_axes(f"np.{ufunc.__name__}")
-        content, made = _traced.record(self, ufunc, inputs)
+        content, made = _statements.record(self, ufunc, inputs)
         if out is None:
             return TracedNumpy(self, content, made)
         ufunc(*[self.dummy(one) for one in inputs], out=np.ones(1, out._type))  # raises if NumPy does not cast
         out._set(content)
         return out
+
+    def function_of_numpy(self, name: str) -> Callable[..., Any] | None:
+        """Return a function of NumPy on arrays without elements, or None: programs do not have it."""
+        return _statements.OF_NUMPY.get(name)
+
+    def function_of_nd(self, name: str) -> Callable[..., Any] | None:
+        """Return a function of `mx.nd` on arrays without elements, or None: programs do not have it."""
+        return _statements.OF_ND.get(name)
+
+    def clipped(self, array: _traced.Array, low: Any, high: Any) -> str:
+        """Append the statements of a clip; return the name of the last one."""
+        return _statements.clipped(self, array, low, high)
 
     def dummy(self, value: Any) -> Any:
         """Return an operand for a trial with NumPy: a number itself, or for a traced array one element of its dtype."""

@@ -35,7 +35,7 @@ OPERATIONS = (
     "logical_and, logical_or, logical_not and [:] ="
 )
 _HOST = Context("cpu", 0)
-_BOOL = np.dtype(bool)
+BOOL = np.dtype(bool)
 
 
 def current() -> Reading | None:
@@ -265,14 +265,14 @@ class Array:
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Record np.where, np.clip and their like."""
-        make = _FUNCTIONS.get(function.__name__)
+        make = self._reading.function_of_numpy(function.__name__)
         if make is None:
             refuse(f"np.{function.__name__}; a function that servers run has {OPERATIONS}{_kept(function.__name__)}")
         return make(*args, **kwargs)
 
     def _called(self, name: str, args: Any, options: dict[str, Any]) -> Any:
         """Record a function of `mx.nd`."""
-        make = _ND.get(name)
+        make = self._reading.function_of_nd(name)
         if make is None or "out" in options:
             with_out = " with `out`" if make else ""
             refuse(f"mx.nd.{name}{with_out}; a function that servers run has {OPERATIONS}{_kept(name)}")
@@ -360,7 +360,7 @@ class Traced(Array):
         """Return the elements, none below `a_min` or above `a_max`."""
         if out is not None:
             refuse("clip with `out`; `w[:] = ...` writes to an array")
-        return Traced(self._reading, _clipped(self._reading, self, a_min, a_max))
+        return Traced(self._reading, self._reading.clipped(self, a_min, a_max))
 
     # ---- the object as an array
 
@@ -427,12 +427,12 @@ class TracedNumpy(Array):
     def _binary(self, op: str, other: Any, swapped: bool = False) -> Array:
         if type(other) is Traced:  # an NDArray takes the operation over, in its own dtype
             return other._binary(op, self, not swapped)
-        return self._ufunc(_UFUNCS[op], *((other, self) if swapped else (self, other)))
+        return self._ufunc(UFUNCS[op], *((other, self) if swapped else (self, other)))
 
     def _inplace(self, op: str, other: Any) -> Array:
         if type(other) is Traced:  # an NDArray takes the operation over, and the array stays as it is
             return other._binary(op, self, swapped=True)
-        return self._reading.numpy(_UFUNCS[op], (self, other), self)
+        return self._reading.numpy(UFUNCS[op], (self, other), self)
 
     def _ufunc(self, ufunc: Any, *inputs: Any) -> TracedNumpy:
         return self._reading.numpy(ufunc, inputs)
@@ -473,7 +473,7 @@ class TracedNumpy(Array):
             refuse(f"clip with {sorted(kwargs)}")
         dummies: list[Any] = [None if one is None else self._reading.dummy(one) for one in (self, min, max)]
         self._reading.check_type("np.clip", np.clip(*dummies).dtype, self._reading.type)
-        return TracedNumpy(self._reading, _clipped(self._reading, self, min, max), self._reading.type)
+        return TracedNumpy(self._reading, self._reading.clipped(self, min, max), self._reading.type)
 
     # ---- the object as an array
 
@@ -486,8 +486,8 @@ class TracedNumpy(Array):
         kind = np.dtype(dtype)
         if kind == self._type:
             return self.copy() if copy else self
-        is_exact = self._type == _BOOL or (kind == self._reading.type and kind.kind == "f")
-        if kind == _BOOL and self._type == self._reading.type:
+        is_exact = self._type == BOOL or (kind == self._reading.type and kind.kind == "f")
+        if kind == BOOL and self._type == self._reading.type:
             return TracedNumpy(self._reading, self._reading.make("ne", self, 0), kind)
         if not is_exact:
             refuse(f"astype({dtype!r}) of {self._type}; a program computes in {self._reading.type}")
@@ -495,9 +495,9 @@ class TracedNumpy(Array):
 
     def _converted(self, text: str, value: Any) -> str:
         """Return an operand as assignment converts it to the elements' dtype."""
-        if self._type == _BOOL and getattr(value, "_type", None) != _BOOL:
+        if self._type == BOOL and getattr(value, "_type", None) != BOOL:
             return self._reading.add("ne", [text, "0.0"])
-        if self._type not in (_BOOL, self._reading.type):
+        if self._type not in (BOOL, self._reading.type):
             refuse(f"[:] = to an array of {self._type}; a program computes in {self._reading.type}")
         return text
 
@@ -529,7 +529,7 @@ def _names(frame: Any, ufunc: Any) -> bool:
     return any(scope.get(name) is ufunc for scope in scopes for name in names)
 
 
-_UFUNCS = {
+UFUNCS = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -541,7 +541,7 @@ _UFUNCS = {
     "eq": np.equal,
     "ne": np.not_equal,
 }
-_OPERATORS = {ufunc: op for op, ufunc in _UFUNCS.items()}
+_OPERATORS = {ufunc: op for op, ufunc in UFUNCS.items()}
 _LOGIC = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
@@ -597,220 +597,3 @@ def check_elements(weight: Any) -> None:
             "an optimizer inside of a function, which servers do not run; `set_optimizer` takes the optimizer, and "
             "`set_updater` the updater itself"
         )
-
-
-def reading_of(*operands: Any) -> Reading:
-    """Return the reading of the first array among operands."""
-    found: Array = next(one for one in operands if isinstance(one, Array))
-    return found._reading
-
-
-# ---- NumPy's functions of elements, as statements
-
-
-def _is_mask(operand: Any) -> bool:
-    return isinstance(operand, Array) and bool(operand._type == _BOOL)
-
-
-def _truth(reading: Reading, a: Any) -> Any:
-    """Return an operand that is 1 or 0 for a true or false one."""
-    if isinstance(a, Array):
-        return a if _is_mask(a) else Traced(reading, reading.make("ne", a, 0))
-    return int(bool(a))
-
-
-def _extreme(op: str) -> Callable[..., str]:
-    """Return NumPy's maximum or minimum: a NaN of either side stays, which `op` keeps of `b` alone."""
-
-    def make(reading: Reading, a: Any, b: Any) -> str:
-        made = reading.make(op, a, b)
-        if not isinstance(a, Array) or a._type.kind != "f":
-            return made
-        return reading.add("select", [reading.make("ne", a, a), reading.operand(a), made])
-
-    return make
-
-
-def _clipped(reading: Reading, a: Array, low: Any, high: Any) -> str:
-    """Return the elements between two bounds; of two equal zeros NumPy takes the element beside numbers, else the bound."""
-    if low is None or high is None or isinstance(low, Array) or isinstance(high, Array):
-        content = reading.operand(a)
-        for op, bound in (("max", low), ("min", high)):
-            if bound is not None:
-                content = _extreme(op)(reading, Traced(reading, content), bound)
-        return content
-    return reading.make("min", high, Traced(reading, reading.make("max", low, a)))
-
-
-def _simple(op: str) -> Callable[..., str]:
-    return lambda reading, *inputs: reading.make(op, *inputs)
-
-
-def _logical(op: str) -> Callable[..., str]:
-    return lambda reading, a, b: reading.make(op, _truth(reading, a), _truth(reading, b))
-
-
-def _is_false(reading: Reading, a: Any) -> str:
-    return reading.make("eq", a, 0)
-
-
-def _is_finite(reading: Reading, a: Any) -> str:
-    return reading.make("lt", Traced(reading, reading.make("abs", a)), math.inf)
-
-
-def _is_infinite(reading: Reading, a: Any) -> str:
-    return reading.make("eq", Traced(reading, reading.make("abs", a)), math.inf)
-
-
-_RECORDS: dict[str, Callable[..., str]] = {
-    **{ufunc.__name__: _simple(op) for op, ufunc in _UFUNCS.items()},
-    "negative": _simple("neg"),
-    "absolute": _simple("abs"),
-    "fabs": _simple("abs"),
-    "sqrt": _simple("sqrt"),
-    "sign": _simple("sign"),
-    "square": lambda reading, a: reading.make("mul", a, a),
-    "positive": lambda reading, a: reading.operand(a),
-    "maximum": _extreme("max"),
-    "minimum": _extreme("min"),
-    "isnan": lambda reading, a: reading.make("ne", a, a),
-    "isfinite": _is_finite,
-    "isinf": _is_infinite,
-    "logical_and": _logical("mul"),
-    "logical_or": _logical("max"),
-    "logical_xor": _logical("ne"),
-    "logical_not": _is_false,
-}
-# Functions of two masks, or of a mask, which NumPy computes as logic.
-_MASK_RECORDS: dict[str, Callable[..., str]] = {
-    "add": _simple("max"),
-    "multiply": _simple("mul"),
-    "bitwise_and": _simple("mul"),
-    "bitwise_or": _simple("max"),
-    "bitwise_xor": _simple("ne"),
-    "invert": _is_false,
-}
-
-
-def record(reading: Reading, ufunc: Any, inputs: tuple[Any, ...]) -> tuple[str, np.dtype[Any]]:
-    """Append one of NumPy's functions of elements; return its name, and the dtype that NumPy gives the result.
-
-    The function is called with arrays of one element, so that it raises the same errors as on arrays of these dtypes. A
-    program computes in the dtype of the key, so NumPy has to do that, too.
-    """
-    name = ufunc.__name__
-    if name not in _RECORDS and name not in _MASK_RECORDS:
-        refuse(f"np.{name}; a function that servers run has {OPERATIONS}")
-    dummies = [reading.dummy(one) for one in inputs]
-    with np.errstate(all="ignore"):
-        made = ufunc(*dummies).dtype
-    computed = np.result_type(*dummies) if made == _BOOL else made
-    reading.check_type(f"np.{name}", computed, reading.type, _BOOL)
-    records = _MASK_RECORDS if computed == _BOOL and name in _MASK_RECORDS else _RECORDS
-    if name not in records:
-        refuse(f"np.{name} of {computed}; a function that servers run has {OPERATIONS}")
-    return records[name](reading, *inputs), made
-
-
-def _where(condition: Any, x: Any = None, y: Any = None) -> TracedNumpy:
-    """Return `x` where the condition is not 0, else `y`."""
-    if x is None or y is None:
-        refuse("np.where without what it chooses from")
-    reading = reading_of(condition, x, y)
-    reading.check_axes("np.where")
-    made = np.where(*[reading.dummy(one) for one in (condition, x, y)]).dtype
-    return TracedNumpy(reading, reading.make("select", condition, x, y), made)
-
-
-def _clip(a: Any, a_min: Any = ..., a_max: Any = ..., out: Any = None, **kwargs: Any) -> Any:
-    """Return what np.clip returns; NumPy 2 calls the bounds `min` and `max`, too."""
-    kwargs.update({} if out is None else {"out": out})
-    unknown = sorted(set(kwargs) - {"min", "max"})
-    if unknown:
-        refuse(f"np.clip with {unknown}; `w[:] = ...` writes to an array")
-    if not isinstance(a, Array):
-        refuse("np.clip of a number between arrays; np.minimum and np.maximum take both")
-    bounds = {"a_min": a_min, "a_max": a_max, **kwargs}
-    given = {name: one for name, one in bounds.items() if one is not ...}
-    dummies: dict[str, Any] = {name: None if one is None else 1 for name, one in given.items()}
-    np.clip(np.ones(1), **dummies)  # raises what NumPy raises
-    return a.clip(given.get("a_min", given.get("min")), given.get("a_max", given.get("max")))
-
-
-def _copy(a: Any) -> TracedNumpy:
-    a._reading.check_axes("np.copy")
-    return TracedNumpy(a._reading, a._content, a._type)
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "where": _where,
-    "clip": _clip,
-    "shape": operator.attrgetter("shape"),
-    "size": operator.attrgetter("size"),
-    "ndim": operator.attrgetter("ndim"),
-    "copy": _copy,
-}
-
-
-# ---- functions of `mx.nd`, which NumPy computes and which give NDArrays
-
-
-def _check_of_nd(reading: Reading, *operands: Any) -> None:
-    """Refuse operands that the functions of `mx.nd` do not take."""
-    arrays = [one for one in operands if isinstance(one, Array)]
-    if all(type(one) is TracedNumpy for one in arrays):
-        refuse("a function of mx.nd without an NDArray; NumPy has functions of its arrays")
-    for one in arrays:
-        reading.check_type("a function of mx.nd", one._type, reading.type)
-
-
-def _nd_unary(ufunc: Any) -> Callable[[Any], Traced]:
-    def make(data: Any) -> Traced:
-        reading = reading_of(data)
-        _check_of_nd(reading, data)
-        return Traced(reading, record(reading, ufunc, (data,))[0])
-
-    return make
-
-
-def _nd_binary(ufunc: Any) -> Callable[[Any, Any], Traced]:
-    def make(lhs: Any, rhs: Any) -> Traced:
-        reading = reading_of(lhs, rhs)
-        _check_of_nd(reading, lhs, rhs)
-        return Traced(reading, record(reading, ufunc, (lhs, rhs))[0])
-
-    return make
-
-
-def _nd_where(condition: Any, x: Any, y: Any) -> Traced:
-    reading = reading_of(condition, x, y)
-    arrays = [one for one in (x, y) if isinstance(one, Array)]
-    for one in arrays:
-        reading.check_type("mx.nd.where", one._type, reading.type)
-    if not any(type(one) is Traced for one in (condition, *arrays)):
-        refuse("mx.nd.where without an NDArray; np.where takes NumPy's arrays")
-    return Traced(reading, reading.make("select", condition, x, y))
-
-
-def _nd_clip(data: Any, a_min: Any, a_max: Any) -> Traced:
-    reading = reading_of(data, a_min, a_max)
-    if not isinstance(data, Array):
-        refuse(f"mx.nd.clip of {type(data).__name__}")
-    _check_of_nd(reading, data, a_min, a_max)
-    return Traced(reading, _clipped(reading, data, a_min, a_max))
-
-
-_ND: dict[str, Callable[..., Traced]] = {
-    **{name: _nd_unary(getattr(np, name)) for name in ("abs", "sqrt", "sign", "square", "negative", "logical_not")},
-    **{
-        name: _nd_binary(getattr(np, name))
-        for name in (
-            *("add", "subtract", "multiply", "divide", "maximum", "minimum"),
-            *("equal", "not_equal", "greater", "greater_equal", "logical_and", "logical_or", "logical_xor"),
-        )
-    },
-    "lesser": _nd_binary(np.less),
-    "lesser_equal": _nd_binary(np.less_equal),
-    "where": _nd_where,
-    "clip": _nd_clip,
-}
