@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from . import _core
-from ._array import ndarray as nd
+from ._array import nd
 from ._update.running import number
 from .errors import InvalidArgumentError, KeyNotFoundError
 from .random import _stream

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 from jax.core import Tracer
 
-from ._array import ndarray as nd
+from ._array import nd
 from ._frameworks import stepping as _stepping
 from ._frameworks.steps import Steps
 from ._store import helpers as _helpers

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .._array import ndarray as nd
+from .._array import nd
 from .._store import create as _create
 from .._store import helpers as _helpers
 from ..errors import FailedPreconditionError, InvalidArgumentError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .. import _core
-from .._array import ndarray as nd
+from .._array import nd
 from .._array import rows as _rows
 from .._array.elements import BITS, FLOATS, dtype_name, is_row_sparse, is_scalar
 from .._array.ndarray import NDArray

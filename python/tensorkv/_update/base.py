@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
 
 from .. import _core
-from .._array import ndarray as nd
+from .._array import nd
 from .._hints import check_names
 from ..context import cpu
 from ..errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, UnimplementedError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._array import ndarray as nd
+from .._array import nd
 from .._array.elements import Elements
 from .._array.files import PICKLE, is_pickle
 from ..context import cpu

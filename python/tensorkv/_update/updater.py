@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._array import ndarray as nd
+from .._array import nd
 from ..errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from .base import Optimizer
 from .running import Table

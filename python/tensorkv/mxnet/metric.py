@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as _np
 
-from .._array import ndarray as nd
+from .._array import nd
 from ..errors import InvalidArgumentError, KeyNotFoundError, UnimplementedError
 
 __all__ = [

@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from .. import random
-from .._array import ndarray as _own
-from .._array.ndarray import *  # noqa: F403  # every name
+from .._array import nd as _own
+from .._array.nd import *  # noqa: F403  # every name
 from .._array.ndarray import _rebuild as _rebuild
 from . import sparse
 from .sparse import RowSparseNDArray, cast_storage
