@@ -1,0 +1,100 @@
+#include "checkpoint/snapshot_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "base/format.h"
+#include "checkpoint/checksum.h"
+#include "checkpoint/file.h"
+#include "checkpoint/index.h"
+
+namespace tkv::checkpoint {
+namespace {
+
+constexpr const char* kIndexName = "model.safetensors.index.json";
+
+std::string NameOfNumber(uint64_t number) { return Format("{:06}", number); }
+
+// Returns the number of a snapshot with this name; none if no snapshot has such a name.
+std::optional<uint64_t> NumberOfName(std::string_view name) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  const bool is_ours = error == std::errc() && number < UINT64_MAX && name == NameOfNumber(number);
+  return is_ours ? std::optional(number) : std::nullopt;
+}
+
+// Returns the snapshots of a folder, the oldest first.  Folders of others may have such names; only
+// a snapshot has an index.
+std::vector<uint64_t> NumbersIn(const std::string& folder) {
+  std::vector<uint64_t> numbers;
+  for (const std::string& name : Names(folder)) {
+    const auto number = NumberOfName(name);
+    if (number && Exists(IndexIn(Format("{}/{}", folder, name)))) numbers.push_back(*number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+// Returns true if a Writer made the folder's index; other tools use the same file name.
+bool IsOurs(const std::string& folder) {
+  try {
+    const std::string index = IndexIn(folder);
+    CheckSeal(ReadIndex(index), index);
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != Code::kDataLoss) throw;
+    return false;
+  }
+}
+
+}  // namespace
+
+std::string IndexIn(const std::string& folder) { return Format("{}/{}", folder, kIndexName); }
+
+std::string ReadIndex(const std::string& path) {
+  const File file = File::Open(path);
+  const uint64_t size = file.Size();
+  if (size > kIndexBytesMax) {
+    throw Fail(Code::kDataLoss, "{}: {} bytes, an index has at most {}", path, size,
+               kIndexBytesMax);
+  }
+  std::string text(size, '\0');
+  file.ReadAt(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+std::optional<std::string> NewestIn(const std::string& folder) {
+  const std::vector<uint64_t> numbers = NumbersIn(folder);
+  if (numbers.empty()) return std::nullopt;
+  return Format("{}/{}", folder, NameOfNumber(numbers.back()));
+}
+
+std::string NewNameIn(const std::string& folder) {
+  const std::vector<uint64_t> numbers = NumbersIn(folder);
+  uint64_t number = numbers.empty() ? 1 : numbers.back() + 1;
+  while (Exists(Format("{}/{}", folder, NameOfNumber(number)))) ++number;
+  return NameOfNumber(number);
+}
+
+std::string NameMeanwhile(const std::string& name) { return Format(".{}.tmp", name); }
+
+bool IsLeftOver(std::string_view name) {
+  if (!name.starts_with('.') || !name.ends_with(".tmp") || name.size() < 5) return false;
+  return NumberOfName(name.substr(1, name.size() - 5)).has_value();
+}
+
+void Prune(const std::string& folder, size_t kept) {
+  std::vector<uint64_t> numbers = NumbersIn(folder);
+  // A snapshot is renamed first, so that a half-removed folder never counts as one.
+  for (size_t i = 0; i + kept < numbers.size(); ++i) {
+    const std::string name = NameOfNumber(numbers[i]);
+    const std::string old = Format("{}/{}", folder, name);
+    if (!IsOurs(old)) continue;
+    const std::string gone = Format("{}/{}", folder, NameMeanwhile(name));
+    Rename(old, gone);
+    RemoveAll(gone);
+  }
+}
+
+}  // namespace tkv::checkpoint

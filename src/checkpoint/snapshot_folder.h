@@ -1,0 +1,30 @@
+// A folder of snapshots: their names, 000001 and so on, and the removal of old ones.
+
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tkv::checkpoint {
+
+// Returns the path of a snapshot's index.
+std::string IndexIn(const std::string& snapshot);
+// Returns the whole text of an index.
+//   throws  as File does; kDataLoss  it is longer than an index may be
+std::string ReadIndex(const std::string& path);
+
+// Returns the path of the newest snapshot in a folder, if there is one.
+std::optional<std::string> NewestIn(const std::string& folder);
+// Returns a name for the next snapshot.
+std::string NewNameIn(const std::string& folder);
+// Returns the temporary name under which a snapshot is built, and to which an old one is renamed
+// before it is removed.
+std::string NameMeanwhile(const std::string& name);
+// Returns true for such a name: a saver ended before its commit.
+bool IsLeftOver(std::string_view name);
+// Removes all snapshots of a folder except the newest ones.
+void Prune(const std::string& folder, size_t kept);
+
+}  // namespace tkv::checkpoint
