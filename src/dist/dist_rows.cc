@@ -5,6 +5,7 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include "dist/dist_store.h"
+#include "rows/checked_policy.h"
 #include "rows/initial_row.h"
 #include "store/checks.h"
 #include "update/program_body.h"
@@ -30,7 +31,7 @@ RowPolicy CheckTable(std::string_view verb, const RowsInitItem& item) {
   const auto elements = static_cast<size_t>(item.row_shape.size());
   return NamingKey(verb, item.key, [&] {
     const InitialRow initial(item.dtype, elements, item.initializer);
-    return RowTable::CheckedPolicy(item.policy, item.dtype);
+    return CheckedPolicy(item.policy, item.dtype);
   });
 }
 

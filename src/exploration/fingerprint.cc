@@ -65,7 +65,7 @@ class StateWriter {
       table.ReadNotes(mixes, notes.data());
       Add(notes);
     }
-    Add(table.CandidatesFrom(0, table.candidate_count()));
+    Add(table.candidates().From(0, table.candidates().size()));
     const size_t elements = mixes.size() * table.row_elements();
     std::string bytes(elements * ItemSize(table.dtype()), '\0');
     table.Read(mixes, bytes.data());

@@ -130,7 +130,7 @@ RowNote NoteOf(const RowTable& table, uint64_t mix, bool of_row) {
     if (table.Contains(mix)) table.ReadNotes({&mix, 1}, &note);
     return note;
   }
-  for (const auto& candidate : table.CandidatesFrom(0, table.candidate_count())) {
+  for (const auto& candidate : table.candidates().From(0, table.candidates().size())) {
     if (candidate.mix == mix) note = candidate.note;
   }
   return note;
@@ -177,7 +177,7 @@ std::string LookAtRows(const Scope& scope, const RowTable& table, uint32_t bucke
     *pushes |= uint64_t{1} << push;
   }
   const bool is_shared = bucket == 0 && !are_rows;
-  if (table.size() + table.candidate_count() !=
+  if (table.size() + table.candidates().size() !=
       noted + (is_shared && versions + (*pushes != 0 ? 1 : 0) > 0 ? 1 : 0)) {
     return "there are rows that nobody has pushed";
   }

@@ -17,6 +17,7 @@
 
 #include "base/mix.h"
 #include "base/random.h"
+#include "rows/checked_policy.h"
 #include "rows/memory_disk.h"
 #include "rows/row_file.h"
 #include "rows/row_memory.h"
@@ -406,11 +407,11 @@ TEST(DiskRows, WhatCannotBeBounded) {
       WhatOf([&] { RowTable(DType::kF32, 4, {}, 1, policy); }),
       "memory for rows is bounded, and there is no folder for the others: rows_dir is not set");
   policy.memory_max = UINT64_MAX;
-  EXPECT_EQ(CodeOf([&] { RowTable::CheckedPolicy(policy, DType::kF32); }), Code::kInvalidArgument);
+  EXPECT_EQ(CodeOf([&] { CheckedPolicy(policy, DType::kF32); }), Code::kInvalidArgument);
   policy.memory_max = 1 << 20;
   policy.rows_max = 10;
   policy.score = RowPolicy::Score::kNorm;
-  EXPECT_EQ(CodeOf([&] { RowTable::CheckedPolicy(policy, DType::kF32); }), Code::kInvalidArgument);
+  EXPECT_EQ(CodeOf([&] { CheckedPolicy(policy, DType::kF32); }), Code::kInvalidArgument);
 }
 
 TEST(DiskRows, AnUpdateOfAllRowsIsForTablesInMemory) {

@@ -182,7 +182,7 @@ TEST(RowPolicy, ATableThatIsPushedForEverStaysSmall) {
     table.NotePush(mixes, places);
     table.Advance();
     if (version < 100) continue;
-    most = std::max(most, table.size() + table.candidate_count());
+    most = std::max(most, table.size() + table.candidates().size());
     if (version == 1000) most_bytes = table.memory_bytes();
   }
   EXPECT_LT(most, 10'000U);  // 11 versions of 150 to 200 ids are kept
@@ -207,18 +207,18 @@ TEST(RowPolicy, WhatWasCountedBeforeAnImportCountsNoMore) {
   };
   push(mixes);
   push(mixes);
-  EXPECT_EQ(table.candidate_count(), 2U);
+  EXPECT_EQ(table.candidates().size(), 2U);
 
   table.Erase(mixes);
   table.Reserve(mixes, &places);
   table.NoteImport(places);
   table.Advance();
-  EXPECT_EQ(table.candidate_count(), 0U);
+  EXPECT_EQ(table.candidates().size(), 0U);
   EXPECT_FALSE(table.Contains(mixes[0]));
 
   push({mixes.data(), 1});
   EXPECT_FALSE(table.Contains(mixes[0]));
-  EXPECT_EQ(table.candidate_count(), 1U);
+  EXPECT_EQ(table.candidates().size(), 1U);
 }
 
 TEST(RowPolicy, WhatCannotBeIsRefused) {

@@ -12,11 +12,12 @@
 #include "base/format.h"
 #include "base/mix.h"
 #include "kernels/kernels.h"
+#include "rows/checked_policy.h"
+#include "rows/update_queue.h"
 
 namespace tkv {
 namespace {
 
-constexpr size_t kAhead = 16;    // rows that are prefetched at a time
 constexpr size_t kReading = 64;  // rows that are prefetched from the disk at a time
 // Limits of the rows that may be in memory beyond twice the bound.
 constexpr size_t kSlackMax = 4096;
@@ -26,16 +27,6 @@ constexpr int kIdleMax = 3;
 constexpr size_t kSweptMin = 64;  // rows that Sweep examines in each version, at least
 // If there are too many rows, 1/16 of the maximum is removed as well.
 constexpr uint64_t kTrimmed = 16;
-
-// The index of candidates has packed notes in place of places.
-constexpr int kVersionBits = 48;
-constexpr uint64_t kVersionMask = (uint64_t{1} << kVersionBits) - 1;
-// Only a damaged snapshot has a version of more bits.  The mask keeps such a version out of the
-// count.
-uint64_t Pack(const RowNote& note) {
-  return note.count << kVersionBits | (note.version & kVersionMask);
-}
-RowNote Unpack(uint64_t packed) { return {packed & kVersionMask, packed >> kVersionBits}; }
 
 template <typename F>
 auto WithMemory(F f) {
@@ -56,39 +47,6 @@ RowTable::RowTable(DType dtype, size_t row_elements, const RowInitializer& initi
              std::move(disk)),
       index_(buckets),
       candidates_(buckets) {}
-
-RowPolicy RowTable::CheckedPolicy(const RowPolicy& policy, DType dtype) {
-  if (policy.admit_count == 0 || policy.admit_count > RowPolicy::kAdmitMax) {
-    throw Fail(Code::kInvalidArgument,
-               "rows are made by the push of number {}, from 1 to {} is possible",
-               policy.admit_count, RowPolicy::kAdmitMax);
-  }
-  if (policy.age_max >> kVersionBits != 0) {
-    throw Fail(Code::kInvalidArgument, "rows stay for {} versions, fewer than 2^48 are possible",
-               policy.age_max);
-  }
-  if (policy.rows_max > 0 && policy.score == RowPolicy::Score::kNorm && !IsFloat(dtype)) {
-    throw Fail(Code::kInvalidArgument, "rows of {} have no norm to be kept by", Name(dtype));
-  }
-  if (policy.rows_max > kRowsMax) {
-    throw Fail(Code::kInvalidArgument, "at most {} rows stay, up to 2^63 are possible",
-               policy.rows_max);
-  }
-  if (policy.memory_max > 0 && policy.rows_max > 0 && policy.score == RowPolicy::Score::kNorm) {
-    throw Fail(
-        Code::kInvalidArgument,
-        "rows that stay by their norm are in memory: their number is bounded, memory cannot be");
-  }
-  if (policy.memory_max > kRowsMax) {
-    throw Fail(Code::kInvalidArgument, "{} bytes of memory for rows, up to 2^63 are possible",
-               policy.memory_max);
-  }
-  RowPolicy checked = policy;
-  const bool needs_notes =
-      policy.age_max > 0 || (policy.rows_max > 0 && policy.score != RowPolicy::Score::kNorm);
-  checked.has_notes = policy.has_notes || needs_notes;
-  return checked;
-}
 
 RowTable RowTable::Emptied() const {
   RowTable table(dtype(), row_elements(), initial_.initializer(), index_.buckets(), policy_,
@@ -122,13 +80,13 @@ size_t RowTable::memory_bytes() const noexcept {
 template <typename Found, typename Use>
 void RowTable::Walk(std::span<const uint64_t> mixes, Found found, Use use) const {
   const size_t count = mixes.size();
-  std::array<const RowIndex::Entry*, kAhead> homes;
-  std::array<std::invoke_result_t<Found&, uint64_t>, kAhead> rows;
-  for (size_t i = 0; i < count + 2 * kAhead; ++i) {
-    const size_t slot = i % kAhead;
-    if (i >= 2 * kAhead) use(i - 2 * kAhead, rows[slot]);
-    if (i >= kAhead && i - kAhead < count) {
-      rows[slot] = found(RowIndex::FindFrom(homes[slot], mixes[i - kAhead]));
+  std::array<const RowIndex::Entry*, kPrefetchedRows> homes;
+  std::array<std::invoke_result_t<Found&, uint64_t>, kPrefetchedRows> rows;
+  for (size_t i = 0; i < count + 2 * kPrefetchedRows; ++i) {
+    const size_t slot = i % kPrefetchedRows;
+    if (i >= 2 * kPrefetchedRows) use(i - 2 * kPrefetchedRows, rows[slot]);
+    if (i >= kPrefetchedRows && i - kPrefetchedRows < count) {
+      rows[slot] = found(RowIndex::FindFrom(homes[slot], mixes[i - kPrefetchedRows]));
     }
     if (i < count) {
       homes[slot] = index_.Home(mixes[i]);
@@ -435,8 +393,8 @@ template <typename F>
 void RowTable::ForPlaces(const RowPlaces& places, F f) noexcept {
   const auto& all = places.places_;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (i + kAhead < all.size() && all[i + kAhead] != RowIndex::kNowhere) {
-      pages_.Prefetch(all[i + kAhead]);
+    if (i + kPrefetchedRows < all.size() && all[i + kPrefetchedRows] != RowIndex::kNowhere) {
+      pages_.Prefetch(all[i + kPrefetchedRows]);
     }
     if (all[i] != RowIndex::kNowhere) f(i, pages_.At(all[i]));
   }
@@ -471,60 +429,13 @@ void RowTable::AssignState(size_t number, const RowPlaces& places,
   });
 }
 
-// A queue of rows to be updated.  While later rows are being prefetched, earlier ones are updated:
-// one by one if RowUpdate works in place, otherwise in groups.
-class RowTable::UpdateQueue {
- public:
-  UpdateQueue(const RowTable& table, RowUpdate* update)
-      : table_(table),
-        update_(update),
-        group_(update->rows_max()),
-        length_(group_ + (group_ == 1 ? kAhead : 0)) {}
-  ~UpdateQueue() {
-    for (; done_ < added_; done_ += std::min(group_, added_ - done_)) {
-      Run(std::min(group_, added_ - done_));
-    }
-  }
-  UpdateQueue(const UpdateQueue&) = delete;
-  UpdateQueue& operator=(const UpdateQueue&) = delete;
-
-  void Add(uint64_t place, uint64_t mix, const void* sum) noexcept {
-    if (added_ - done_ == length_) {
-      Run(group_);
-      done_ += group_;
-    }
-    const size_t slot = added_++ % length_;
-    std::byte* const record = table_.pages_.At(place);
-    PrefetchBytes(record, table_.pages_.StrideAt(place));
-    parts_[slot] = table_.pages_.PartsOf(record);
-    sums_[slot] = sum;
-    ids_[slot] = update_->draws() ? Unmix(mix) : 0;
-  }
-
- private:
-  void Run(size_t count) noexcept {
-    const size_t slot = done_ % length_;
-    update_->Run({parts_.data() + slot, count}, sums_.data() + slot, ids_.data() + slot);
-  }
-
-  static constexpr size_t kLengthMax = RowUpdate::kRowsMax + kAhead;
-  const RowTable& table_;
-  RowUpdate* const update_;
-  const size_t group_;  // rows that are updated together; contiguous in the queue
-  const size_t length_;
-  size_t added_ = 0, done_ = 0;
-  std::array<RowParts, kLengthMax> parts_;
-  std::array<const void*, kLengthMax> sums_;
-  std::array<uint64_t, kLengthMax> ids_;
-};
-
 void RowTable::Update(RowUpdate* update, std::span<const uint64_t> mixes, const RowPlaces& places,
                       const RowSource& sums) noexcept {
-  UpdateQueue queue(*this, update);
+  UpdateQueue queue(pages_, update);
   const auto& all = places.places_;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (sums.list != nullptr && i + kAhead < all.size()) {
-      PrefetchBytes(sums.at(i + kAhead), wide_bytes());
+    if (sums.list != nullptr && i + kPrefetchedRows < all.size()) {
+      PrefetchBytes(sums.at(i + kPrefetchedRows), wide_bytes());
     }
     if (all[i] != RowIndex::kNowhere) queue.Add(all[i], mixes[i], sums.at(i));
   }
@@ -532,7 +443,7 @@ void RowTable::Update(RowUpdate* update, std::span<const uint64_t> mixes, const 
 
 void RowTable::UpdateAll(RowUpdate* update, std::span<const uint64_t> mixes,
                          const RowSource& sums) noexcept {
-  UpdateQueue queue(*this, update);
+  UpdateQueue queue(pages_, update);
   size_t next = 0;
   index_.ForEach(0, [&](uint64_t mix, uint64_t place) {
     while (next < mixes.size() && mixes[next] < mix) ++next;  // ids that the policy did not admit
@@ -548,9 +459,7 @@ void RowTable::UpdateAll(RowUpdate* update, std::span<const uint64_t> mixes,
 // Returns the candidate's note, or an empty note if there is none or its last push is older than
 // the policy's `age_max`.
 RowNote RowTable::CandidateOf(uint64_t mix) const noexcept {
-  const uint64_t packed = candidates_.Find(mix);
-  if (packed == RowIndex::kNowhere) return {};
-  const RowNote note = Unpack(packed);
+  const RowNote note = candidates_.NoteOf(mix);
   return policy_.age_max > 0 && IsGone(note) ? RowNote{} : note;
 }
 
@@ -561,11 +470,7 @@ bool RowTable::LetsIn(uint64_t mix, uint32_t number, RowPlaces* places) {
     candidates_.MakeWritable(mix);
     return true;
   }
-  if (candidates_.Find(mix) == RowIndex::kNowhere) {
-    candidates_.Insert(mix, Pack({now_, 0}));
-    places->new_candidates_.push_back(number);
-  }
-  candidates_.MakeWritable(mix);
+  if (candidates_.Reserve(mix, now_)) places->new_candidates_.push_back(number);
   return false;
 }
 
@@ -577,11 +482,12 @@ void RowTable::NotePush(std::span<const uint64_t> mixes, const RowPlaces& places
       candidates_.Erase(mixes[i]);  // the segment is not shared, so nothing is copied
   }
   for (size_t i = 0; i < all.size(); ++i) {
-    if (policy_.has_notes && i + kAhead < all.size() && all[i + kAhead] != RowIndex::kNowhere) {
-      __builtin_prefetch(pages_.NoteAt(all[i + kAhead]));
+    if (policy_.has_notes && i + kPrefetchedRows < all.size() &&
+        all[i + kPrefetchedRows] != RowIndex::kNowhere) {
+      __builtin_prefetch(pages_.NoteAt(all[i + kPrefetchedRows]));
     }
     if (all[i] == RowIndex::kNowhere) {
-      candidates_.Set(mixes[i], Pack({now_ + 1, CandidateOf(mixes[i]).count + 1}));
+      candidates_.Set(mixes[i], {now_ + 1, CandidateOf(mixes[i]).count + 1});
     } else if (policy_.has_notes) {
       RowNote& note = *pages_.NoteAt(all[i]);
       note = {now_ + 1, note.count + 1};
@@ -626,24 +532,24 @@ void RowTable::DropGone(std::span<const uint64_t> mixes) {
 // bound.
 void RowTable::Sweep(size_t count) {
   std::vector<uint64_t> gone;
-  const auto look = [&](const RowIndex& index, uint64_t* next, auto note_of) {
+  const auto look = [&](const auto& all, uint64_t* next, auto note_of) {
     gone.clear();
     size_t left = count;
     // The next call begins anew if this one reaches the end.
     const uint64_t first = std::exchange(*next, 0);
-    index.ForEach(first, [&](uint64_t mix, uint64_t place) {
+    all.ForEach(first, [&](uint64_t mix, const auto& found) {
       if (left-- == 0) {
         *next = mix;
         return false;
       }
-      if (IsGone(note_of(place))) gone.push_back(mix);
+      if (IsGone(note_of(found))) gone.push_back(mix);
       return true;
     });
   };
   look(index_, &next_row_, [&](uint64_t place) { return pages_.NoteOf(place); });
   Erase(gone);
   evicted_ += gone.size();
-  look(candidates_, &next_candidate_, [](uint64_t packed) { return Unpack(packed); });
+  look(candidates_, &next_candidate_, [](const RowNote& note) { return note; });
   for (const uint64_t mix : gone) candidates_.Erase(mix);
 }
 
@@ -773,69 +679,8 @@ void RowTable::NoteImport(const RowPlaces& places) noexcept {
             [&](size_t i, std::byte*) { *pages_.NoteAt(places.places_[i]) = {now_ + 1, 0}; });
 }
 
-std::vector<RowTable::Candidate> RowTable::CandidatesFrom(uint64_t number, size_t count_max) const {
-  std::vector<Candidate> some;
-  if (number >= candidates_.size() || count_max == 0) return some;
-  some.reserve(std::min<size_t>(count_max, candidates_.size() - number));
-  candidates_.ForEach(candidates_.MixAt(number), [&](uint64_t mix, uint64_t packed) {
-    some.push_back({mix, Unpack(packed)});
-    return some.size() < count_max;
-  });
-  return some;
-}
-
 void RowTable::PutCandidate(const Candidate& candidate) {
-  const RowNote& note = candidate.note;
-  if (note.count > RowPolicy::kAdmitMax || note.version >> kVersionBits != 0) {
-    throw Fail(Code::kInvalidArgument, "id {} has been pushed {} times, last in version {}",
-               Unmix(candidate.mix), note.count, note.version);
-  }
-  WithMemory([&] {
-    candidates_.Insert(candidate.mix, Pack(note));
-    candidates_.MakeWritable(candidate.mix);
-    candidates_.Set(candidate.mix, Pack(note));
-  });
-}
-
-bool RowTable::operator==(const RowTable& other) const {
-  if (dtype() != other.dtype() || row_elements() != other.row_elements() ||
-      size() != other.size() || state_count() != other.state_count() ||
-      has_master() != other.has_master() ||
-      initial_.initializer() != other.initial_.initializer() || policy_ != other.policy_) {
-    return false;
-  }
-  constexpr size_t kRows = 1024;
-  std::vector<std::byte> mine(kRows * wide_bytes() + 1), theirs(mine.size());
-  uint64_t first = 0;
-  for (;;) {
-    const std::vector<uint64_t> mixes = Mixes(first, kRows);
-    if (mixes != other.Mixes(first, kRows)) return false;
-    if (mixes.empty()) return true;
-    const auto is_same = [&](size_t bytes) {
-      return std::memcmp(mine.data(), theirs.data(), mixes.size() * bytes) == 0;
-    };
-    Read(mixes, mine.data());
-    other.Read(mixes, theirs.data());
-    if (!is_same(row_bytes())) return false;
-    if (policy_.has_notes) {
-      std::vector<RowNote> noted(mixes.size()), others(mixes.size());
-      ReadNotes(mixes, noted.data());
-      other.ReadNotes(mixes, others.data());
-      if (noted != others) return false;
-    }
-    for (size_t s = 0; s < state_count() + (has_master() ? 1 : 0); ++s) {
-      if (s == state_count()) {
-        ReadMaster(mixes, mine.data());
-        other.ReadMaster(mixes, theirs.data());
-      } else {
-        ReadState(s, mixes, mine.data());
-        other.ReadState(s, mixes, theirs.data());
-      }
-      if (!is_same(wide_bytes())) return false;
-    }
-    if (mixes.back() == UINT64_MAX) return true;
-    first = mixes.back() + 1;
-  }
+  WithMemory([&] { candidates_.Put(candidate); });
 }
 
 }  // namespace tkv

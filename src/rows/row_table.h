@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "rows/candidates.h"
 #include "rows/initial_row.h"
 #include "rows/row_index.h"
 #include "rows/row_pages.h"
@@ -46,10 +47,6 @@ class RowTable {
   RowTable(DType dtype, size_t row_elements, const RowInitializer& initializer,
            uint32_t buckets = 1, const RowPolicy& policy = {},
            std::shared_ptr<RowDisk> disk = nullptr);
-
-  // Returns the policy that a table uses: with notes if the other options need them.
-  //   throws   kInvalidArgument
-  static RowPolicy CheckedPolicy(const RowPolicy& policy, DType dtype);
 
   // Returns a table without rows and states, with the same options, version and number of evicted
   // rows.
@@ -144,26 +141,14 @@ class RowTable {
   void AssignNotes(const RowPlaces& places, const RowNote* notes) noexcept;
   // Sets the notes of imported rows: no push counts, and their age begins with the next version.
   void NoteImport(const RowPlaces& places) noexcept;
-  // A pushed id that has no row yet.  CandidatesFrom returns at most `count_max`, ascending by mix,
-  // from the given index on.
-  struct Candidate {
-    uint64_t mix;
-    RowNote note;
-  };
-  size_t candidate_count() const noexcept { return candidates_.size(); }
-  std::vector<Candidate> CandidatesFrom(uint64_t number, size_t count_max) const;
+  // The pushed ids that have no row yet.
+  const Candidates& candidates() const noexcept { return candidates_; }
+  // Does as Candidates::Put.
   //   throws  kInvalidArgument (a count or a version that a candidate cannot have),
   //           kResourceExhausted; nothing changed
   void PutCandidate(const Candidate& candidate);
 
-  // Returns true if both tables have the same rows, with the same values, masters, states and
-  // notes.
-  //   blocks, throws  as Read
-  bool operator==(const RowTable& other) const;
-
  private:
-  class UpdateQueue;
-
   bool IsGone(const RowNote& note) const noexcept {
     return now_ > note.version && now_ - note.version > policy_.age_max;
   }
@@ -196,8 +181,7 @@ class RowTable {
   RowIndex index_;
 
   uint64_t now_ = 0;  // the current version
-  // Ids that have been pushed and have no row, with packed notes instead of places.
-  RowIndex candidates_;
+  Candidates candidates_;
   uint64_t evicted_ = 0;
   size_t pushed_ = 0;                           // rows pushed in the current version
   size_t dead_ = 0;                             // rows on the disk that died since Settle

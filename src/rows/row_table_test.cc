@@ -1,6 +1,7 @@
 // Compares row tables with std::map: every type, copies, states, and allocations that fail.
 
 #include "rows/row_table.h"
+#include "rows/same_rows.h"
 
 #include <gtest/gtest.h>
 

@@ -134,7 +134,7 @@ Bytes ChunkWorker::ReadCut(const ChunkCut& cut, uint64_t part, const RowRange& r
   const size_t row_bytes = ChunkState::RowBytes(part, table.dtype(), table.row_elements());
   const Block out = pool_->Allocate(row_bytes * rows.count);
   if (part == ChunkState::kCandidates || part == ChunkState::kCandidateNotes) {
-    const auto some = table.CandidatesFrom(rows.first, rows.count);
+    const auto some = table.candidates().From(rows.first, rows.count);
     for (size_t i = 0; i < some.size(); ++i) {
       if (part == ChunkState::kCandidates) {
         out.as<uint64_t>()[i] = Unmix(some[i].mix);
@@ -202,7 +202,7 @@ void ChunkWorker::RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes
   const std::byte* const candidates = body.data + parts_end;
   const auto candidate_mixes = codec::MixesOf(chunk->bucket, candidates, state.candidates);
   for (size_t i = 0; i < candidate_mixes.size(); ++i) {
-    RowTable::Candidate candidate{candidate_mixes[i], {}};
+    Candidate candidate{candidate_mixes[i], {}};
     std::memcpy(&candidate.note,
                 candidates + state.candidates * sizeof(uint64_t) + i * sizeof(RowNote),
                 sizeof(RowNote));

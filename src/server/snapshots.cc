@@ -37,7 +37,7 @@ ChunkCut ChunkWorker::Cut(const Chunk& chunk, uint32_t store) {
     cut.state.rows = table.size();
     cut.state.row_version = table.version();
     cut.state.has_notes = table.policy().has_notes;
-    cut.state.candidates = table.candidate_count();
+    cut.state.candidates = table.candidates().size();
   }
   if (chunk.rule == nullptr) return cut;
   cut.master = chunk.master;

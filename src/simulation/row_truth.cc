@@ -110,7 +110,7 @@ SeenRows RowsIn(const RowTable& table) {
     RowNote& note = seen.rows[Unmix(mix)];
     if (seen.has_notes) table.ReadNotes({&mix, 1}, &note);
   }
-  for (const auto& candidate : table.CandidatesFrom(0, table.candidate_count())) {
+  for (const auto& candidate : table.candidates().From(0, table.candidates().size())) {
     seen.candidates[Unmix(candidate.mix)] = candidate.note;
   }
   return seen;

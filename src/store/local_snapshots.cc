@@ -79,7 +79,7 @@ SavedKey DescribeEntry(const Entry& entry) {
   key.row_count = entry.rows->row_count;
   key.initializer = entry.rows->table.initializer();
   key.policy = entry.rows->table.policy();
-  key.candidates = entry.rows->table.candidate_count();
+  key.candidates = entry.rows->table.candidates().size();
   key.row_version = entry.rows->table.version();
   if (entry.rows->own) key.own = SavedProgramOf(*entry.rows->own->optimizer);
   return key;

@@ -48,7 +48,7 @@ std::span<const std::byte> TableParts::Next(const RowTable& table, const checkpo
 }
 
 std::span<const std::byte> TableParts::NextOfCandidates(const RowTable& table, bool notes) {
-  const auto some = table.CandidatesFrom(first_, kSavedBytes / sizeof(RowNote));
+  const auto some = table.candidates().From(first_, kSavedBytes / sizeof(RowNote));
   first_ += some.size();
   const size_t bytes = notes ? sizeof(RowNote) : sizeof(uint64_t);
   block_.resize(some.size() * bytes);

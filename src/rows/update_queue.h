@@ -1,0 +1,65 @@
+// Updates rows of a table while later ones are being prefetched.
+
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/mix.h"
+#include "rows/row_pages.h"
+#include "rows/row_update.h"
+
+namespace tkv {
+
+inline constexpr size_t kPrefetchedRows = 16;  // rows that are prefetched at a time
+
+// A queue of rows to be updated.  While later rows are being prefetched, earlier ones are updated:
+// one by one if RowUpdate works in place, otherwise in groups.
+class UpdateQueue {
+ public:
+  UpdateQueue(const RowPages& pages, RowUpdate* update)
+      : pages_(pages),
+        update_(update),
+        group_(update->rows_max()),
+        length_(group_ + (group_ == 1 ? kPrefetchedRows : 0)) {}
+  ~UpdateQueue() {
+    for (; done_ < added_; done_ += std::min(group_, added_ - done_)) {
+      Run(std::min(group_, added_ - done_));
+    }
+  }
+  UpdateQueue(const UpdateQueue&) = delete;
+  UpdateQueue& operator=(const UpdateQueue&) = delete;
+
+  void Add(uint64_t place, uint64_t mix, const void* sum) noexcept {
+    if (added_ - done_ == length_) {
+      Run(group_);
+      done_ += group_;
+    }
+    const size_t slot = added_++ % length_;
+    std::byte* const record = pages_.At(place);
+    PrefetchBytes(record, pages_.StrideAt(place));
+    parts_[slot] = pages_.PartsOf(record);
+    sums_[slot] = sum;
+    ids_[slot] = update_->draws() ? Unmix(mix) : 0;
+  }
+
+ private:
+  void Run(size_t count) noexcept {
+    const size_t slot = done_ % length_;
+    update_->Run({parts_.data() + slot, count}, sums_.data() + slot, ids_.data() + slot);
+  }
+
+  static constexpr size_t kLengthMax = RowUpdate::kRowsMax + kPrefetchedRows;
+  const RowPages& pages_;
+  RowUpdate* const update_;
+  const size_t group_;  // rows that are updated together; contiguous in the queue
+  const size_t length_;
+  size_t added_ = 0, done_ = 0;
+  std::array<RowParts, kLengthMax> parts_;
+  std::array<const void*, kLengthMax> sums_;
+  std::array<uint64_t, kLengthMax> ids_;
+};
+
+}  // namespace tkv
