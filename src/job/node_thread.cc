@@ -275,7 +275,8 @@ void NodeThread::Loop() {
     own_polls_ = true;
     lock.unlock();
     const Time sleep = PollBriefly([this] { return stopping_ || caller_polls_; });
-    if (sleep > 0 && !stopping_) endpoint_->Wait(sleep);
+    // A caller who came during the poll has woken the endpoint in vain.
+    if (sleep > 0 && !stopping_ && !caller_polls_) endpoint_->Wait(sleep);
     lock.lock();
     own_polls_ = false;
     if (caller_polls_) turn_changed_.notify_all();

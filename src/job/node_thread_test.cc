@@ -103,7 +103,7 @@ TEST_F(Crowd, WhoIsSilentIsDeadAndNobodyElseIs) {
 // ---- endpoints that throw
 
 // An endpoint that cannot dial and drops all frames.
-class Broke final : public Endpoint {
+class Broke : public Endpoint {
  public:
   explicit Broke(std::atomic<int>* dials) : dials_(dials) {}
   const std::string& address() const override { return address_; }
@@ -174,6 +174,46 @@ TEST(NodeThread, WhatACallerThrowsReachesTheCallerAlone) {
                Error);
   EXPECT_GT(changes, before) << "what it did before is dealt with";
   EXPECT_EQ(thread.Run([](Node&, Time) { return 5; }), 5);
+}
+
+// An endpoint in whose poll the thread is caught by a caller, and which forgets wakes that came before
+// the end of a poll.
+class Caught final : public Broke {
+ public:
+  using Broke::Broke;
+  size_t Poll(LinkHandler*, size_t) override {
+    if (!is_armed) return 0;
+    is_in_poll = true;
+    while (wakes == 0) std::this_thread::yield();
+    is_armed = false;
+    return 0;
+  }
+  bool Wait(int64_t nanoseconds) override {
+    if (wakes > 0) ++waits_after_wake;
+    return Broke::Wait(nanoseconds);
+  }
+  void Wake() override {
+    ++wakes;
+    Broke::Wake();
+  }
+
+  std::atomic<bool> is_armed{false}, is_in_poll{false};
+  std::atomic<int> wakes{0}, waits_after_wake{0};
+};
+
+TEST(NodeThread, ACallerWhoCatchesItInAPollDoesNotAwaitItsSleep) {
+  BufferPool pool;
+  std::atomic<int> dials{0};
+  NodeThreadOptions options;
+  options.address_of = [](const Peer&) { return "somewhere"; };
+  auto endpoint = std::make_unique<Caught>(&dials);
+  Caught& caught = *endpoint;
+  NodeThread thread(SomeServer(&pool), std::move(endpoint), options);
+  thread.Start();
+  caught.is_armed = true;
+  ASSERT_TRUE(HoldsSoon([&] { return caught.is_in_poll.load(); }));
+  EXPECT_TRUE(thread.PollUntil([] { return true; }, kMillisecond));
+  EXPECT_EQ(caught.waits_after_wake, 0);
 }
 
 TEST(NodeThread, AHookThatThrowsBreaksItAndIsToldOnceAndTheProcessLives) {
