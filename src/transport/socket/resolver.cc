@@ -100,15 +100,23 @@ void Resolver::Ask(uint64_t asker, const std::string& host) {
     askers.push_back(asker);
     if (askers.size() > 1) return;
   }
+  const auto forget = [&] {  // so that a later question starts a thread
+    std::lock_guard lock(state_->mutex);
+    state_->askers.erase(host);
+  };
   try {
     std::thread([state = state_, look_up = look_up_, host] {
       state->LookUpAndTell(look_up, host);
     }).detach();
   } catch (const std::system_error& error) {
-    state_->Found(host, {{}, error.what()});
+    try {
+      state_->Found(host, {{}, error.what()});
+    } catch (const std::bad_alloc&) {
+      forget();
+      throw;
+    }
   } catch (const std::bad_alloc&) {
-    std::lock_guard lock(state_->mutex);
-    state_->askers.erase(host);  // so that a later question starts a thread
+    forget();
     throw;
   }
 }

@@ -32,6 +32,7 @@
 #include "tests/scarce_memory.h"
 #include "transport/address.h"
 #include "transport/socket/endpoint.h"
+#include "transport/socket/resolver.h"
 #include "transport/socket/tls.h"
 
 namespace tkv {
@@ -894,6 +895,35 @@ bool MakeFail(int call, int error) {
   const sock_fprog program{4, code};
   return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// Returns the number of failed questions behind which a later one is not answered, where no thread
+// can be started.
+int UnansweredWithoutThreads() {
+  if (!MakeFail(SYS_clone, EAGAIN) || !MakeFail(SYS_clone3, EAGAIN)) return 100;
+  int unanswered = 0;
+  bool has_lacked = true;
+  for (int n = 0; has_lacked && n < 100; ++n) {
+    Resolver resolver([](const std::string&) { return LookedUp{{"127.0.0.1"}, ""}; }, [] {});
+    const std::string host = "a-host-with-a-long-name.example.org";
+    has_lacked = test::WithMemoryFor(n, [&] { resolver.Ask(1, host); }).ran_out;
+    resolver.TakeAnswers();
+    resolver.Ask(2, host);
+    const auto answers = resolver.TakeAnswers();
+    const bool is_answered =
+        std::ranges::any_of(answers, [](const auto& a) { return a.asker == 2; });
+    unanswered += is_answered ? 0 : 1;
+  }
+  return has_lacked ? 101 : unanswered;
+}
+
+TEST(Resolver, AnswersAfterAQuestionForWhichThereWasNeitherThreadNorMemory) {
+  const pid_t child = fork();
+  if (child == 0) _exit(UnansweredWithoutThreads());
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 // Returns how often an endpoint wakes in half a second while it cannot accept a waiting connection.
