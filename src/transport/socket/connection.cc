@@ -75,8 +75,14 @@ void Connection::AwaitExit(int64_t deadline) {
   deadline_ = deadline;
 }
 
+// Shuts the connection down.  While the peer may read lent memory, this side still listens: only the
+// end of the peer's side says that the peer reads no more.
+void Connection::StopWriting() {
+  shutdown(socket.native_handle(), has_lent() ? SHUT_WR : SHUT_RDWR);
+}
+
 void Connection::Starve(int64_t now) {
-  shutdown(socket.native_handle(), SHUT_RDWR);
+  StopWriting();
   is_starved_ = true;
   stage_ = Stage::kEnding;
   deadline_ = now;
@@ -218,12 +224,16 @@ Connection::Outcome Connection::Write() {
   return Outcome::kMore;
 }
 
-bool Connection::WriteOn() {
+Connection::Outcome Connection::WriteOn() {
+  if (cannot_write_) return Outcome::kMore;
   const uint64_t before = taken_;
   const Outcome outcome = Write();
-  if (outcome == Outcome::kOver) shutdown(socket.native_handle(), SHUT_RDWR);
+  if (outcome == Outcome::kOver) {
+    StopWriting();
+    cannot_write_ = true;
+  }
   NoteTaking(outcome, taken_ != before);
-  return outcome == Outcome::kBlocked || outcome == Outcome::kPaused;
+  return outcome;
 }
 
 // Notes since when the peer has taken nothing.

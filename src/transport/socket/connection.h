@@ -73,7 +73,7 @@ class Connection {
   void Open(bool shares_memory, const EndpointOptions& options);
   // Waits for the end of the peer's process, after the peer has closed the connection.
   void AwaitExit(int64_t deadline);
-  // Ends a connection for which memory was lacking.  The peer sees the end at once.
+  // Ends a connection for which memory was lacking.  The peer sees the end after all that was sent.
   void Starve(int64_t now);
   bool is_starved() const { return is_starved_; }
   // Waits until queued frames have left, after a close of this side.
@@ -116,9 +116,13 @@ class Connection {
   Outcome Read(LinkHandler* handler, std::vector<std::byte>* scratch, size_t bytes_max);
   Outcome Write();
   // Writes the waiting output, and notes whether the peer takes it.  Any error ends the connection,
-  // even an error of this machine alone (no memory, a firewall rule): the connection is shut down,
-  // and the next read reports the end.  Returns true if more can leave when the socket is writable.
-  bool WriteOn();
+  // even an error of this machine alone (no memory, a firewall rule): the connection cannot write any
+  // more, and a read of what has arrived reports the end.
+  //   returns  kBlocked, kPaused: more can leave when the socket is writable
+  //            kOver: it has just become unable to write
+  Outcome WriteOn();
+  // A write has failed.
+  bool cannot_write() const { return cannot_write_; }
   void Queue(Frame frame);
   bool has_output() const { return !out_.is_empty() || (tls_ && tls_->has_output()); }
   bool has_lent() const { return lending_ && lending_->has_lent(); }
@@ -136,6 +140,7 @@ class Connection {
   Outcome ReadHandshake();
 
  private:
+  void StopWriting();
   void NoteTaking(Outcome outcome, bool has_taken);
   void MakeInputBuffer();
   bool Prepare(size_t* staged);
@@ -161,6 +166,7 @@ class Connection {
   bool adds_body_checks_ = false;
   bool has_ended_ = false;                        // the peer has closed it and reads nothing more
   bool is_starved_ = false;                       // it ends, because there was no memory for it
+  bool cannot_write_ = false;                     // a write has failed
   bool has_said_hello_ = false;                   // a whole frame has arrived
   bool is_reading_ = false, is_writing_ = false;  // the reactor has been asked to report readiness
   std::optional<Handshake> handshake_;

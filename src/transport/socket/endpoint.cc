@@ -187,14 +187,13 @@ class Sockets final : public Endpoint {
     processes_.Keep(connection.dial->address, connection.process);
   }
 
-  // Ends a connection that the peer has closed.  If the peer is a process of this host, waits a
-  // moment to learn whether the process has ended as well.
+  // Ends a connection that the peer has closed, or to which this side cannot write.  If the peer is a
+  // process of this host, waits a moment to learn whether the process has ended.
   void End(Connection& connection) {
     if (connection.is_starved()) {
       return Lose(connection, Fail(Code::kResourceExhausted,
                                    "{}: this process has no memory for it", connection.peer));
     }
-    connection.NoteEnd();
     if (connection.process.HasExited()) return Lose(connection, Ended(connection));
     if (connection.process.is_empty() || connection.stage() == Stage::kEnding) {
       return Lose(connection,
@@ -318,9 +317,13 @@ class Sockets final : public Endpoint {
 
   // Writes the waiting output.
   void WriteOn(Connection& connection) {
-    const bool is_to_wait = connection.WriteOn();
+    const Outcome outcome = connection.WriteOn();
     if (connection.is_blocked()) has_deadlines_ = true;
-    if (is_to_wait) connection.AwaitWrite(&reactor_);
+    if (outcome == Outcome::kBlocked || outcome == Outcome::kPaused) {
+      connection.AwaitWrite(&reactor_);
+    } else if (outcome == Outcome::kOver) {
+      reactor_.ReadAgain(connection.number);
+    }
   }
 
   void ReadOn(Connection& connection, LinkHandler* handler) {
@@ -334,7 +337,11 @@ class Sockets final : public Endpoint {
     }
     if (connection.stage() != Stage::kOpen) return;
     admission_.Promote(&connection, SteadyNow());
-    if (outcome == Outcome::kOver) return End(connection);
+    if (outcome == Outcome::kOver) connection.NoteEnd();
+    const bool has_read_all = outcome == Outcome::kBlocked;
+    if (outcome == Outcome::kOver || (has_read_all && connection.cannot_write())) {
+      return End(connection);
+    }
     // Reading may have brought lent memory back, or records that give it back to the peer.
     if (connection.shares_memory() && connection.has_output()) WriteOn(connection);
     CheckOutput(connection);

@@ -978,6 +978,86 @@ TEST(Sockets, AConnectionThatTheSystemCannotWriteToIsTold) {
   }
 }
 
+constexpr size_t kLent = size_t{1} << 20;
+
+// A server that lends memory to its client, and has just sent a value that the client has not read.
+struct Lender {
+  Lender() {
+    EXPECT_TRUE(Until(&server, &client, [&] { return !client.handler.opened.empty(); }));
+    client.handler.land = {{landed.data(), landed.size(), nullptr}};
+    Send(std::byte{0});  // the client learns of the memory
+    EXPECT_TRUE(Until(&server, &client, [&] { return client.handler.received == 1; }));
+    Send(std::byte{1});
+  }
+  static SocketOptions OptionsWith(std::shared_ptr<Arena> arena) {
+    SocketOptions options = Options("server 0", "", {"unix"});
+    options.arena = std::move(arena);
+    return options;
+  }
+  void Send(std::byte value) {
+    const Block block = arena->Allocate(kLent);
+    std::fill_n(block.data, kLent, value);
+    Message push;
+    push.type = Type::kPush;
+    push.body = block.bytes();
+    FrameBuilder builder;
+    builder.Add(std::move(push));
+    server.endpoint->Send(101, builder.Finish(0, 0));
+  }
+  // Returns true if the client reads the value that was sent, although the server has lost it.
+  bool KeepsTheValue() {
+    for (int i = 0; i < 300; ++i) {
+      server.endpoint->Poll(&server.handler, 16);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (server.handler.closed.size() != 1) return false;
+    for (int i = 0; i < 3; ++i) std::fill_n(arena->Allocate(kLent).data, kLent, std::byte{2});
+    Until(&server, &client, [&] { return client.handler.received == 2; });
+    return client.handler.received == 1 || landed[5] == std::byte{1};
+  }
+
+  std::string why;
+  std::shared_ptr<Arena> arena = Arena::Open(&why);
+  std::vector<std::byte> landed = std::vector<std::byte>(kLent);
+  Side server{OptionsWith(arena)};
+  Side client = [this] {
+    Side side(Options("worker 1", ""));
+    side.endpoint->Dial(1, server.endpoint->address());
+    return side;
+  }();
+};
+
+TEST(Sockets, WhatAStarvedConnectionHasLentIsNotUsedAgain) {
+  Lender lender;
+  FrameBuilder builder;
+  builder.Add(MessageOf(Type::kPing));
+  lender.client.endpoint->Send(1, builder.Finish(0, 0));
+  lender.server.handler.closed.reserve(10);
+  for (int i = 0; i < 1000 && lender.server.handler.closed.empty(); ++i) {
+    test::allocations_left = 0;
+    lender.server.endpoint->Poll(&lender.server.handler, 16);
+    test::allocations_left = -1;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(lender.KeepsTheValue());
+}
+
+int KeepsTheValueWhereWritesFail() {
+  Lender lender;
+  if (!MakeFail(SYS_sendmsg, ENOBUFS)) return 2;
+  lender.Send(std::byte{3});
+  return lender.KeepsTheValue() ? 0 : 1;
+}
+
+TEST(Sockets, WhatIsLentIsNotUsedAgainWhereWritesFail) {
+  const pid_t child = fork();
+  if (child == 0) _exit(KeepsTheValueWhereWritesFail());
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 TEST(Sockets, AConnectionThatIsCutIsTold) {
   Side server(Options("server 0", "", {"unix"}));
   auto client = std::make_unique<Side>(Options("worker 1", ""));
