@@ -226,19 +226,19 @@ Connection::Outcome Connection::Write() {
 
 Connection::Outcome Connection::WriteOn() {
   if (cannot_write_) return Outcome::kMore;
-  const uint64_t before = taken_;
   const Outcome outcome = Write();
   if (outcome == Outcome::kOver) {
     StopWriting();
     cannot_write_ = true;
   }
-  NoteTaking(outcome, taken_ != before);
+  NoteTaking(outcome);
   return outcome;
 }
 
 // Notes since when the peer has taken nothing.
-void Connection::NoteTaking(Outcome outcome, bool has_taken) {
+void Connection::NoteTaking(Outcome outcome) {
   const bool is_stuck = outcome == Outcome::kBlocked || outcome == Outcome::kWaiting;
+  const bool has_taken = std::exchange(taken_when_noted_, taken_) != taken_;
   if (!is_stuck) {
     blocked_since_ = 0;
   } else if (blocked_since_ == 0 || has_taken) {

@@ -141,7 +141,7 @@ class Connection {
 
  private:
   void StopWriting();
-  void NoteTaking(Outcome outcome, bool has_taken);
+  void NoteTaking(Outcome outcome);
   void MakeInputBuffer();
   bool Prepare(size_t* staged);
   Outcome SendFile();
@@ -175,6 +175,7 @@ class Connection {
 
   OutputQueue out_;
   uint64_t taken_ = 0;  // grows whenever the peer takes bytes or gives lent memory back
+  uint64_t taken_when_noted_ = 0;
   TrafficStats traffic_;
   std::vector<std::byte> in_;
   size_t in_begin_ = 0, in_end_ = 0;

@@ -1058,6 +1058,35 @@ TEST(Sockets, WhatIsLentIsNotUsedAgainWhereWritesFail) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+// The client takes one value after the other, each of them after the server has found its queue
+// full.
+TEST(Sockets, APeerThatGivesLentMemoryBackReads) {
+  SocketOptions options = Lender::OptionsWith(nullptr);
+  std::string why;
+  options.arena = Arena::Open(&why);
+  options.budgets.unread_nanoseconds = 1'000'000'000;
+  Side server(options);
+  options = Options("worker 1", "");
+  options.budgets.turn_bytes_max = 1;
+  Side client(options);
+  client.endpoint->Dial(1, server.endpoint->address());
+  ASSERT_TRUE(Until(&server, &client, [&] { return !client.handler.opened.empty(); }));
+  std::vector<std::byte> value(kLent), large(3 * kLent);
+  client.handler.land = {{nullptr, value.size(), nullptr}};
+  server.endpoint->Send(101, PushOf(&value));  // the client learns of the memory
+  ASSERT_TRUE(Until(&server, &client, [&] { return client.handler.received == 1; }));
+  for (int i = 0; i < 6; ++i) server.endpoint->Send(101, PushOf(&value));
+  server.endpoint->Send(101, PushOf(&large));
+  for (size_t received = 2; received <= 7; ++received) {
+    for (int i = 0; i < 400; ++i) {
+      server.endpoint->Poll(&server.handler, 16);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    while (client.handler.received < received) client.endpoint->Poll(&client.handler, 1);
+    ASSERT_TRUE(server.handler.closed.empty()) << FirstReason(server.handler);
+  }
+}
+
 TEST(Sockets, AConnectionThatIsCutIsTold) {
   Side server(Options("server 0", "", {"unix"}));
   auto client = std::make_unique<Side>(Options("worker 1", ""));
