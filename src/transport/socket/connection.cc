@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -345,13 +346,16 @@ bool Connection::Parse(LinkHandler* handler) {
 // Takes over the one file that may accompany the bytes: the file of the peer's arena.
 //   throws  kInvalidArgument  more than one file, or the peer is not welcome yet
 void Connection::TakeFiles(msghdr* message) {
-  std::vector<int> files;
+  // Bounded by the room that Receive gives.  Takes no memory: a file that is not noted stays open.
+  std::array<int, 4> found;
+  size_t count = 0;
   for (cmsghdr* at = CMSG_FIRSTHDR(message); at != nullptr; at = CMSG_NXTHDR(message, at)) {
     if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    files.resize(files.size() + count);
-    std::memcpy(&files[files.size() - count], CMSG_DATA(at), count * sizeof(int));
+    const size_t more = std::min((at->cmsg_len - CMSG_LEN(0)) / sizeof(int), found.size() - count);
+    std::memcpy(found.data() + count, CMSG_DATA(at), more * sizeof(int));
+    count += more;
   }
+  const std::span<const int> files(found.data(), count);
   const bool is_cut = (message->msg_flags & MSG_CTRUNC) != 0;
   if (files.size() == 1 && !is_cut && is_welcome) return lending_->TakeFrom(files[0]);
   for (const int file : files) close(file);

@@ -20,6 +20,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -1085,6 +1086,35 @@ TEST(Sockets, APeerThatGivesLentMemoryBackReads) {
     while (client.handler.received < received) client.endpoint->Poll(&client.handler, 1);
     ASSERT_TRUE(server.handler.closed.empty()) << FirstReason(server.handler);
   }
+}
+
+size_t OpenFiles() {
+  const auto files = std::filesystem::directory_iterator("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(files), end(files)));
+}
+
+TEST(Sockets, AFileThatArrivesWhenMemoryIsLackingIsClosed) {
+  const size_t before = OpenFiles();
+  for (int left = 0, n = 0; left >= 0 && n < 100; left = ++n) {
+    Lender lender;
+    lender.client.handler.land = {{nullptr, kLent, nullptr}};
+    Side other(Options("worker 2", ""));
+    other.handler.land = lender.client.handler.land;
+    other.handler.closed.reserve(10);
+    other.endpoint->Dial(1, lender.server.endpoint->address());
+    ASSERT_TRUE(Until(&lender.server, &other, [&] { return other.handler.opened.size() == 1; }));
+    std::vector<std::byte> value(kLent);
+    lender.server.endpoint->Send(102, PushOf(&value));
+    for (int i = 0; i < 50; ++i) {
+      test::allocations_left = left;
+      other.endpoint->Poll(&other.handler, 16);
+      left = std::exchange(test::allocations_left, -1);
+      lender.server.endpoint->Poll(&lender.server.handler, 16);
+    }
+    if (left >= 0) break;
+    left = 0;
+  }
+  EXPECT_EQ(OpenFiles(), before);
 }
 
 TEST(Sockets, AConnectionThatIsCutIsTold) {
