@@ -382,8 +382,11 @@ class Sockets final : public Endpoint {
     if (connection.link != 0) {
       const bool has_ended = reason.code() == Code::kUnavailable && connection.is_dialer() &&
                              processes_.HasEnded(connection.dial->address);
-      failed_.emplace_back(connection.link, has_ended ? Ended(connection) : reason);
       lost_traffic_[connection.link] = connection.traffic();
+      failed_.emplace_back(connection.link, has_ended ? Ended(connection) : reason);
+      // The link is told once, also if memory is lacking for the rest.
+      connections_.RemoveLink(connection.link);
+      connection.link = 0;
       Wake();
     }
     Drop(connection);

@@ -1117,6 +1117,30 @@ TEST(Sockets, AFileThatArrivesWhenMemoryIsLackingIsClosed) {
   EXPECT_EQ(OpenFiles(), before);
 }
 
+TEST(Sockets, ALinkIsLostOnceWhereMemoryIsLacking) {
+  for (const char* where : {"unix", "tcp:127.0.0.1:0"}) {
+    bool has_lacked = true;
+    for (int n = 0; has_lacked && n < 60; ++n) {
+      Side server(Options("server 0", "secret", {where}));
+      auto client = std::make_unique<Side>(Options("worker 1", "secret"));
+      client->endpoint->Dial(1, server.endpoint->address());
+      ASSERT_TRUE(Until(&server, client.get(), [&] { return !client->handler.opened.empty(); }));
+      ASSERT_TRUE(Until(&server, client.get(), [&] { return !server.handler.accepted.empty(); }));
+      client.reset();
+      server.handler.closed.reserve(10);
+      int left = n;
+      for (int i = 0; i < 200; ++i) {
+        test::allocations_left = left;
+        server.endpoint->Poll(&server.handler, 16);
+        left = std::exchange(test::allocations_left, -1);
+        server.endpoint->Wait(1'000'000);
+      }
+      has_lacked = left < 0;
+      EXPECT_EQ(server.handler.closed.size(), 1U) << where << ", allocation " << n;
+    }
+  }
+}
+
 TEST(Sockets, AConnectionThatIsCutIsTold) {
   Side server(Options("server 0", "", {"unix"}));
   auto client = std::make_unique<Side>(Options("worker 1", ""));
