@@ -76,7 +76,7 @@ class Sockets final : public Endpoint {
 
   void Close(uint64_t link) override {
     const auto connection = connections_.FindLink(link);
-    if (connection == nullptr) return;
+    if (connection == nullptr) return ForgetLost(link);
     connections_.RemoveLink(link);
     const bool was_open = connection->stage() == Stage::kOpen;
     KeepProcess(*connection);
@@ -390,6 +390,12 @@ class Sockets final : public Endpoint {
       Wake();
     }
     Drop(connection);
+  }
+
+  // Forgets a lost link that the handler closes before it was told.
+  void ForgetLost(uint64_t link) {
+    std::erase_if(failed_, [link](const auto& lost) { return lost.first == link; });
+    lost_traffic_.erase(link);
   }
 
   // Returns true if the address being dialed has not answered in time and there is another.

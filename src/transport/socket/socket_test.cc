@@ -1141,6 +1141,21 @@ TEST(Sockets, ALinkIsLostOnceWhereMemoryIsLacking) {
   }
 }
 
+TEST(Sockets, ALinkThatTheUserHasClosedIsNotReportedAsLost) {
+  SocketOptions options = Options("server 0", "secret", {"tcp:127.0.0.1:0"});
+  options.budgets.body_bytes_max = 1000;
+  Side server(options);
+  Side client(Options("worker 1", "secret"));
+  client.endpoint->Dial(1, server.endpoint->address());
+  ASSERT_TRUE(Until(&server, &client, [&] { return !server.handler.accepted.empty(); }));
+  ASSERT_TRUE(Until(&server, &client, [&] { return !client.handler.opened.empty(); }));
+  std::vector<std::byte> value(size_t{30} << 20);
+  for (int i = 0; i < 2; ++i) server.endpoint->Send(101, PushOf(&value));  // too much: it is lost
+  server.endpoint->Close(101);
+  server.endpoint->Poll(&server.handler, 16);
+  EXPECT_TRUE(server.handler.closed.empty());
+}
+
 TEST(Sockets, AConnectionThatIsCutIsTold) {
   Side server(Options("server 0", "", {"unix"}));
   auto client = std::make_unique<Side>(Options("worker 1", ""));
