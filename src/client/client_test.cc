@@ -85,6 +85,16 @@ TEST_F(ClientTest, NewsAreAskedForAgainAndEndWithoutAHead) {
   EXPECT_FALSE(client_.has_left());
 }
 
+TEST_F(ClientTest, NewsEndWhereTheHeadEndsBetweenItsAnswerAndItsEpoch) {
+  const OpId news = Begin(Operation::News{}, "close");
+  client_.HeadAnswered(Reply(effects_.to_head.at(0), Type::kPong, 3), now_, &effects_);
+  client_.HeadEnded(now_);
+  After(0);
+  const auto error = FailureOf(news);
+  ASSERT_TRUE(error);
+  EXPECT_STREQ(error->what(), "close 'w': the process of the head has ended");
+}
+
 // The head may have died before it could say that the server is there.
 TEST_F(ClientTest, AServerOutOfReachIsNamedWithTheHeadThatIsGoneToo) {
   const OpId init = Begin(Operation::Init{}, "init");

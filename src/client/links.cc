@@ -77,10 +77,10 @@ void Client::HeadEnded(Time now) {
 
 void Client::HeadAnswered(const Message& message, Time now, Effects* effects) {
   const bool is_answer = message.type == Type::kOk || message.type == Type::kPong;
-  if (!is_answer || !head_.End(message.seq)) return;
+  if (!is_answer || !head_.Has(message.seq)) return;
   Op* const op = Find(message.seq);
   if (op->what.Is<Operation::News>()) {
-    op->round = message.number;
+    op->round = message.number;  // the head may end before it has sent that EPOCH
   } else {
     if (op->what.Is<Operation::Leave>()) has_left_ = true;
     Finish(op);
