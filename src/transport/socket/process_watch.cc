@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <iterator>
 #include <new>
 
 namespace tkv {
@@ -29,6 +30,11 @@ void ProcessWatch::Keep(const std::string& address, const ProcessFile& process) 
     answered_[address] = process.Copy();
   } catch (const std::bad_alloc&) {
     return;
+  }
+  // An address of which nobody asks again would hold a descriptor for ever.
+  for (auto at = answered_.begin(); answered_.size() > kKeptMax && at != answered_.end();) {
+    const bool goes = at->first != address && at->second.HasExited();
+    at = goes ? answered_.erase(at) : std::next(at);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <utility>
@@ -44,6 +45,11 @@ class ProcessWatch {
   void Forget(const std::string& address) { answered_.erase(address); }
   // Returns true, once, if the process that last answered at an address has ended.
   bool HasEnded(const std::string& address);
+
+  size_t size() const { return answered_.size(); }
+
+  // If there are more, those whose processes have ended are forgotten.
+  static constexpr size_t kKeptMax = 32;
 
  private:
   std::map<std::string, ProcessFile> answered_;

@@ -33,6 +33,7 @@
 #include "tests/scarce_memory.h"
 #include "transport/address.h"
 #include "transport/socket/endpoint.h"
+#include "transport/socket/process_watch.h"
 #include "transport/socket/resolver.h"
 #include "transport/socket/tls.h"
 
@@ -1206,6 +1207,23 @@ TEST(Sockets, AProcessThatEndsAfterItsConnectionIsKnownToHaveWhenItIsDialedAgain
     ASSERT_TRUE(Until(&client, &nobody, [&] { return client.handler.closed.size() == 1; }));
     EXPECT_EQ(client.handler.closed[0].second.code(), expected) << FirstReason(client.handler);
   }
+}
+
+// The servers of a long job that were started again and again, each time at another address.
+TEST(ProcessWatch, ForgetsProcessesThatHaveEnded) {
+  ProcessWatch watch;
+  watch.Keep("of this process", ProcessFile::Open(getpid()));
+  for (size_t i = 0; i < 2 * ProcessWatch::kKeptMax; ++i) {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    const ProcessFile process = ProcessFile::Open(child);
+    waitpid(child, nullptr, 0);
+    const std::string address = Format("unix:{}", i);
+    watch.Keep(address, process);
+  }
+  EXPECT_LE(watch.size(), ProcessWatch::kKeptMax);
+  EXPECT_TRUE(watch.HasEnded(Format("unix:{}", 2 * ProcessWatch::kKeptMax - 1)));
+  EXPECT_FALSE(watch.HasEnded("of this process"));
 }
 
 TEST(Sockets, AreNotInheritedByProcessesThatAreStarted) {
