@@ -67,9 +67,9 @@ DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitIte
 
 Operation DistStore::InitOf(std::string_view verb, const KeyRecord& record, const NDArray& value) {
   const NDArray* const values[] = {&value};
-  Operation::Init init{record.meta, {}};
-  init.value.bytes = MemoryOf(AllOnHost(verb, record.key.view(), values)[0]);
-  return calls_.Make(std::move(init), std::string(verb), &record);
+  Operation init = calls_.Make(Operation::Init{record.meta, {}}, std::string(verb), &record);
+  init.value()->bytes = MemoryOf(AllOnHost(verb, record.key.view(), values)[0]);
+  return init;
 }
 
 void DistStore::InitAs(std::string_view verb, std::span<const InitItem> items) {
