@@ -39,6 +39,9 @@ if(TKV_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # -Wsubobject-linkage takes every included file for a header, and batches include sources.  GCC 12 reports small vectors
   # as uninitialized in large files, wrongly; a build with -DTKV_UNITY=OFF has that warning.
   target_compile_options(tkv_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage> -Wno-maybe-uninitialized)
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  # GCC 12 takes an empty small vector that is moved for a long one, wrongly, in files that are compiled by themselves.
+  target_compile_options(tkv_flags INTERFACE -Wno-stringop-overread)
 endif()
 function(tkv_batches sources_variable name)
   if(NOT TKV_UNITY)
