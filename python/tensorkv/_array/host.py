@@ -16,11 +16,9 @@ import numpy as np
 
 from ..errors import InvalidArgumentError
 from .elements import BITS, Elements, dtype_name, filled, is_scalar, number
-from .reshape import of_codes
 
 Function = Callable[..., Any]
 _NARROW = ("float16", *BITS)
-_slice = slice
 
 
 class Typed(NamedTuple):
@@ -185,11 +183,11 @@ def _axes(data: Any, axis: Any, exclude: bool) -> Any:
     axes = None if axis is None or axis == () else axis if isinstance(axis, (list, tuple)) else (axis,)
     if axes is None:
         return None
-    there = tuple(n % data.ndim for n in axes if _axis_in(data, n))
+    there = tuple(n % data.ndim for n in axes if axis_in(data, n))
     return tuple(n for n in range(data.ndim) if n not in there) if exclude else there
 
 
-def _axis_in(data: Any, axis: int) -> bool:
+def axis_in(data: Any, axis: int) -> bool:
     if not -data.ndim <= axis < data.ndim:
         raise InvalidArgumentError(f"axis {axis} of {data.ndim} axes")
     return True
@@ -360,7 +358,7 @@ def norm(data: Any, ord: int = 2, axis: Any = None, keepdims: bool = False) -> A
 
 def _at(find: Callable[..., Any], data: Any, axis: Any, keepdims: bool) -> Any:
     if axis is not None:
-        _axis_in(data, axis)
+        axis_in(data, axis)
     return Typed(np.atleast_1d(find(data, axis=axis, keepdims=bool(keepdims))), "float32")
 
 
@@ -382,111 +380,7 @@ def cumsum(a: Any, axis: int | None = None) -> Any:
     return np.cumsum(a, axis=axis, dtype=np.float64 if a.dtype.kind == "f" else np.int64)
 
 
-# ---- what is where
-
-
-@host("mx.nd.transpose(mx.nd.ones((2, 3))).shape", "(3, 2)")
-def transpose(data: Any, axes: Any = None, *more: int) -> Any:
-    """Return the array with its axes in another order, by default the last one first; a tuple or several numbers."""
-    return np.transpose(data, (axes, *more) if isinstance(axes, int) else axes or None)
-
-
-@host("mx.nd.swapaxes(mx.nd.ones((2, 3, 4)), 0, 2).shape", "(4, 3, 2)")
-def swapaxes(data: Any, dim1: int = 0, dim2: int = 0) -> Any:
-    """Return the array with two axes exchanged."""
-    return np.swapaxes(data, dim1, dim2)
-
-
-@host("mx.nd.moveaxis(mx.nd.ones((2, 3, 4)), 0, 2).shape", "(3, 4, 2)")
-def moveaxis(tensor: Any, source: Any, destination: Any) -> Any:
-    """Return the array with some axes at other places."""
-    return np.moveaxis(tensor, source, destination)
-
-
-@host("mx.nd.expand_dims(mx.nd.ones((2,)), 0).shape", "(1, 2)")
-def expand_dims(data: Any, axis: int) -> Any:
-    """Return the array with an axis of extent 1 at `axis`."""
-    return np.expand_dims(data, axis)
-
-
-@host("mx.nd.squeeze(mx.nd.ones((1, 2, 1))).shape", "(2,)")
-def squeeze(data: Any, axis: Any = None) -> Any:
-    """Return the array without its axes of extent 1, or without these."""
-    return np.atleast_1d(np.squeeze(data, axis if axis is None or isinstance(axis, int) else tuple(axis)))
-
-
-@host("mx.nd.reshape(mx.nd.zeros((2, 3, 4)), (0, -1)).shape", "(2, 12)")
-def reshape(data: Any, shape: Any, reverse: bool = False) -> Any:
-    """Return the elements with another shape, in which MXNet's codes may stand: see `NDArray.reshape`."""
-    return data.reshape(of_codes(data.shape, shape if isinstance(shape, (list, tuple)) else (shape,), reverse))
-
-
-@host("mx.nd.reshape_like(mx.nd.ones((6,)), mx.nd.ones((2, 3))).shape", "(2, 3)")
-def reshape_like(lhs: Any, rhs: Any) -> Any:
-    """Return the elements of `lhs` with the shape of `rhs`."""
-    return lhs.reshape(rhs.shape)
-
-
-@host("mx.nd.flatten(mx.nd.ones((2, 3, 4))).shape", "(2, 12)")
-def flatten(data: Any) -> Any:
-    """Return the array as a matrix: the first axis stays."""
-    return data.reshape(data.shape[0], -1)
-
-
-@host("mx.nd.flip(mx.nd.array([1, 2]), axis=0).asnumpy()", "array([2., 1.], dtype=float32)")
-def flip(data: Any, axis: Any) -> Any:
-    """Return the array with the order along some axes turned round."""
-    return np.flip(data, axis)
-
-
-@host("mx.nd.tile(mx.nd.array([1, 2]), (2,)).asnumpy()", "array([1., 2., 1., 2.], dtype=float32)")
-def tile(data: Any, reps: Any) -> Any:
-    """Return the array repeated as a whole, so often along each axis."""
-    return np.tile(data, reps)
-
-
-@host("mx.nd.repeat(mx.nd.array([1, 2]), 2).asnumpy()", "array([1., 1., 2., 2.], dtype=float32)")
-def repeat(data: Any, repeats: int, axis: int | None = None) -> Any:
-    """Return the array with each element, or each slice of an axis, so often."""
-    return np.repeat(data, repeats, axis)
-
-
-@host("mx.nd.broadcast_to(mx.nd.ones((1, 2)), (3, 2)).shape", "(3, 2)")
-def broadcast_to(data: Any, shape: Any) -> Any:
-    """Return the array with its extents of 1 as large as in `shape`; 0 keeps an extent."""
-    wanted = (
-        tuple(old if n == 0 else n for n, old in zip(shape, data.shape, strict=True)) if 0 in shape else tuple(shape)
-    )
-    return np.broadcast_to(data, wanted)
-
-
-@host("mx.nd.broadcast_like(mx.nd.ones((1, 2)), mx.nd.ones((3, 2))).shape", "(3, 2)")
-def broadcast_like(lhs: Any, rhs: Any) -> Any:
-    """Return the first array with the shape of the second one."""
-    return np.broadcast_to(lhs, rhs.shape)
-
-
-@host("mx.nd.concat(mx.nd.ones((2, 1)), mx.nd.zeros((2, 2)), dim=1).shape", "(2, 3)")
-def concat(*data: Any, dim: int = 1) -> Any:
-    """Return arrays concatenated along an axis."""
-    return np.concatenate(_of_one_dtype(data), axis=dim)
-
-
-@host("mx.nd.concatenate([mx.nd.ones((2,)), mx.nd.zeros((1,))]).asnumpy()", "array([1., 1., 0.], dtype=float32)")
-def concatenate(arrays: Any, axis: int = 0) -> Any:
-    """Return the arrays of a list concatenated along an axis."""
-    return np.concatenate(_of_one_dtype(arrays), axis=axis)
-
-
-@host("mx.nd.stack(mx.nd.ones((2,)), mx.nd.zeros((2,))).shape", "(2, 2)")
-def stack(*data: Any, axis: int = 0) -> Any:
-    """Return arrays of one shape along a new axis; as arguments or as one list."""
-    return np.stack(
-        _of_one_dtype(data[0] if len(data) == 1 and isinstance(data[0], (list, tuple)) else data), axis=axis
-    )
-
-
-def _of_one_dtype(arrays: Any) -> Any:
+def of_one_dtype(arrays: Any) -> Any:
     kinds = sorted({str(x.dtype) for x in arrays})
     if len(kinds) > 1:
         raise InvalidArgumentError(f"{' with '.join(kinds)}; astype() first")
@@ -496,46 +390,7 @@ def _of_one_dtype(arrays: Any) -> Any:
 @host("mx.nd.add_n(mx.nd.ones((2,)), mx.nd.ones((2,))).asnumpy()", "array([2., 2.], dtype=float32)")
 def add_n(*args: Any) -> Any:
     """Return the sum of arrays of one shape."""
-    return functools.reduce(np.add, _of_one_dtype(args))
-
-
-@host("[part.shape for part in mx.nd.split(mx.nd.ones((2, 4)), 2)]", "[(2, 2), (2, 2)]")
-def split(data: Any, num_outputs: int, axis: int = 1, squeeze_axis: bool = False) -> Any:
-    """Return a list of equal parts along an axis, without the axis with `squeeze_axis`; one part as an array."""
-    parts = np.split(data, num_outputs, axis)
-    parts = [np.squeeze(part, axis) for part in parts] if squeeze_axis else parts
-    return parts[0] if num_outputs == 1 else parts
-
-
-@host("mx.nd.slice(mx.nd.arange(6).reshape((2, 3)), begin=(0, 1), end=(2, 3)).shape", "(2, 2)")
-def slice(data: Any, begin: Any, end: Any, step: Any = ()) -> Any:
-    """Return the part from `begin` to before `end` along the first axes, with `step`; None takes all of an axis."""
-    steps = [*step, *[None] * (len(begin) - len(step))]
-    return data[tuple(_slice(*bounds) for bounds in zip(begin, end, steps, strict=True))]
-
-
-@host("mx.nd.slice_axis(mx.nd.ones((2, 3)), axis=1, begin=0, end=-1).shape", "(2, 2)")
-def slice_axis(data: Any, axis: int, begin: int, end: int | None) -> Any:
-    """Return the part from `begin` to before `end` (None: to the end) along an axis."""
-    _axis_in(data, axis)
-    bounds: list[Any] = [_slice(None)] * data.ndim
-    bounds[axis] = _slice(begin, end)
-    return data[tuple(bounds)]
-
-
-@host("mx.nd.slice_like(mx.nd.ones((4, 3)), mx.nd.ones((2, 2))).shape", "(2, 2)")
-def slice_like(data: Any, shape_like: Any, axes: Any = ()) -> Any:
-    """Return the first part of the array that has the shape of another one, along some axes or all."""
-    bounds: list[Any] = [_slice(None)] * data.ndim
-    for axis in axes or range(data.ndim):
-        bounds[axis] = _slice(0, shape_like.shape[axis])
-    return data[tuple(bounds)]
-
-
-@host("mx.nd.diag(mx.nd.array([1, 2])).asnumpy()", "array([[1., 0.],\n               [0., 2.]], dtype=float32)")
-def diag(data: Any, k: int = 0) -> Any:
-    """Return the diagonal of a matrix, or a matrix with a diagonal."""
-    return np.diag(data, k)
+    return functools.reduce(np.add, of_one_dtype(args))
 
 
 # ---- by index
@@ -553,14 +408,14 @@ def _indices(x: Any, size: int, mode: str) -> Any:
 @host("mx.nd.take(mx.nd.array([10, 20, 30]), mx.nd.array([2, 0])).asnumpy()", "array([30., 10.], dtype=float32)")
 def take(a: Any, indices: Any, axis: int = 0, mode: str = "clip") -> Any:
     """Return slices of an axis by index; beyond the ends the nearest ('clip'), counted round ('wrap') or an error ('raise')."""
-    _axis_in(a, axis)
+    axis_in(a, axis)
     return np.take(a, _indices(indices, a.shape[axis], mode), axis)
 
 
 @host("mx.nd.pick(mx.nd.array([[1, 2], [3, 4]]), mx.nd.array([1, 0])).asnumpy()", "array([2., 3.], dtype=float32)")
 def pick(data: Any, index: Any, axis: int = -1, keepdims: bool = False, mode: str = "clip") -> Any:
     """Return one element along an axis for each place of the others."""
-    _axis_in(data, axis)
+    axis_in(data, axis)
     places = _indices(index, data.shape[axis], mode)
     places = places if places.ndim == data.ndim else np.expand_dims(places, axis)
     picked = np.take_along_axis(data, places, axis)
@@ -590,7 +445,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
         truth = truth.reshape((-1,) + (1,) * (x.ndim - 1))
     if x.shape != y.shape or truth.shape[: x.ndim] != x.shape[: truth.ndim] and truth.shape[0] != x.shape[0]:
         raise InvalidArgumentError(f"shapes {np.shape(condition)}, {x.shape} and {y.shape}")
-    chosen = _of_one_dtype([x, y])
+    chosen = of_one_dtype([x, y])
     return Typed(np.where(truth, *chosen), str(x.dtype))
 
 
@@ -634,7 +489,7 @@ def topk(
         is_ascend: the smallest.
         dtype: of indices.
     """
-    _axis_in(data, axis)
+    axis_in(data, axis)
     if not 1 <= k <= data.shape[axis]:
         raise InvalidArgumentError(f"k={k} of {data.shape[axis]}")
     places = np.take(_order(data, axis, is_ascend), range(k), axis)
@@ -661,7 +516,7 @@ def dot(lhs: Any, rhs: Any, transpose_a: bool = False, transpose_b: bool = False
         transpose_a: take `lhs` with its axes turned round.
         transpose_b: take `rhs` so.
     """
-    lhs, rhs = _of_one_dtype([lhs, rhs])
+    lhs, rhs = of_one_dtype([lhs, rhs])
     product = np.tensordot(lhs.T if transpose_a else lhs, rhs.T if transpose_b else rhs, 1)
     return np.atleast_1d(product)
 
@@ -669,14 +524,14 @@ def dot(lhs: Any, rhs: Any, transpose_a: bool = False, transpose_b: bool = False
 @host("mx.nd.batch_dot(mx.nd.ones((5, 2, 3)), mx.nd.ones((5, 3, 4))).shape", "(5, 2, 4)")
 def batch_dot(lhs: Any, rhs: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:
     """Return the matrix product of the last two axes, for each place of the others."""
-    lhs, rhs = _of_one_dtype([lhs, rhs])
+    lhs, rhs = of_one_dtype([lhs, rhs])
     if lhs.ndim != rhs.ndim or lhs.shape[:-2] != rhs.shape[:-2]:
         raise InvalidArgumentError(f"shapes {lhs.shape} and {rhs.shape}")
     return np.matmul(np.swapaxes(lhs, -1, -2) if transpose_a else lhs, np.swapaxes(rhs, -1, -2) if transpose_b else rhs)
 
 
 def _logits(data: Any, axis: int, temperature: float | None) -> Any:
-    _axis_in(data, axis)
+    axis_in(data, axis)
     if data.dtype.kind != "f":
         raise InvalidArgumentError(f"{data.dtype} elements; astype('float32') first")
     if temperature == 0:

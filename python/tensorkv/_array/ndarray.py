@@ -11,6 +11,7 @@ from ..context import Context
 from ..errors import InvalidArgumentError
 from . import host as _host
 from . import reshape as _reshape
+from . import shaping as _shaping
 from .arithmetic import Arithmetic
 from .elements import BITS, CONVERTED, Elements, dtype_name, filled, is_row_sparse, numpy_dtype
 from .elements import empty as _empty
@@ -157,21 +158,21 @@ class NDArray(Arithmetic):
     argmax: ClassVar[_host.Function] = _host.argmax
     argmin: ClassVar[_host.Function] = _host.argmin
     argsort: ClassVar[_host.Function] = _host.argsort
-    broadcast_like: ClassVar[_host.Function] = _host.broadcast_like
-    broadcast_to: ClassVar[_host.Function] = _host.broadcast_to
+    broadcast_like: ClassVar[_host.Function] = _shaping.broadcast_like
+    broadcast_to: ClassVar[_host.Function] = _shaping.broadcast_to
     cbrt: ClassVar[_host.Function] = _host.cbrt
     ceil: ClassVar[_host.Function] = _host.ceil
     clip: ClassVar[_host.Function] = _host.clip
     cos: ClassVar[_host.Function] = _host.cos
     cosh: ClassVar[_host.Function] = _host.cosh
     degrees: ClassVar[_host.Function] = _host.degrees
-    diag: ClassVar[_host.Function] = _host.diag
+    diag: ClassVar[_host.Function] = _shaping.diag
     exp: ClassVar[_host.Function] = _host.exp
-    expand_dims: ClassVar[_host.Function] = _host.expand_dims
+    expand_dims: ClassVar[_host.Function] = _shaping.expand_dims
     expm1: ClassVar[_host.Function] = _host.expm1
     fix: ClassVar[_host.Function] = _host.fix
-    flatten: ClassVar[_host.Function] = _host.flatten
-    flip: ClassVar[_host.Function] = _host.flip
+    flatten: ClassVar[_host.Function] = _shaping.flatten
+    flip: ClassVar[_host.Function] = _shaping.flip
     floor: ClassVar[_host.Function] = _host.floor
     log: ClassVar[_host.Function] = _host.log
     log10: ClassVar[_host.Function] = _host.log10
@@ -190,29 +191,29 @@ class NDArray(Arithmetic):
     radians: ClassVar[_host.Function] = _host.radians
     reciprocal: ClassVar[_host.Function] = _host.reciprocal
     relu: ClassVar[_host.Function] = _host.relu
-    repeat: ClassVar[_host.Function] = _host.repeat
-    reshape_like: ClassVar[_host.Function] = _host.reshape_like
+    repeat: ClassVar[_host.Function] = _shaping.repeat
+    reshape_like: ClassVar[_host.Function] = _shaping.reshape_like
     rint: ClassVar[_host.Function] = _host.rint
     round: ClassVar[_host.Function] = _host.round
     rsqrt: ClassVar[_host.Function] = _host.rsqrt
     sigmoid: ClassVar[_host.Function] = _host.sigmoid
     sin: ClassVar[_host.Function] = _host.sin
     sinh: ClassVar[_host.Function] = _host.sinh
-    slice: ClassVar[_host.Function] = _host.slice
-    slice_axis: ClassVar[_host.Function] = _host.slice_axis
-    slice_like: ClassVar[_host.Function] = _host.slice_like
+    slice: ClassVar[_host.Function] = _shaping.slice
+    slice_axis: ClassVar[_host.Function] = _shaping.slice_axis
+    slice_like: ClassVar[_host.Function] = _shaping.slice_like
     softmax: ClassVar[_host.Function] = _host.softmax
     sort: ClassVar[_host.Function] = _host.sort
-    split: ClassVar[_host.Function] = _host.split
+    split: ClassVar[_host.Function] = _shaping.split
     square: ClassVar[_host.Function] = _host.square
-    squeeze: ClassVar[_host.Function] = _host.squeeze
-    swapaxes: ClassVar[_host.Function] = _host.swapaxes
+    squeeze: ClassVar[_host.Function] = _shaping.squeeze
+    swapaxes: ClassVar[_host.Function] = _shaping.swapaxes
     take: ClassVar[_host.Function] = _host.take
     tan: ClassVar[_host.Function] = _host.tan
     tanh: ClassVar[_host.Function] = _host.tanh
-    tile: ClassVar[_host.Function] = _host.tile
+    tile: ClassVar[_host.Function] = _shaping.tile
     topk: ClassVar[_host.Function] = _host.topk
-    transpose: ClassVar[_host.Function] = _host.transpose
+    transpose: ClassVar[_host.Function] = _shaping.transpose
     trunc: ClassVar[_host.Function] = _host.trunc
     zeros_like: ClassVar[_host.Function] = _host.zeros_like
 

@@ -14,8 +14,10 @@ from .. import _core
 from ..context import Context
 from ..errors import InvalidArgumentError, UnimplementedError
 from . import host as _host
+from . import nd as _functions
 from . import ndarray as _nd
 from . import rows as _rows
+from . import shaping as _shaping
 from .arithmetic import ADD, COMPARISONS, DIV, EQ, GE, GT, LE, LT, MUL, NE, SUB, Operation
 from .elements import Elements, dtype_name, filled, is_scalar, number, shape_list
 from .elements import empty as _empty
@@ -489,7 +491,7 @@ class RowSparseNDArray:
         return result if out is None else result.copyto(out)
 
     def _computed(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        function = getattr(_host, name)
+        function = getattr(_functions, name)
         if name in _OPERATORS and len(args) == 2 and not options:
             return _OPERATORS[name](*args)
         if name == "add_n" and not options:
@@ -552,7 +554,7 @@ class RowSparseNDArray:
     sum: ClassVar[_host.Function] = _host.sum
     tan: ClassVar[_host.Function] = _host.tan
     tanh: ClassVar[_host.Function] = _host.tanh
-    transpose: ClassVar[_host.Function] = _host.transpose
+    transpose: ClassVar[_host.Function] = _shaping.transpose
     trunc: ClassVar[_host.Function] = _host.trunc
     zeros_like: ClassVar[_host.Function] = _host.zeros_like
 

@@ -25,7 +25,6 @@ from .._array.host import (
     cbrt,
     ceil,
     clip,
-    concat,
     cos,
     cosh,
     degrees,
@@ -52,7 +51,6 @@ from .._array.host import (
     sign,
     sin,
     sinh,
-    slice,
     sqrt,
     square,
     subtract,
@@ -71,6 +69,7 @@ from .._array.row_sparse import (
     without_rows,
 )
 from .._array.row_sparse import _rebuild as _rebuild  # which pickles name
+from .._array.shaping import concat, slice
 from ..context import Context
 from ..errors import InvalidArgumentError
 
