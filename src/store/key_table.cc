@@ -21,29 +21,39 @@ Entry& KeyTable::Get(std::string_view verb, const KeyView& key) const {
   throw Fail(Code::kNotFound, "{} {}: no such key, init it first", verb, key.ToString());
 }
 
-void KeyTable::Insert(std::shared_ptr<Entry> entry) {
-  Entry* const raw = entry.get();
-  raw->place = entries_.insert(entries_.end(), std::move(entry));
+void KeyTable::Insert(std::span<const std::shared_ptr<Entry>> entries) {
+  Entries added;
   try {
-    if (raw->key.is_string()) {
-      by_text_.emplace(raw->key.text(), raw);
-    } else {
-      by_number_.emplace(raw->key.number(), raw);
+    for (const auto& entry : entries) {
+      entry->place = added.insert(added.end(), entry);
+      AddName(entry.get());
     }
   } catch (...) {
-    entries_.erase(raw->place);
+    for (const auto& entry : added) RemoveName(*entry);
     throw;
+  }
+  entries_.splice(entries_.end(), added);
+}
+
+void KeyTable::Erase(Entry* entry) noexcept {
+  RemoveName(*entry);
+  entries_.erase(entry->place);
+}
+
+void KeyTable::AddName(Entry* entry) {
+  if (entry->key.is_string()) {
+    by_text_.emplace(entry->key.text(), entry);
+  } else {
+    by_number_.emplace(entry->key.number(), entry);
   }
 }
 
-void KeyTable::Erase(const KeyView& key) {
-  const Entry* const entry = Find(key);
-  if (key.is_string) {
-    by_text_.erase(std::string(key.text));
+void KeyTable::RemoveName(const Entry& entry) noexcept {
+  if (entry.key.is_string()) {
+    by_text_.erase(entry.key.text());
   } else {
-    by_number_.erase(key.number);
+    by_number_.erase(entry.key.number());
   }
-  entries_.erase(entry->place);
 }
 
 }  // namespace tkv

@@ -6,7 +6,7 @@
 #include <list>
 #include <memory>
 #include <optional>
-#include <string>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -89,19 +89,20 @@ class KeyTable {
   Entry* Find(const KeyView& key) const;
   //   throws  kNotFound, kInvalidArgument
   Entry& Get(std::string_view verb, const KeyView& key) const;
-  void Insert(std::shared_ptr<Entry> entry);
-  void Erase(const KeyView& key);
+  // Adds keys, which the table does not have.
+  //   throws  std::bad_alloc; nothing has changed
+  void Insert(std::span<const std::shared_ptr<Entry>> entries);
+  void Erase(Entry* entry) noexcept;
   const Entries& entries() const { return entries_; }
 
  private:
-  struct TextHash {
-    using is_transparent = void;
-    size_t operator()(std::string_view text) const { return boost::hash<std::string_view>()(text); }
-  };
+  void AddName(Entry* entry);
+  void RemoveName(const Entry& entry) noexcept;
 
   Entries entries_;
   boost::unordered_flat_map<int64_t, Entry*> by_number_;
-  boost::unordered_flat_map<std::string, Entry*, TextHash, std::equal_to<>> by_text_;
+  // The texts are those of the entries.
+  boost::unordered_flat_map<std::string_view, Entry*, boost::hash<std::string_view>> by_text_;
 };
 
 }  // namespace tkv

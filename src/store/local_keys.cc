@@ -68,7 +68,7 @@ std::shared_ptr<Entry> LocalKeys::MakeEntry(const KeyView& key, const NDArray& v
 // Values are copied without the lock.  Another thread may create a key meanwhile, so the check is
 // repeated.
 void LocalKeys::Insert(std::string_view verb, std::span<const InitItem> items,
-                       std::vector<std::shared_ptr<Entry>> entries) {
+                       std::span<const std::shared_ptr<Entry>> entries) {
   const auto lock = Lock(verb);
   CheckNewWithLock(verb, items);
   const Optimizer* const optimizer = shared_->updater->optimizer.get();
@@ -76,7 +76,7 @@ void LocalKeys::Insert(std::string_view verb, std::span<const InitItem> items,
     if (!entry->by_rows() || entry->rows->own || optimizer == nullptr) continue;
     CheckUpdatesRows(verb, entry->key.view(), *optimizer, Code::kInvalidArgument);
   }
-  for (auto& entry : entries) shared_->keys.Insert(std::move(entry));
+  shared_->keys.Insert(entries);
 }
 
 void LocalKeys::Create(std::string_view verb, std::span<const InitItem> items) {
@@ -85,7 +85,7 @@ void LocalKeys::Create(std::string_view verb, std::span<const InitItem> items) {
   std::vector<std::shared_ptr<Entry>> entries;
   entries.reserve(items.size());
   for (const InitItem& item : items) entries.push_back(MakeEntry(item.key, *item.value));
-  Insert(verb, items, std::move(entries));
+  Insert(verb, items, entries);
 }
 
 void LocalKeys::Create(std::string_view verb, std::span<const RowsInitItem> items) {
@@ -106,7 +106,7 @@ void LocalKeys::Create(std::string_view verb, std::span<const RowsInitItem> item
     entries.push_back(item.value == nullptr ? MakeRowsEntry(verb, item, options_.patience, disk_)
                                             : MakeEntry(item.key, *item.value));
   }
-  Insert(verb, keys, std::move(entries));
+  Insert(verb, keys, entries);
 }
 
 // -------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ void LocalKeys::Delete(const KeyView& key, Homes* homes) {
   const KeyStats stats = entry.Stats();
   shared_->deleted.rounds += stats.rounds;
   shared_->deleted.bytes += stats.bytes;
-  shared_->keys.Erase(key);
+  shared_->keys.Erase(&entry);
   shared_->released.notify_all();
 }
 

@@ -71,7 +71,7 @@ class LocalKeys final {
   void CheckNewWithLock(std::string_view verb, std::span<const InitItem> items) const;
   std::shared_ptr<Entry> MakeEntry(const KeyView& key, const NDArray& value) const;
   void Insert(std::string_view verb, std::span<const InitItem> items,
-              std::vector<std::shared_ptr<Entry>> entries);
+              std::span<const std::shared_ptr<Entry>> entries);
   Entry& WaitUntilFree(const KeyView& key, std::unique_lock<std::mutex>* lock);
   void WaitForCallsUnderWay(std::unique_lock<std::mutex>* lock);
 

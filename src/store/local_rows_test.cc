@@ -12,7 +12,6 @@
 
 #include "base/random.h"
 #include "tests/arrays.h"
-#include "tests/scarce_memory.h"
 #include "tkv/kvstore.h"
 
 namespace tkv {
@@ -524,36 +523,6 @@ TEST(LocalRows, CallsLookAtAKeyWhileItsTableIsReplaced) {
   ends = true;
   looks.join();
   EXPECT_EQ(store->Round("e"), 100U);
-}
-
-// The optimizer is Nadam, because it has a scalar state.
-TEST(LocalRows, APushThatMemoryIsLackingForChangesNothing) {
-  const auto make = [] {
-    StoreOptions options;
-    options.threads = 1;
-    auto store = KVStore::Create("local", options);
-    InitRows(*store, "e", {3}, 1000);
-    store->SetOptimizer(Optimizer::Create("nadam"));
-    return store;
-  };
-  const std::vector<int64_t> ids{1, 2, 400};
-  const Rows rows{Ids(ids), Full({3, 3}, 1)};
-  const Rows* const list[] = {&rows};
-  const RowsPushItem item{"e", list};
-  const auto truth = make();
-  truth->PushRows({&item, 1});
-  test::Attempt attempt{.ran_out = true};
-  for (int allocations = 0; attempt.ran_out; ++allocations) {
-    const auto store = make();
-    attempt = test::WithMemoryFor(allocations, [&] { store->PushRows({&item, 1}); });
-    if (!attempt.succeeded) {
-      EXPECT_EQ(Values(PullRows(*store, "e", ids, {3})), std::vector<float>(9, 0)) << allocations;
-      EXPECT_EQ(store->Round("e"), 0U);
-      store->PushRows({&item, 1});
-    }
-    EXPECT_TRUE(SameBytes(PullRows(*store, "e", ids, {3}), PullRows(*truth, "e", ids, {3})));
-    EXPECT_EQ(store->Round("e"), 1U);
-  }
 }
 
 }  // namespace
