@@ -165,9 +165,9 @@ Entry& LocalKeys::WaitUntilFree(const KeyView& key, std::unique_lock<std::mutex>
 void LocalKeys::Delete(const KeyView& key, Homes* homes) {
   auto lock = Lock("delete");
   Entry& entry = WaitUntilFree(key, &lock);
-  entry.is_deleted = true;
+  const KeyStats stats = entry.Stats();  // needs memory, which the rest does not
   homes->Forget(entry);
-  const KeyStats stats = entry.Stats();
+  entry.is_deleted = true;
   shared_->deleted.rounds += stats.rounds;
   shared_->deleted.bytes += stats.bytes;
   shared_->keys.Erase(&entry);

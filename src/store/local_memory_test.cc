@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/format.h"
@@ -157,6 +158,39 @@ TEST(ScarceMemory, InitRowsCreatesAllKeysOrNone) {
       {.key = KeyView(third), .row_shape = {}, .value = &value}};
   ExpectAllOrNothing({DoNothing, [&](KVStore& store) { store.InitRows(items); },
                       [](KVStore& store) { InitMany(store, 100, 105); }});
+}
+
+TEST(ScarceMemory, AFailedDeleteLeavesTheKeyUsableAndCounted) {
+  const std::string key = LongKey(3);
+  ExpectAllOrNothing({[](KVStore& store) {
+                        InitMany(store, 0, 5);
+                        PushMany(store, 0, 5);
+                      },
+                      [&](KVStore& store) { store.Delete(KeyView(key)); },
+                      [](KVStore& store) { PushMany(store, 0, 3); }});
+}
+
+// A call that waits for a key learns from the key itself that it is deleted.
+TEST(ScarceMemory, ACallWaitsForAKeyThatADeleteHasFailedToDelete) {
+  const std::string key = LongKey(1);
+  test::Attempt attempt{.ran_out = true};
+  for (int allocations = 0; attempt.ran_out; ++allocations) {
+    const auto store = KVStore::Create("local");
+    store->Init(KeyView(key), Full({3}, 1));
+    attempt = test::WithMemoryFor(allocations, [&] { store->Delete(KeyView(key)); });
+    if (attempt.succeeded) continue;
+    // The updater ends when another thread waits for the key.
+    std::thread puller;
+    test::Failure failure;
+    store->SetUpdater([&](const KeyView&, const NDArray&, const NDArray&) {
+      puller = std::thread(
+          [&] { failure = test::FailureOf([&] { store->Pull(KeyView(key), Full({3}, 0)); }); });
+      while (store->Stats().of(Verb::kPull).calls == 0) std::this_thread::yield();
+    });
+    store->Push(KeyView(key), Full({3}, 2));
+    puller.join();
+    EXPECT_FALSE(failure.code) << allocations << ": " << failure.message;
+  }
 }
 
 // The optimizer is Nadam, because it has a scalar state.
