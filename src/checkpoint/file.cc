@@ -1,5 +1,6 @@
 #include "checkpoint/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -10,6 +11,8 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <memory>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -78,21 +81,50 @@ size_t Part(size_t left, bool half) {
   return half ? std::max<size_t>(1, part / 2) : part;
 }
 
+// Returns the names in a folder, in any order.  Without memory std::filesystem's iterator ends the
+// process.
+std::vector<std::string> NamesIn(const std::string& folder) {
+  struct Closes {
+    void operator()(DIR* open) const { closedir(open); }
+  };
+  const std::unique_ptr<DIR, Closes> open(opendir(folder.c_str()));
+  if (open == nullptr) throw Failed(folder, "opendir", errno);
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* const entry = readdir(open.get());
+    if (entry == nullptr) break;
+    const std::string_view name = static_cast<const char*>(entry->d_name);
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  if (errno != 0) throw Failed(folder, "readdir", errno);
+  return names;
+}
+
+// Removes a file, or a folder and all that is in it; a link, and not what it leads to.
+void RemoveTree(const std::string& path) {
+  if (unlink(path.c_str()) == 0 || errno == ENOENT || errno == ENOTDIR) return;
+  if (errno != EISDIR && errno != EPERM) throw Failed(path, "unlink", errno);
+  for (const std::string& name : NamesIn(path)) RemoveTree(Format("{}/{}", path, name));
+  if (rmdir(path.c_str()) != 0 && errno != ENOENT) throw Failed(path, "rmdir", errno);
+}
+
 }  // namespace
 
 void SetFault(Fault fault) { TheFault() = std::move(fault); }
 
 File File::Create(const std::string& path, const std::string& shown) {
-  const std::string& name = shown.empty() ? path : shown;
+  std::string name = shown.empty() ? path : shown;  // copied before there is a file
   const int fd = Do(name, "open", [&](bool) {
     return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   });
-  return {name, fd};
+  return {std::move(name), fd};
 }
 
 File File::Open(const std::string& path) {
+  std::string name = path;
   const int fd = Do(path, "open", [&](bool) { return open(path.c_str(), O_RDONLY | O_CLOEXEC); });
-  return {path, fd};
+  return {std::move(name), fd};
 }
 
 File::File(File&& other) noexcept
@@ -226,9 +258,7 @@ void Rename(const std::string& from, const std::string& to) {
 void RemoveAll(const std::string& path) {
   const int fault = FaultOf("unlink");
   if (fault > 0) throw Failed(path, "unlink", fault);
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-  if (error) throw Failed(path, "unlink", error.value());
+  RemoveTree(path);
 }
 
 bool Exists(const std::string& path) {
@@ -244,13 +274,7 @@ bool IsFolder(const std::string& path) {
 std::vector<std::string> Names(const std::string& folder) {
   const int fault = FaultOf("opendir");
   if (fault > 0) throw Failed(folder, "opendir", fault);
-  std::vector<std::string> names;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
-       at.increment(error)) {
-    names.push_back(at->path().filename().string());
-  }
-  if (error) throw Failed(folder, "opendir", error.value());
+  std::vector<std::string> names = NamesIn(folder);
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "base/format.h"
 #include "base/mix.h"
@@ -46,9 +47,9 @@ Writer Writer::Folder(const std::string& path, std::vector<SavedKey> keys,
   const std::string name = NewNameIn(path);
   writer.parent_ = path;
   writer.path_ = Format("{}/{}", path, name);
-  const std::string target = Format("{}/{}", path, NameMeanwhile(name));
+  std::string target = Format("{}/{}", path, NameMeanwhile(name));
   MakeFolder(target);
-  writer.target_ = target;  // from here on the destructor removes it
+  writer.target_ = std::move(target);  // from here on the destructor removes it
   writer.BeginFile(0);
   return writer;
 }
@@ -64,10 +65,10 @@ Writer Writer::SingleFile(const std::string& path, std::vector<SavedKey> keys) {
   CheckFolderOf(path);
   const std::string name = path.substr(path.find_last_of('/') + 1);
   while (!writer.file_) {  // a killed process with this pid may have left such a file
-    const std::string target = Format("{}/.{}.{}-{}.tmp", writer.parent_, name, getpid(), ++count);
+    std::string target = Format("{}/.{}.{}-{}.tmp", writer.parent_, name, getpid(), ++count);
     try {
       writer.file_ = File::Create(target, path);
-      writer.target_ = target;
+      writer.target_ = std::move(target);
     } catch (const Error& error) {
       if (error.code() != Code::kAlreadyExists) throw;
     }
@@ -165,16 +166,19 @@ std::string Writer::Commit() {
     file_->WriteAt(0, std::as_bytes(std::span(header.data(), header.size())));
     EndFile();
   }
+  std::string path = path_;
+  File parent = File::Open(parent_);  // before the rename: it needs memory
   Rename(target_, path_);
   is_committed_ = true;
-  SyncFolder(parent_);
-  if (!is_folder_) return path_;
+  parent.Sync();
+  parent.Close();
+  if (!is_folder_) return path;
   try {
     Prune(parent_, kKept);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     static_cast<void>(error);  // the next save tries again
   }
-  return path_;
+  return path;
 }
 
 // ---- reading ------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "base/format.h"
+#include "tests/scarce_memory.h"
 
 namespace tkv::checkpoint {
 namespace {
@@ -431,6 +432,50 @@ TEST_F(CheckpointTest, WhicheverCallFailsTheSnapshotBeforeStays) {
     EXPECT_EQ(MarkOf(path), 3) << "writes and reads that do half of their work";
     SetFault({});
   }
+}
+
+TEST_F(CheckpointTest, WithoutMemoryASaveFailsAndChangesNothing) {
+  const std::string states = folder_ + "/states";
+  for (int mark = 0; mark < 2; ++mark) Save(1);  // the next save removes the first of them
+  WriteAll(Writer::SingleFile(states, Keys()), 1);
+  for (const bool is_folder : {true, false}) {
+    test::Attempt attempt{.ran_out = true};
+    for (int allocations = 0; attempt.ran_out; ++allocations) {
+      const size_t files = FilesOf(folder_).size();
+      attempt = test::WithMemoryFor(allocations, [&] {
+        if (is_folder) {
+          Save(2);
+        } else {
+          WriteAll(Writer::SingleFile(states, Keys()), 2);
+        }
+      });
+      const std::string& path = is_folder ? path_ : states;
+      ASSERT_EQ(MarkOf(path), attempt.succeeded ? 2 : 1) << allocations;
+      if (!attempt.succeeded) {
+        ASSERT_EQ(FilesOf(folder_).size(), files) << allocations;
+      } else if (attempt.ran_out) {  // the save went on without removing old snapshots
+        Save(1);
+      }
+    }
+  }
+}
+
+TEST_F(CheckpointTest, WithoutMemoryASnapshotIsReadOrAnError) {
+  const std::string path = Save(1);
+  std::filesystem::create_directories(path + "/folder/of/others");
+  Put(path + "/folder/of/others/file", "text");
+  test::Attempt attempt{.ran_out = true};
+  for (int allocations = 0; attempt.ran_out; ++allocations) {
+    attempt = test::WithMemoryFor(allocations, [&] { Reader(path_).Verify(); });
+    EXPECT_NE(attempt.succeeded, attempt.ran_out);
+  }
+  // A folder that is half removed is removed by the next call.
+  attempt = {.ran_out = true};
+  for (int allocations = 0; attempt.ran_out; ++allocations) {
+    attempt = test::WithMemoryFor(allocations, [&] { RemoveAll(path_); });
+    EXPECT_NE(attempt.succeeded, attempt.ran_out);
+  }
+  EXPECT_FALSE(Exists(path_));
 }
 
 TEST_F(CheckpointTest, WhereverAProcessIsKilledASnapshotIsThere) {
