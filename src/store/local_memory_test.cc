@@ -1,7 +1,9 @@
 // Calls of the store of one process whose memory ends at each of their allocations in turn.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
@@ -191,6 +193,37 @@ TEST(ScarceMemory, ACallWaitsForAKeyThatADeleteHasFailedToDelete) {
     puller.join();
     EXPECT_FALSE(failure.code) << allocations << ": " << failure.message;
   }
+}
+
+// The states show in the push that follows.
+TEST(ScarceMemory, ALoadPutsEverythingBackOrNothing) {
+  const std::string folder = ::testing::TempDir() + Format("tkv-scarce-{}", getpid());
+  const std::string states = folder + "-states";
+  const std::string table = LongKey(100);
+  const int64_t ids[] = {1, 5};
+  const Rows rows{NDArray::FromBytes(ids, {2}, DType::kI64), Full({2, 3}, 1)};
+  const Rows* const list[] = {&rows};
+  const RowsPushItem push_rows{KeyView(table), list};
+  const auto push = [&](KVStore& store) {
+    PushMany(store, 0, 4);
+    store.PushRows({&push_rows, 1});
+  };
+  const auto before = [&](KVStore& store) {
+    InitMany(store, 0, 4);
+    const RowsInitItem item{KeyView(table), {3}, DType::kF32, 100};
+    store.InitRows({&item, 1});
+    store.SetOptimizer(Optimizer::Create("nadam"));
+    push(store);
+  };
+  const auto saved = KVStore::Create("local");
+  before(*saved);
+  push(*saved);
+  saved->Save(folder);
+  saved->SaveStates(states);
+  ExpectAllOrNothing({before, [&](KVStore& store) { store.Load(folder); }, push});
+  ExpectAllOrNothing({before, [&](KVStore& store) { store.LoadStates(states); }, push});
+  std::filesystem::remove_all(folder);
+  std::filesystem::remove(states);
 }
 
 // The optimizer is Nadam, because it has a scalar state.

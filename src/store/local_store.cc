@@ -425,10 +425,11 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
       const auto lock = keys_.Lock(verb);
     }
     const checkpoint::Reader reader = OpenSnapshot(path, 0, options_);
+    SnapshotInfo info = InfoOf(reader);  // needs memory, which a load that is done may not
     Claim claim = keys_.NewClaim(verb);
     ClaimAllKeys(Claim::Mode::kWrite, keys_.Lock(verb), &claim);
     LoadKeys(reader, parts, &claim);
-    return InfoOf(reader);
+    return info;
   });
 }
 
