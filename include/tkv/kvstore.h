@@ -198,7 +198,7 @@ class TKV_API KVStore {
   virtual void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) = 0;
 
   // Creates keys, then pulls the same keys.
-  //   throws  as Init and Pull, before any key is created
+  //   throws  as Init and Pull, before any key is created; also kInvalidArgument if `outs` is empty
   virtual void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) = 0;
 
   // The same operations, which may still run when the call returns.  A push is done when its round

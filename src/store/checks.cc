@@ -144,6 +144,10 @@ Shape WholeTableShape(std::string_view verb, const KeyView& key, const Shape& ro
 }
 
 void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
+  if (items.empty() || outs.empty()) {
+    throw Fail(Code::kInvalidArgument, "broadcast: the list of {} is empty",
+               items.empty() ? "keys" : "outputs");
+  }
   boost::unordered_flat_map<KeyView, const NDArray*, KeyHash, KeyEqual> values;
   values.reserve(items.size());
   for (const InitItem& item : items) {

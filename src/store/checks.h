@@ -35,7 +35,7 @@ void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape
 //           elements that share memory
 //           kUnavailable      the device of an output is lost
 void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, DType dtype);
-//   throws  kInvalidArgument  an output without a value, or as above
+//   throws  kInvalidArgument  no keys, no outputs, an output without a value, or as above
 void CheckBroadcast(std::span<const InitItem> items, std::span<const PullItem> outs);
 // Returns the shape of all rows of a table as one array.
 //   throws  kInvalidArgument  they do not fit one array

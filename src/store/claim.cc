@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "store/checks.h"
+#include "store/key_hash.h"
 
 namespace tkv {
 namespace {
@@ -216,6 +217,24 @@ void ClaimRows(std::span<const RowsPullItem> outs, std::unique_lock<std::mutex> 
   ++claim->shared->calls;
   FindAndCheckRows(outs, claim);
   Take(&lock, claim);
+}
+
+void ClaimNew(std::span<const InitItem> items, std::span<const std::shared_ptr<Entry>> entries,
+              std::span<const PullItem> outs, Claim* claim) {
+  boost::unordered_flat_map<KeyView, size_t, KeyHash, KeyEqual> groups;
+  groups.reserve(items.size());
+  claim->entries.reserve(items.size());
+  claim->pull_groups.reserve(outs.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    groups.emplace(items[i].key, i);
+    claim->entries.push_back(entries[i].get());
+    claim->largest_bytes = std::max(claim->largest_bytes, entries[i]->bytes);
+  }
+  for (const PullItem& item : outs) {
+    const size_t group = groups.at(item.key);
+    claim->pulled_bytes += item.outs.size() * claim->entries[group]->bytes;
+    claim->pull_groups.push_back(group);
+  }
 }
 
 void CountMoved(std::span<const PushItem> items, std::span<const PullItem> outs,

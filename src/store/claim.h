@@ -139,6 +139,12 @@ void ClaimRows(std::span<const RowsPushItem> items, std::span<const PushItem> wh
 // Claims the keys of a call that pulls rows.
 void ClaimRows(std::span<const RowsPullItem> outs, std::unique_lock<std::mutex> lock, Claim* claim);
 
+// Claims keys that are not in the store yet, so that no other call uses them.
+//   items  the new keys, and their entries, which outlive the claim
+//   outs   pulls of these keys
+void ClaimNew(std::span<const InitItem> items, std::span<const std::shared_ptr<Entry>> entries,
+              std::span<const PullItem> outs, Claim* claim);
+
 // Counts the arrays of a call that has claimed its keys and ended well.
 void CountMoved(std::span<const PushItem> items, std::span<const PullItem> outs,
                 const Claim& claim);

@@ -65,10 +65,20 @@ std::shared_ptr<Entry> LocalKeys::MakeEntry(const KeyView& key, const NDArray& v
   return std::make_shared<Entry>(key, IsOfDevice(value) ? value.WithContext({}) : value.Copy());
 }
 
+std::vector<std::shared_ptr<Entry>> LocalKeys::Make(std::string_view verb,
+                                                    std::span<const InitItem> items) const {
+  for (const InitItem& item : items) CheckMade(verb, item.key, item.value);
+  CheckNew(verb, items);
+  std::vector<std::shared_ptr<Entry>> entries;
+  entries.reserve(items.size());
+  for (const InitItem& item : items) entries.push_back(MakeEntry(item.key, *item.value));
+  return entries;
+}
+
 // Values are copied without the lock.  Another thread may create a key meanwhile, so the check is
 // repeated.
-void LocalKeys::Insert(std::string_view verb, std::span<const InitItem> items,
-                       std::span<const std::shared_ptr<Entry>> entries) {
+void LocalKeys::Add(std::string_view verb, std::span<const InitItem> items,
+                    std::span<const std::shared_ptr<Entry>> entries) {
   const auto lock = Lock(verb);
   CheckNewWithLock(verb, items);
   const Optimizer* const optimizer = shared_->updater->optimizer.get();
@@ -80,12 +90,7 @@ void LocalKeys::Insert(std::string_view verb, std::span<const InitItem> items,
 }
 
 void LocalKeys::Create(std::string_view verb, std::span<const InitItem> items) {
-  for (const InitItem& item : items) CheckMade(verb, item.key, item.value);
-  CheckNew(verb, items);
-  std::vector<std::shared_ptr<Entry>> entries;
-  entries.reserve(items.size());
-  for (const InitItem& item : items) entries.push_back(MakeEntry(item.key, *item.value));
-  Insert(verb, items, entries);
+  Add(verb, items, Make(verb, items));
 }
 
 void LocalKeys::Create(std::string_view verb, std::span<const RowsInitItem> items) {
@@ -106,7 +111,7 @@ void LocalKeys::Create(std::string_view verb, std::span<const RowsInitItem> item
     entries.push_back(item.value == nullptr ? MakeRowsEntry(verb, item, options_.patience, disk_)
                                             : MakeEntry(item.key, *item.value));
   }
-  Insert(verb, keys, entries);
+  Add(verb, keys, entries);
 }
 
 // -------------------------------------------------------------------------------------------------

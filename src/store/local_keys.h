@@ -40,6 +40,11 @@ class LocalKeys final {
   //   throws  kAlreadyExists, kInvalidArgument, kOutOfRange, kResourceExhausted; nothing has changed
   void Create(std::string_view verb, std::span<const InitItem> items);
   void Create(std::string_view verb, std::span<const RowsInitItem> items);
+  // The two parts of Create: makes keys with values, which no other call sees, and adds them.
+  std::vector<std::shared_ptr<Entry>> Make(std::string_view verb,
+                                           std::span<const InitItem> items) const;
+  void Add(std::string_view verb, std::span<const InitItem> items,
+           std::span<const std::shared_ptr<Entry>> entries);
   // Replaces the values of keys, and keeps the states of the optimizer.
   //   blocks  while other calls use the keys, at most the timeout
   //   throws  kNotFound, kInvalidArgument, kUnimplemented, kDeadlineExceeded, and the errors of GPUs
@@ -70,8 +75,6 @@ class LocalKeys final {
   void CheckNew(std::string_view verb, std::span<const InitItem> items) const;
   void CheckNewWithLock(std::string_view verb, std::span<const InitItem> items) const;
   std::shared_ptr<Entry> MakeEntry(const KeyView& key, const NDArray& value) const;
-  void Insert(std::string_view verb, std::span<const InitItem> items,
-              std::span<const std::shared_ptr<Entry>> entries);
   Entry& WaitUntilFree(const KeyView& key, std::unique_lock<std::mutex>* lock);
   void WaitForCallsUnderWay(std::unique_lock<std::mutex>* lock);
 

@@ -162,6 +162,12 @@ TEST(ScarceMemory, InitRowsCreatesAllKeysOrNone) {
                       [](KVStore& store) { InitMany(store, 100, 105); }});
 }
 
+TEST(ScarceMemory, BroadcastCreatesAllKeysOrNone) {
+  const ManyKeys keys(0, 20, 0);
+  ExpectAllOrNothing({DoNothing, [&](KVStore& store) { store.Broadcast(keys.inits, keys.pulls); },
+                      [](KVStore& store) { InitMany(store, 100, 105); }});
+}
+
 TEST(ScarceMemory, AFailedDeleteLeavesTheKeyUsableAndCounted) {
   const std::string key = LongKey(3);
   ExpectAllOrNothing({[](KVStore& store) {

@@ -187,11 +187,23 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
 // -------------------------------------------------------------------------------------------------
 // init
 
+// Pulls the keys before it adds them to the store, so that a failure creates none.
 void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
+  constexpr const char* kVerb = "broadcast";
   Counted(Verb::kBroadcast, [&] {
     CheckBroadcast(items, outs);
-    keys_.Create("broadcast", items);
-    RunPull(Verb::kBroadcast, outs);
+    if (needs_gpus_) CheckOnGpus(kVerb, {}, outs);
+    const auto entries = keys_.Make(kVerb, items);
+    Claim claim = keys_.NewClaim(kVerb);
+    ClaimNew(items, entries, outs, &claim);
+    PullPlan pull(claim, outs);
+    LocalTrace::Call traced(&trace_, claim);
+    pull.Choose();
+    pull.Prepare();
+    pull.Run();
+    CountMoved({}, outs, claim);
+    keys_.Add(kVerb, items, entries);
+    traced.NotePull();
   });
 }
 
@@ -298,7 +310,7 @@ void LocalStore::ClaimCall(Verb counted, std::span<const PushItem> items,
                            std::span<const PullItem> outs, Claim* claim) {
   const std::string_view verb = Name(counted);
   auto lock = keys_.Lock(verb);
-  if (counted != Verb::kBroadcast) verbs_.CalledWithLock(counted);
+  verbs_.CalledWithLock(counted);
   if (items.empty() && outs.empty())
     throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   if (needs_gpus_) CheckOnGpus(verb, items, outs);

@@ -238,6 +238,7 @@ TEST_P(StoreConformance, BroadcastInitsAndPullsOrDoesNothing) {
   const PullItem other{2, {pointers, 1}};
   EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast({&item, 1}, {&fails, 1}));
   EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast({&item, 1}, {&other, 1}));
+  EXPECT_FAILS(Code::kInvalidArgument, store_->Broadcast({&item, 1}, {}));
   EXPECT_FALSE(store_->Contains(1));
   const PullItem works{1, {pointers, 1}};
   store_->Broadcast({&item, 1}, {&works, 1});

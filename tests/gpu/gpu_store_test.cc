@@ -70,6 +70,21 @@ TEST_F(GpuStores, KeysAreAtHomeWhereTheirValuesAreTheLargestFirst) {
   EXPECT_EQ(home(1), Gpu(0)) << "what is deleted does not count";
 }
 
+TEST_F(GpuStores, ABroadcastToTheHostCreatesNothingInAStoreOfGpus) {
+  const auto store = KVStore::Create("nccl");
+  const NDArray value = Full({3}, 5, DType::kF32, Gpu(0));
+  const NDArray on_host = Full({3}, 0);
+  const NDArray on_gpu = Full({3}, 0, DType::kF32, Gpu(0));
+  const NDArray* const outs[] = {&on_host, &on_gpu};
+  const InitItem item{"w", &value};
+  const PullItem refused{"w", {outs, 1}};
+  const PullItem taken{"w", {outs + 1, 1}};
+  EXPECT_FAILS(Code::kInvalidArgument, store->Broadcast({&item, 1}, {&refused, 1}));
+  EXPECT_EQ(store->size(), 0U);
+  store->Broadcast({&item, 1}, {&taken, 1});
+  EXPECT_EQ(ValuesOf(on_gpu), ValuesOf(value));
+}
+
 TEST_F(GpuStores, GiveFunctionsTheSumsOfSixteenBitValuesInFloat32) {
   const auto store = KVStore::Create("device");
   for (const int64_t size : {3, 5000}) {
