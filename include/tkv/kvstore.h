@@ -379,7 +379,7 @@ class TKV_API KVStore {
   virtual void PauseTrace() = 0;
   struct TraceInfo {
     size_t spans = 0;
-    uint64_t lost = 0;  // older ones that were not kept
+    uint64_t lost = 0;  // older ones that were not kept, and those that lacked memory
   };
   // Ends the trace and writes it to a file in Chrome's trace event format.  Times of servers are
   // converted to this process's clock; servers that cannot be reached are left out.

@@ -232,6 +232,26 @@ TEST(ScarceMemory, ALoadPutsEverythingBackOrNothing) {
   std::filesystem::remove(states);
 }
 
+TEST(ScarceMemory, ATracedPushTakesEffectOrFails) {
+  const std::string file = ::testing::TempDir() + Format("tkv-scarce-{}.json", getpid());
+  const ManyKeys keys(0, 4, 0.5);
+  const ScarceCall::Step before = [](KVStore& store) {
+    InitMany(store, 0, 4);
+    store.StartTrace();
+  };
+  const ScarceCall::Step push = [&](KVStore& store) { store.Push(keys.pushes); };
+  ExpectAllOrNothing({before, push, push});
+  test::Attempt attempt{.ran_out = true};
+  for (int allocations = 0; attempt.ran_out; ++allocations) {
+    const auto store = KVStore::Create("local");
+    before(*store);
+    attempt = test::WithMemoryFor(allocations, [&] { push(*store); });
+    const KVStore::TraceInfo info = store->WriteTrace(file);
+    EXPECT_EQ(info.spans + info.lost, attempt.succeeded ? 1U : 0U) << allocations;
+  }
+  std::filesystem::remove(file);
+}
+
 // The optimizer is Nadam, because it has a scalar state.
 TEST(ScarceMemory, APushOfRowsChangesAllOrNothing) {
   const int64_t ids[] = {1, 2, 400};

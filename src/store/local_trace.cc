@@ -1,5 +1,6 @@
 #include "store/local_trace.h"
 
+#include <new>
 #include <vector>
 
 #include "base/format.h"
@@ -21,13 +22,23 @@ void LocalTrace::Pause() {
 }
 
 void LocalTrace::Note(Span::Kind kind, const Claim& claim, const SmallVector<size_t>& groups,
-                      int64_t* begin) {
+                      int64_t* begin) noexcept {
   const int64_t now = Now();
   Span span;
   span.kind = kind;
   span.begin = *begin;
   span.nanoseconds = now - *begin;
   span.rank = 0;
+  *begin = now;
+  try {
+    Add(claim, groups, span);
+  } catch (const std::bad_alloc&) {
+    std::lock_guard lock(mutex_);
+    if (recorder_.is_on()) ++lost_;
+  }
+}
+
+void LocalTrace::Add(const Claim& claim, const SmallVector<size_t>& groups, Span span) {
   std::vector<bool> is_known(claim.entries.size());
   size_t keys = 0;
   for (const size_t group : groups) {
@@ -36,7 +47,6 @@ void LocalTrace::Note(Span::Kind kind, const Claim& claim, const SmallVector<siz
     ++keys;
     span.bytes += claim.entries[group]->bytes;
   }
-  *begin = now;
   std::lock_guard lock(mutex_);
   if (!recorder_.is_on()) return;
   const std::string key =
@@ -54,13 +64,14 @@ KVStore::TraceInfo LocalTrace::Write(const std::string& file) {
   std::vector<TracedProcess> processes(1);
   processes[0].name = "store of this process";
   processes[0].spans = recorder_.From(begin_, Recorder::kSpansMax);
-  processes[0].lost = recorder_.next() - begin_ - processes[0].spans.size();
+  processes[0].lost = recorder_.next() - begin_ - processes[0].spans.size() + lost_;
   std::vector<std::string> names(numbers_.size() + 1);
   for (const auto& [name, number] : numbers_) names[number] = name;
   const KVStore::TraceInfo info =
       WriteTraceFile(file, processes, [&](const Span& span) { return names[span.key_low]; });
   recorder_.Clear();
   numbers_.clear();
+  lost_ = 0;
   has_begun_ = false;
   return info;
 }
