@@ -56,6 +56,9 @@ void Homes::Choose(const Wishes& wishes, const Claim& claim) {
   std::ranges::stable_sort(order, std::greater(),
                            [&](size_t group) { return claim.entries[group]->bytes; });
   std::lock_guard lock(mutex_);
+  for (const auto& [group, gpus] : wishes) {  // first: only this needs memory
+    for (const int32_t gpu : gpus) bytes_.try_emplace(gpu, 0);
+  }
   any_ = true;
   for (const size_t group : order) {
     const auto is_less = [&](int32_t a, int32_t b) {

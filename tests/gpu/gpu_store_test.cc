@@ -227,6 +227,30 @@ TEST_F(GpuStores, AreAsTheyWereAfterAnAllocationThatFails) {
   }
 }
 
+// Such a push may fail after the values have moved; then the homes stay.
+TEST_F(GpuStores, GiveHomesToAllKeysOfAPushWithoutMemoryOrToNone) {
+  std::vector<NDArray> values;
+  std::vector<const NDArray*> pointers;
+  std::vector<PushItem> pushes;
+  for (int32_t i = 0; i < 3; ++i) values.push_back(Full({3}, 1, DType::kF32, Gpu(i)));
+  for (const NDArray& value : values) pointers.push_back(&value);
+  for (size_t i = 0; i < 3; ++i) pushes.push_back({static_cast<int64_t>(i), {&pointers[i], 1}});
+  bool has_enough = false;
+  for (int allocations = 0; !has_enough; ++allocations) {
+    const auto store = KVStore::Create("device");
+    for (int64_t key = 0; key < 3; ++key) store->Init(key, Floats({1, 2, 3}));
+    const auto attempt = WithMemoryFor(allocations, [&] { store->Push(pushes); });
+    has_enough = !attempt.ran_out;
+    const bool has_homes = store->Describe(0).context != Context::Cpu();
+    EXPECT_GE(has_homes, attempt.succeeded);
+    for (int64_t key = 0; key < 3; ++key) {
+      store->Push(key, Floats({1, 2, 3}));  // a value on the host gives no home
+      const Context home = has_homes ? Gpu(static_cast<int32_t>(key)) : Context::Cpu();
+      EXPECT_EQ(store->Describe(key).context.ToString(), home.ToString()) << allocations;
+    }
+  }
+}
+
 TEST_F(GpuStores, WithoutRoomOnTheGpuSayForWhichKeyAndGoOn) {
   const auto store = KVStore::Create("device");
   const Context context = Context::Gpu(NextIndex());  // has 64 MiB
