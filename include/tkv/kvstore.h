@@ -307,9 +307,11 @@ class TKV_API KVStore {
   //           rejoined() is true and nothing was pushed since); nothing has changed
   virtual SnapshotInfo Load(const std::string& path) = 0;
   // Creates the keys and the optimizer of a snapshot in a store without keys, then loads it as
-  // Load.
+  // Load.  In a job one worker verifies the snapshot before any worker creates keys.
   //   throws  as Load, and kFailedPrecondition if the store has keys, kUnimplemented if the states
-  //           are of several optimizers
+  //           are of several optimizers; then the store has no keys, and the updater that it had.
+  //           In a job that is so for errors of the snapshot; keys may remain after an error of a
+  //           server.
   SnapshotInfo Restore(const std::string& path);
   // Returns true if Load would find a snapshot there.
   //   throws  kDataLoss, kFailedPrecondition

@@ -469,7 +469,8 @@ TKV_API tkv_code tkv_store_save(tkv_store* store, const char* path, tkv_text** s
  * every worker calls it.
  *   TKV_NOT_FOUND  no snapshot there;  TKV_DATA_LOSS  a file is not as it was saved */
 TKV_API tkv_code tkv_store_load(tkv_store* store, const char* path, tkv_error** error);
-/* Creates the keys and the optimizer of a snapshot in a store without keys, then loads it. */
+/* Creates the keys and the optimizer of a snapshot in a store without keys, then loads it.  A
+ * damaged snapshot is an error that leaves neither. */
 TKV_API tkv_code tkv_store_restore(tkv_store* store, const char* path, tkv_error** error);
 TKV_API tkv_code tkv_store_has_snapshot(const char* path, int32_t* has, tkv_error** error);
 /* Save or load only the optimizer's states, in one file. */

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <thread>
 
@@ -115,6 +116,38 @@ TEST_P(DistRows, EveryRowIsWhatAMapSays) {
 INSTANTIATE_TEST_SUITE_P(Jobs, DistRows,
                          ::testing::Values(std::pair(1, 1), std::pair(2, 1), std::pair(2, 2),
                                            std::pair(3, 3)));
+
+// Only the lowest rank reads all of the snapshot.
+TEST(DistRows, NoRankCreatesKeysOfASnapshotThatIsDamaged) {
+  std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+  const std::filesystem::path folder = mkdtemp(name.data());
+  std::string saved;
+  {
+    Cluster cluster(JobOf(1, 2, "dist_sync"));
+    EachWorker(&cluster, [&](KVStore* store) {
+      InitTable(store, 50);
+      Push(store, {7}, {70});
+      saved = store->Save((folder / "snapshots").string());
+    });
+  }
+  const std::filesystem::path good = folder / "good";
+  std::filesystem::copy(saved, good, std::filesystem::copy_options::recursive);
+  for (const auto& entry : std::filesystem::directory_iterator(saved)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('x');
+  }
+  Cluster cluster(JobOf(3, 2, "dist_sync"));
+  EachWorker(&cluster, [&](KVStore* store) {
+    const auto failure = test::FailureOf([&] { store->Restore(saved); });
+    EXPECT_EQ(failure.code, Code::kDataLoss) << failure.message;
+    EXPECT_EQ(store->size(), 0U);
+    store->Restore(good.string());
+    EXPECT_EQ(Pull(store, {7, 8}), (std::vector<float>{70, 0}));
+  });
+  std::filesystem::remove_all(folder);
+}
 
 TEST(DistRows, AsynchronousPushesAllCount) {
   Cluster cluster(JobOf(2, 2, "dist_async"));

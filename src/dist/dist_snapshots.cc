@@ -99,13 +99,18 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
     const auto lock = Lock(verb);
     loading->records = keys_.Records();
     optimizer = optimizer_;
+    if (verified_ && verified_->first == path) loading->reader = std::move(verified_->second);
+    verified_.reset();
   }
   CheckEven(verb, loading->records);
   loading->meeting.worker =
       worker_->Run([](ClientNode& node, Time) { return node.client().Reader(); });
-  if (loading->meeting.worker.first != rank()) return;
+  if (loading->meeting.worker.first != rank()) {
+    loading->reader.reset();
+    return;
+  }
   Named(verb.c_str(), [&] {
-    loading->reader.emplace(OpenSnapshot(path, number_, options_));
+    if (!loading->reader) loading->reader.emplace(OpenSnapshot(path, number_, options_));
     CheckNoUpdaterStates(*loading->reader);
     std::vector<LoadedKey> keys;
     for (const RecordPtr& record : loading->records) {
@@ -249,6 +254,33 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
     info.rounds.emplace_back(record->key, Round(record->key.view()));
   }
   return info;
+}
+
+// Checks the snapshot before any rank creates keys.  The rank that reads verifies all of it; the
+// others wait.
+KVStore::SnapshotInfo DistStore::Run(const RestoreSteps& steps) {
+  const std::string verb = "restore";
+  CheckIsWorker(verb);
+  CheckHasPushed(Format("{} {}", verb, steps.path));
+  std::optional<checkpoint::Reader> verified;
+  Meeting meeting{.task = "reads the snapshot", .verb = "restore"};
+  Meet(verb, meeting, "nothing has been created", [&] {
+    steps.check();
+    meeting.worker = worker_->Run([](ClientNode& node, Time) { return node.client().Reader(); });
+    if (meeting.worker.first != rank()) return;
+    Named("restore", [&] { verified.emplace(OpenSnapshot(steps.path, number_, options_)); });
+  });
+  if (verified) {
+    const auto lock = Lock(verb);
+    verified_.emplace(steps.path, *std::move(verified));
+  }
+  try {
+    return steps.create();
+  } catch (...) {
+    std::lock_guard lock(keys_.mutex());  // a later load takes the newest snapshot
+    verified_.reset();
+    throw;
+  }
 }
 
 // ---- assigning ----------------------------------------------------------------------------------

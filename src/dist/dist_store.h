@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codec/compress.h"
@@ -21,6 +22,7 @@
 #include "dist/transfers.h"
 #include "job/job_status.h"
 #include "job/worker.h"
+#include "store/snapshots.h"
 #include "update/cache.h"
 
 namespace tkv {
@@ -33,7 +35,7 @@ inline UpdateSpec SpecOf(const Optimizer& optimizer) {
           .lazy = optimizer.lazy()};
 }
 
-class DistStore : public KVStore {
+class DistStore : public KVStore, public RestoresSnapshots {
  public:
   DistStore(std::string type, const StoreOptions& options, const std::shared_ptr<Worker>& worker);
   ~DistStore() override;
@@ -108,6 +110,8 @@ class DistStore : public KVStore {
     constexpr const char* kVerb = "load_optimizer_states";
     AsWorker(Verb::kLoad, kVerb, [&] { LoadAs(kVerb, file, Parts::kStates); });
   }
+
+  SnapshotInfo Run(const RestoreSteps& steps) override;
 
   std::string type() const override { return type_; }
   int rank() const override { return worker_->rank(); }
@@ -310,6 +314,8 @@ class DistStore : public KVStore {
   // with the first push of each key, so that the servers can see differences.
   bool is_optimizer_of_other_ = false;
   CompiledUpdates compiled_;
+  // The snapshot that a restore has verified, and its path as the user gave it.
+  std::optional<std::pair<std::string, checkpoint::Reader>> verified_;
   KeyStats deleted_{Key(KeyView(0))};  // the totals of deleted keys
 
   Saver saver_;

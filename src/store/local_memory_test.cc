@@ -232,6 +232,34 @@ TEST(ScarceMemory, ALoadPutsEverythingBackOrNothing) {
   std::filesystem::remove(states);
 }
 
+TEST(ScarceMemory, ARestoreThatFailsCanBeRepeated) {
+  const std::string folder = ::testing::TempDir() + Format("tkv-scarce-{}", getpid());
+  const auto saved = KVStore::Create("local");
+  InitMany(*saved, 0, 4);
+  const RowsInitItem table{"e", {3}, DType::kF32, 100};
+  saved->InitRows({&table, 1});
+  saved->SetOptimizer(Optimizer::Create("nadam"));
+  PushMany(*saved, 0, 4);
+  saved->Save(folder);
+  PushMany(*saved, 0, 4);
+  const auto values_of = [](KVStore& store) {  // without the counts, which have deleted keys too
+    const std::string content = ContentOf(store);
+    return content.substr(0, content.rfind('\n'));
+  };
+  test::Attempt attempt{.ran_out = true};
+  for (int allocations = 0; attempt.ran_out; ++allocations) {
+    const auto store = KVStore::Create("local");
+    attempt = test::WithMemoryFor(allocations, [&] { store->Restore(folder); });
+    if (!attempt.succeeded) {
+      ASSERT_EQ(store->size(), 0U) << allocations;
+      store->Restore(folder);
+    }
+    PushMany(*store, 0, 4);
+    ASSERT_EQ(values_of(*store), values_of(*saved)) << allocations;
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST(ScarceMemory, ATracedPushTakesEffectOrFails) {
   const std::string file = ::testing::TempDir() + Format("tkv-scarce-{}.json", getpid());
   const ManyKeys keys(0, 4, 0.5);

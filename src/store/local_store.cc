@@ -28,7 +28,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // A store of one process.
-class LocalStore final : public KVStore, public SavesUpdaterStates {
+class LocalStore final : public KVStore, public SavesUpdaterStates, public RestoresSnapshots {
  public:
   LocalStore(std::string type, const StoreOptions& options)
       : type_(std::move(type)),
@@ -93,6 +93,8 @@ class LocalStore final : public KVStore, public SavesUpdaterStates {
     Counted(Verb::kLoad, "load_optimizer_states",
             [&] { LoadAs("load_optimizer_states", file, Parts::kStates); });
   }
+
+  SnapshotInfo Run(const RestoreSteps& steps) override;
 
   std::string type() const override { return type_; }
   int rank() const override { return 0; }
@@ -443,6 +445,33 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
     LoadKeys(reader, parts, &claim);
     return info;
   });
+}
+
+// Undoes what a failed restore has created.
+KVStore::SnapshotInfo LocalStore::Run(const RestoreSteps& steps) {
+  constexpr const char* kVerb = "restore";
+  steps.check();
+  std::shared_ptr<Updater> before;
+  {
+    const auto lock = keys_.Lock(kVerb);
+    before = keys_.shared()->updater;
+  }
+  const auto undo = [](auto f) {
+    try {
+      f();
+    } catch (const std::exception& error) {
+      static_cast<void>(error);  // the store is closed, or a thread has deleted or uses the key
+    }
+  };
+  try {
+    return steps.create();
+  } catch (...) {
+    for (const SavedKey& key : steps.created()) {
+      undo([&] { keys_.Delete(key.key.view(), &homes_); });
+    }
+    undo([&] { keys_.SetUpdater(kVerb, before); });
+    throw;
+  }
 }
 
 StoreStats LocalStore::Stats() const {

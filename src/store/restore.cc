@@ -1,6 +1,9 @@
 // Creates the keys of a store from a snapshot.
 
 #include <algorithm>
+#include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/format.h"
@@ -39,9 +42,11 @@ void MakeRowKeys(KVStore* store, std::span<const SavedKey> keys, const std::stri
 }
 
 // Creates the keys with zeros, in the order of the snapshot.  Loading then replaces the zeros.
-void MakeKeys(KVStore* store, const checkpoint::Reader& reader) {
+//   created  becomes the number of keys that exist, also if a later one fails
+void MakeKeys(KVStore* store, const checkpoint::Reader& reader, size_t* created) {
   const std::vector<SavedKey>& keys = reader.keys();
   for (size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
+    *created = begin;
     while (end < keys.size() && end - begin < kKeysAtOnce && keys[end].by_rows) ++end;
     if (end > begin) {
       MakeRowKeys(store, std::span(keys).subspan(begin, end - begin), reader.path());
@@ -62,6 +67,7 @@ void MakeKeys(KVStore* store, const checkpoint::Reader& reader) {
     }
     store->Init(items);
   }
+  *created = keys.size();
 }
 
 }  // namespace
@@ -71,15 +77,29 @@ KVStore::SnapshotInfo KVStore::Restore(const std::string& path) {
     throw Fail(Code::kFailedPrecondition,
                "restore {}: the store has {} keys; load puts values back", path, size());
   }
-  Named("restore", [&] {
-    checkpoint::Reader reader(path);
-    reader.TakeStore(0);
-    CheckRowKeys(reader);
-    CheckNoUpdaterStates(reader);
-    if (const auto optimizer = OptimizerOf(reader)) SetOptimizer(optimizer);
-    MakeKeys(this, reader);
-  });
-  return Load(path);
+  std::optional<checkpoint::Reader> reader;
+  std::shared_ptr<const Optimizer> optimizer;
+  size_t created = 0;
+  RestoreSteps steps{.path = path};
+  steps.check = [&] {
+    Named("restore", [&] {
+      reader.emplace(path);
+      reader->TakeStore(0);
+      CheckRestorable(*reader);
+      optimizer = OptimizerOf(*reader);
+    });
+  };
+  steps.create = [&] {
+    Named("restore", [&] {
+      if (optimizer != nullptr) SetOptimizer(optimizer);
+      MakeKeys(this, *reader, &created);
+    });
+    return Load(path);
+  };
+  steps.created = [&] { return std::span(reader->keys()).first(created); };
+  if (auto* const restores = dynamic_cast<RestoresSnapshots*>(this)) return restores->Run(steps);
+  steps.check();
+  return steps.create();
 }
 
 bool KVStore::HasSnapshot(const std::string& path) {

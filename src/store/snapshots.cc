@@ -77,6 +77,11 @@ void CheckFit(const std::string& path, const SavedKey& saved, const Program& pro
   }
 }
 
+void CheckHasValue(const std::string& path, const SavedKey& saved) {
+  if (saved.has_value) return;
+  throw Fail(Code::kInvalidArgument, "{} has states alone; load_optimizer_states reads it", path);
+}
+
 // Returns true if all buckets of a key have the same scalars; other buckets can then continue with
 // them.  They are the same if each push had a part for every bucket.
 bool AreEven(const checkpoint::Reader& reader, size_t index) {
@@ -289,10 +294,7 @@ std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const 
                  from.shape.ToString(), Name(from.dtype), reader.path(), key.shape.ToString(),
                  Name(key.dtype));
     }
-    if (parts == Parts::kAll && !from.has_value) {
-      throw Fail(Code::kInvalidArgument, "{} has states alone; load_optimizer_states reads it",
-                 reader.path());
-    }
+    if (parts == Parts::kAll) CheckHasValue(reader.path(), from);
     CheckStates(reader, found->second, key, optimizer);
     matches.push_back(found->second);
     saved.erase(found);
@@ -340,6 +342,23 @@ void CheckRowKeys(const checkpoint::Reader& reader) {
       if (error.code() != Code::kInvalidArgument) throw;
       throw Fail(Code::kDataLoss, "{}: key {}: {}", reader.path(), name, error.what());
     }
+  }
+}
+
+void CheckRestorable(const checkpoint::Reader& reader) {
+  CheckRowKeys(reader);
+  CheckNoUpdaterStates(reader);
+  std::optional<Program> program;
+  std::string text;
+  for (const SavedKey& key : reader.keys()) {
+    CheckHasValue(reader.path(), key);
+    if (!key.own.text.empty()) OptimizerOf(key.own, reader.path(), key.key);
+    if (!HasStates(key)) continue;
+    if (!program || text != key.program.text) {  // most keys have the same one
+      program = ProgramOf(reader.path(), key);
+      text = key.program.text;
+    }
+    CheckFit(reader.path(), key, *program);
   }
 }
 

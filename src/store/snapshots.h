@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -113,6 +114,28 @@ void CheckNoUpdaterStates(const checkpoint::Reader& reader);
 //   throws  kDataLoss  a key by rows that no store could have; the message names the file and the
 //           key
 void CheckRowKeys(const checkpoint::Reader& reader);
+
+// Throws if no store can be restored from a snapshot, as far as the descriptions of its keys show.
+//   throws  as CheckNoUpdaterStates and CheckRowKeys
+//           kInvalidArgument  it has states alone
+//           kDataLoss         states that do not fit the program that the snapshot names
+void CheckRestorable(const checkpoint::Reader& reader);
+
+// The steps of KVStore::Restore.
+struct RestoreSteps {
+  const std::string& path;
+  std::function<void()> check = {};                    // changes nothing
+  std::function<KVStore::SnapshotInfo()> create = {};  // creates the optimizer and keys, and loads
+  std::function<std::span<const SavedKey>()> created = {};  // the keys that `create` has created
+};
+// A store that leaves nothing behind if it cannot be restored.
+class RestoresSnapshots {
+ public:
+  virtual ~RestoresSnapshots() = default;
+  // Runs the steps.
+  //   throws  as the steps
+  virtual KVStore::SnapshotInfo Run(const RestoreSteps& steps) = 0;
+};
 
 KVStore::SnapshotInfo InfoOf(const checkpoint::Reader& reader);
 

@@ -277,6 +277,7 @@ TEST_P(StoreSnapshots, StatesThatDoNotFitTheirProgramAreRefused) {
     }
     const auto restored = GetParam().make();
     EXPECT_EQ(test::FailureOf([&] { restored->Restore(path_); }).code, Code::kDataLoss);
+    EXPECT_EQ(restored->size(), 0U);
   };
   {
     store_->Init("w", Array(DType::kF16, 1));
@@ -304,6 +305,45 @@ TEST_P(StoreSnapshots, StatesThatDoNotFitTheirProgramAreRefused) {
     refuses_f16([&](SavedKey* key) { key->arrays.resize(count, "m"); });
     refuses_f16([&](SavedKey* key) { key->scalars.resize(count, "t"); });
   }
+}
+
+TEST_P(StoreSnapshots, ARestoreThatFailsLeavesNeitherKeysNorAnOptimizer) {
+  Make(store_.get(), "adam");
+  Step(store_.get(), 1);
+  const std::string saved = store_->Save(path_);
+  store_->SaveStates(folder_ + "/states");
+  const std::vector<float> then = All(store_.get());
+  store_->Close();
+  const auto flip_last_bit = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(saved)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(-1, std::ios::end);
+      const char last = static_cast<char>(file.get() ^ 1);
+      file.seekp(-1, std::ios::end);
+      file.put(last);
+    }
+  };
+  flip_last_bit();
+  const auto restored = GetParam().make();
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_FAILS(Code::kDataLoss, restored->Restore(path_));
+    EXPECT_FAILS(Code::kInvalidArgument, restored->Restore(folder_ + "/states"));
+    ASSERT_EQ(restored->size(), 0U);
+  }
+  const auto assigns = [&] {
+    restored->Init(100, test::Floats({1}));
+    restored->Push(100, test::Floats({5}));
+    const NDArray out = test::Floats({0});
+    restored->Pull(100, out);
+    restored->Delete(100);
+    return test::Values(out)[0] == 5;
+  };
+  EXPECT_TRUE(assigns());
+  flip_last_bit();
+  restored->Restore(path_);
+  EXPECT_EQ(All(restored.get()), then);
+  EXPECT_FALSE(assigns()) << "the optimizer is that of the snapshot";
 }
 
 TEST_P(StoreSnapshots, AKeysMultipliersAreNotThoseOfARestoredStore) {
