@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <new>
+#include <span>
+#include <string>
 #include <thread>
 
+#include "checkpoint/snapshot.h"
 #include "dist/dist_store.h"
 #include "job/cluster.h"
 #include "tests/arrays.h"
@@ -216,6 +220,37 @@ TEST(Worker, AVerbAfterItsNodeHasBrokenEndsWithTheReasonAndWaitsForNothing) {
     EXPECT_EQ(code_of([&] { store->Barrier(); }), Code::kResourceExhausted);
     EXPECT_EQ(code_of([&] { store->Init(i == 0 ? "x" : "y", value); }), Code::kResourceExhausted);
   }
+}
+
+// A snapshot of a job has the keys of all its stores.
+TEST(Worker, AStoreRestoresItsOwnKeys) {
+  std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+  const std::string folder = mkdtemp(name.data());
+  std::vector<checkpoint::SavedKey> keys(2);
+  for (uint32_t store = 0; store < 2; ++store) {
+    keys[store].key = Key(KeyView(store == 0 ? "of the first" : "of the second"));
+    keys[store].store = store;
+    keys[store].dtype = DType::kF32;
+    keys[store].shape = Shape({1});
+    keys[store].updates = {0};
+  }
+  checkpoint::Writer writer = checkpoint::Writer::Folder(folder, keys);
+  for (const float value : {1.0F, 2.0F}) writer.Write(std::as_bytes(std::span(&value, 1)));
+  const std::string saved = writer.Commit();
+  const auto cluster = std::make_shared<Cluster>(ClusterOptions{.workers = 1, .servers = 1});
+  const StoreOptions options;
+  const auto worker = WorkerOf(cluster, 0, "dist_sync", options);
+  const std::unique_ptr<KVStore> first = std::make_unique<DistStore>("dist_sync", options, worker);
+  const std::unique_ptr<KVStore> second = std::make_unique<DistStore>("dist_sync", options, worker);
+  second->Restore(saved);
+  EXPECT_EQ(second->size(), 1U);
+  NDArray out = NDArray::Zeros(Shape({1}), DType::kF32);
+  second->Pull("of the second", out);
+  EXPECT_EQ(*static_cast<float*>(out.HostData()), 2);
+  first->Restore(saved);
+  first->Pull("of the first", out);
+  EXPECT_EQ(*static_cast<float*>(out.HostData()), 1);
+  std::filesystem::remove_all(folder);
 }
 
 // ---- fork

@@ -77,6 +77,7 @@ KVStore::SnapshotInfo KVStore::Restore(const std::string& path) {
     throw Fail(Code::kFailedPrecondition,
                "restore {}: the store has {} keys; load puts values back", path, size());
   }
+  auto* const restores = dynamic_cast<RestoresSnapshots*>(this);
   std::optional<checkpoint::Reader> reader;
   std::shared_ptr<const Optimizer> optimizer;
   size_t created = 0;
@@ -84,7 +85,7 @@ KVStore::SnapshotInfo KVStore::Restore(const std::string& path) {
   steps.check = [&] {
     Named("restore", [&] {
       reader.emplace(path);
-      reader->TakeStore(0);
+      reader->TakeStore(restores != nullptr ? restores->number() : 0);
       CheckRestorable(*reader);
       optimizer = OptimizerOf(*reader);
     });
@@ -97,7 +98,7 @@ KVStore::SnapshotInfo KVStore::Restore(const std::string& path) {
     return Load(path);
   };
   steps.created = [&] { return std::span(reader->keys()).first(created); };
-  if (auto* const restores = dynamic_cast<RestoresSnapshots*>(this)) return restores->Run(steps);
+  if (restores != nullptr) return restores->Run(steps);
   steps.check();
   return steps.create();
 }

@@ -132,6 +132,9 @@ struct RestoreSteps {
 class RestoresSnapshots {
  public:
   virtual ~RestoresSnapshots() = default;
+  // Returns the store's number among those of its process, by which snapshots of several stores
+  // tell their keys apart; 0 for a store outside of a job.
+  virtual uint32_t number() const { return 0; }
   // Runs the steps.
   //   throws  as the steps
   virtual KVStore::SnapshotInfo Run(const RestoreSteps& steps) = 0;
