@@ -5,6 +5,7 @@
 #include <new>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "bindings.h"
@@ -45,7 +46,8 @@ class Kinds {
 };
 
 // The references of objects, as they were when this was made.  Holds the objects and the referents,
-// so that no new object gets the address of an old one.
+// so that no new object gets the address of an old one.  The garbage collector knows what it holds: an
+// object may come to refer to it, through the traceback of an error.
 class References {
  public:
   // Notes the objects of a list whose exact class is one of `kinds`.
@@ -107,6 +109,22 @@ class References {
     return found;
   }
 
+  // Visits what this holds, for the garbage collector.
+  int Visit(visitproc visit, void* argument) const {
+    for (const auto* held : {&objects_, &referents_}) {
+      for (const nb::object& object : *held) {
+        if (const int result = visit(object.ptr(), argument); result != 0) return result;
+      }
+    }
+    return 0;
+  }
+  void Forget() {
+    places_.clear();
+    const std::vector<nb::object> objects = std::exchange(objects_, {});
+    const std::vector<nb::object> referents = std::exchange(referents_, {});
+    ends_.clear();  // before destructors of the objects run
+  }
+
  private:
   std::vector<nb::object> objects_;
   std::vector<size_t> ends_;  // of each object's referents
@@ -114,10 +132,27 @@ class References {
   std::unordered_map<PyObject*, size_t> places_;  // by object; filled when it is first needed
 };
 
+int TraverseReferences(PyObject* self, visitproc visit, void* argument) {
+  if (const int result = visit(reinterpret_cast<PyObject*>(Py_TYPE(self)), argument); result != 0) {
+    return result;
+  }
+  return nb::inst_ready(self) ? nb::inst_ptr<References>(self)->Visit(visit, argument) : 0;
+}
+
+int ClearReferences(PyObject* self) {
+  nb::inst_ptr<References>(self)->Forget();
+  return 0;
+}
+
 }  // namespace
 
 void BindReferences(nb::module_& m) {
-  nb::class_<References>(m, "References", "The references of objects at one time.")
+  static PyType_Slot reference_slots[] = {
+      {Py_tp_traverse, reinterpret_cast<void*>(TraverseReferences)},
+      {Py_tp_clear, reinterpret_cast<void*>(ClearReferences)},
+      {0, nullptr}};
+  nb::class_<References>(m, "References", nb::type_slots(reference_slots),
+                         "The references of objects at one time.")
       .def(nb::init<const nb::list&, const nb::set&>(), nb::arg("objects"), nb::arg("kinds"),
            nb::sig("def __init__(self, objects: list[Any], kinds: set[type]) -> None"))
       .def("changed", &References::Changed, nb::sig("def changed(self) -> list[Any]"))

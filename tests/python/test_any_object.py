@@ -11,10 +11,13 @@ import operator
 import sys
 import threading
 import types
+import weakref
 
 import numpy as np
 import pytest
 import tensorkv as mx
+from tensorkv import _core
+from tensorkv._update import heap as _heap
 
 
 class Mine(mx.optimizer.Optimizer):
@@ -385,6 +388,38 @@ def test_a_change_of_any_object_is_refused(make, is_frozen):
         kv.set_updater(lambda key, grad, weight: weight.__isub__(grad))
         kv.push("w", mx.nd.ones((4,)))
         assert kv.pull("w").asnumpy().tolist() == [0, 0, 0, 0]
+
+
+class Keeper:
+    error: Exception | None = None
+
+
+def test_the_error_of_a_call_keeps_no_other_object():
+    """The keeper of the error is among the objects that were compared."""
+
+    def call():
+        raise ValueError("of the call")
+
+    keeper = Keeper()
+    alive = weakref.ref(keeper)
+    try:
+        _heap.change_of(call)
+    except ValueError as error:
+        keeper.error = error
+    assert keeper.error is not None
+    del keeper
+    gc.collect()
+    assert alive() is None
+
+
+def test_notes_of_references_that_an_object_holds_are_collected():
+    keeper = Keeper()
+    keeper.notes = _core.References([keeper], {Keeper})
+    assert keeper.notes.changed() == [keeper]  # it has an attribute more
+    alive = weakref.ref(keeper)
+    del keeper
+    gc.collect()
+    assert alive() is None
 
 
 def test_what_a_call_changes_back_or_fills_once_is_no_change():

@@ -128,7 +128,7 @@ def _is_fixed(kind: type) -> bool:
 
 
 def _is_skipped(kind: type) -> bool:
-    return issubclass(kind, (*_SKIPPED, *_FIXED, Heap)) or kind.__name__ in _CONTEXTS
+    return issubclass(kind, (*_SKIPPED, *_FIXED, Heap, _core.References)) or kind.__name__ in _CONTEXTS
 
 
 def _of_kinds(values: list[Any], kinds: set[type]) -> list[Any]:
@@ -282,17 +282,21 @@ def change_of(call: Callable[[], object]) -> str | None:
     call are changed by other threads, and do not count. The garbage collector rests meanwhile.
     """
     with collector.resting(), collector.all_in_reach():
-        heap = Heap()
-        begin = time.monotonic()
-        call()
-        seconds = time.monotonic() - begin
-        found = heap.changes()
-        if not found:
-            return None
-        quiet = Heap()
-        time.sleep(max(seconds, 0.02))
-        others = quiet.changes()
-        again = Heap()
-        call()
-        changed = again.changes()
-        return next((_name_of(*changed[one]) for one in found if one in changed and one not in others), None)
+        heap = quiet = again = None
+        try:
+            heap = Heap()
+            begin = time.monotonic()
+            call()
+            seconds = time.monotonic() - begin
+            found = heap.changes()
+            if not found:
+                return None
+            quiet = Heap()
+            time.sleep(max(seconds, 0.02))
+            others = quiet.changes()
+            again = Heap()
+            call()
+            changed = again.changes()
+            return next((_name_of(*changed[one]) for one in found if one in changed and one not in others), None)
+        finally:
+            heap = quiet = again = None  # the traceback of an error holds this frame, and they hold all objects
