@@ -18,7 +18,7 @@ import numpy as np
 
 from . import _core
 from ._array import nd
-from ._update.running import number
+from ._update.checks import number
 from .errors import InvalidArgumentError, KeyNotFoundError
 from .random import _stream
 

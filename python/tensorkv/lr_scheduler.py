@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from . import _core
-from ._update.running import number, whole
+from ._update.checks import number, whole
 from .errors import InvalidArgumentError, UnimplementedError
 
 __all__ = ["CosineScheduler", "FactorScheduler", "LRScheduler", "MultiFactorScheduler", "PolyScheduler"]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from . import _core
 from ._update.base import Optimizer, register
+from ._update.checks import number
 from ._update.norm_optimizers import *  # noqa: F403  # every class
 from ._update.norm_optimizers import __all__ as _norm_classes
 from ._update.optimizers import *  # noqa: F403  # every class
 from ._update.optimizers import SGD, Adam
 from ._update.optimizers import __all__ as _plain_classes
-from ._update.running import number
 from ._update.updater import Updater, get_updater
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ import pytest
 import tensorkv as mx
 from tensorkv._update import fingerprints as _fingerprints
 from tensorkv._update import functions as _functions
+from tensorkv._update import muting as _muting
 from tensorkv._update import reading as _trace
 from tensorkv._update import statements as _statements
 from tensorkv._update import states as _states
@@ -140,7 +141,7 @@ def test_threads_that_read_at_the_same_time_leave_standard_output_as_it_was():
 
     def act(name):
         def update(key, input, stored):
-            if isinstance(sys.stdout, _trace._Output) and threading.get_ident() in sys.stdout.muted:
+            if isinstance(sys.stdout, _muting.Output) and threading.get_ident() in sys.stdout.muted:
                 happens(entered[name])
                 wait(left if name == "b" else entered["b"])
             print(f"read by {name}")

@@ -14,7 +14,9 @@ from .._hints import check_names
 from ..context import cpu
 from ..errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, UnimplementedError
 from ..lr_scheduler import LRScheduler
-from .running import Plan, Running, Table, factors_of, number, whole
+from .checks import number, whole
+from .reporting_dict import ReportingDict
+from .running import Plan, Running, factors_of
 from .traced import check_elements
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _INFINITY = float("inf")
 _MISSING = object()
 _INSTEAD = "set_updater reads a function of (key, input, stored) as a program, and a mx.Program says the update as data"
 _HOOKS_OF_MXNET = ("_update_impl", "_get_lrs", "_get_wds", "fused_step")
-_TABLES = ("lr_mult", "wd_mult", "idx2name", "param_dict")
+_DICTS = ("lr_mult", "wd_mult", "idx2name", "param_dict")
 _ARGUMENTS = {"lr": "learning_rate", "float_stable_eps": "eps"}  # attributes that an argument of another name sets
 O = TypeVar("O", bound="type[Optimizer]")
 F = TypeVar("F", bound=Callable[..., None])
@@ -225,8 +227,8 @@ class Optimizer:
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute; stores that run this optimizer see it at their next push, or it stays as it was."""
-        if name in _TABLES:
-            value = Table(self, name, value)  # type: ignore[arg-type]  # it raises if the value is no dict
+        if name in _DICTS:
+            value = ReportingDict(self, name, value)  # type: ignore[arg-type]  # it raises if the value is no dict
         elif name == "begin_num_update":
             value = whole(name, value, 0)
         elif name in self._numbers:
@@ -283,7 +285,7 @@ class Optimizer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the attributes, with dicts of its own."""
         for name, value in state.items():
-            self.__dict__[name] = Table(self, name, value) if name in _TABLES else value
+            self.__dict__[name] = ReportingDict(self, name, value) if name in _DICTS else value
 
     @property
     def num_update(self) -> int:
@@ -366,7 +368,7 @@ class Optimizer:
         mult: dict[Any, float] = {
             name: 0.0 for name in self.idx2name.values() if not name.endswith(("_weight", "_gamma"))
         }
-        self.wd_mult = {**mult, **Table(self, "wd_mult", args_wd_mult)}
+        self.wd_mult = {**mult, **ReportingDict(self, "wd_mult", args_wd_mult)}
 
     def _factor(self, index: Any, table: Mapping[Any, float], attribute: str) -> float:
         name = f"{attribute} of {index!r}"
@@ -670,7 +672,7 @@ _NAMES = (
         "__getattribute__",
         "__setattr__",
     ),
-    *("_mapping", *_TABLES),
+    *("_mapping", *_DICTS),
 )
 
 

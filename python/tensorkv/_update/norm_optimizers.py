@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UnimplementedError
 from .base import Optimizer, bound, builtin
-from .running import Table, number
+from .checks import number
+from .reporting_dict import ReportingDict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -145,7 +146,7 @@ class LARS(Optimizer):
         As in MXNet, named parameters that do not end in ``_weight`` start at 0.
         """
         none = {name: 0.0 for name in self.idx2name.values() if not name.endswith("_weight")}
-        super().set_wd_mult({**none, **Table(self, "wd_mult", args_wd_mult)})
+        super().set_wd_mult({**none, **ReportingDict(self, "wd_mult", args_wd_mult)})
 
     def _factors_by_name(self, index: Any) -> dict[str, float]:
         return {"adapt": 0.0 if str(self.idx2name.get(index, index)).endswith(_NO_NORM) else 1.0}

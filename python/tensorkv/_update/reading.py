@@ -10,8 +10,6 @@ import contextlib
 import functools
 import math
 import re
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
@@ -25,6 +23,7 @@ from . import probe as _probe
 from . import statements as _statements
 from . import traced as _traced
 from .heap import change_of
+from .muting import muted
 from .probe import NARROW, computed_in
 from .traced import KEPT, Refused, Traced, TracedNumpy, current, here, is_ours, refuse, scalar_text
 from .watch import Look, Watch, difference, line_that_stores
@@ -190,52 +189,6 @@ def _read(function: Callable[..., Any], key: Key, shape: tuple[int, ...], dtype:
     return reading
 
 
-class _Output:
-    """Standard output, or standard error, without the output of the threads in `muted`."""
-
-    def __init__(self, real: Any) -> None:
-        """Mute nobody yet; `real` may be None, as `sys.stdout` of a process without one."""
-        self.real = real
-        self.muted: set[int] = set()
-
-    def write(self, text: str) -> int:
-        """Write, or drop."""
-        if self.real is None or threading.get_ident() in self.muted:
-            return len(text)
-        return int(self.real.write(text))
-
-    def __getattr__(self, name: str) -> Any:
-        """Be the real one otherwise."""
-        return getattr(self.real, name)
-
-
-_mute = threading.Lock()
-
-
-@contextlib.contextmanager
-def _muted() -> Iterator[None]:
-    """Drop what this thread prints while the block runs; other threads still print."""
-    with _muted_stream("stdout"), _muted_stream("stderr"):
-        yield
-
-
-@contextlib.contextmanager
-def _muted_stream(name: str) -> Iterator[None]:
-    me = threading.get_ident()
-    with _mute:
-        now: Any = getattr(sys, name)
-        output = now if isinstance(now, _Output) else _Output(now)
-        output.muted.add(me)
-        setattr(sys, name, output)
-    try:
-        yield
-    finally:
-        with _mute:
-            output.muted.discard(me)
-            if not output.muted and getattr(sys, name) is output:
-                setattr(sys, name, output.real)
-
-
 def _inner(function: Any) -> Any:
     while isinstance(function, functools.partial):
         function = function.func
@@ -321,7 +274,7 @@ class Reader:
         watch, name = self._watch, self._name
         size = watch.size()
         self._reads.append((key, shape, dtype, is_table))
-        with watch.watching(), contextlib.nullcontext() if self._prints else _muted():
+        with watch.watching(), contextlib.nullcontext() if self._prints else muted():
             first = self._read(where_, key, shape, dtype, is_table)
         self._check_clock(where_)
         text = first.text(name)
@@ -331,7 +284,7 @@ class Reader:
             self._note_new_code(size)
         for _ in range(_READS_MAX):
             size = watch.size()
-            with watch.watching(), _muted():
+            with watch.watching(), muted():
                 second = self._read(where_, key, shape, dtype, is_table)
             self._check_clock(where_)
             is_known = watch.size() == size
@@ -348,7 +301,7 @@ class Reader:
             raise InvalidArgumentError(f"{where_}: the stored value is not changed{_rebound(self._function)}")
         program = _core.Program(text)
         try:
-            with _muted():
+            with muted():
                 self._compare(where_, program, list(first.states), key, shape, dtype, is_table)
         except InvalidArgumentError:
             self._check(is_known=True)  # a counter is the better reason
@@ -360,7 +313,7 @@ class Reader:
 
     def _check_heap(self, where_: str, key: Key, shape: tuple[int, ...], dtype: str, is_table: bool) -> None:
         """Raise if calls change any object of the process. This takes a while, so it is done once for each program."""
-        with _muted():
+        with muted():
             self._read(where_, key, shape, dtype, is_table)  # changes that are made once
             changed = change_of(lambda: self._read(where_, key, shape, dtype, is_table))
         if changed is not None:
@@ -375,7 +328,7 @@ class Reader:
             if difference(self._before, self._watch.look(), is_known=True) is not None:
                 # The first call for a key may have filled a dict.
                 self._before = self._watch.look()
-                with _muted():
+                with muted():
                     for key, shape, dtype, is_table in self._reads:
                         self._read(self._where, key, shape, dtype, is_table)
                 self._check(is_known=True)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import numbers
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import _core
 from ..errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundError, KVError
@@ -16,78 +14,6 @@ from ..errors import FailedPreconditionError, InvalidArgumentError, KeyNotFoundE
 if TYPE_CHECKING:
     from .._store.kvstore import KVStore
     from ..optimizer import Optimizer
-
-
-class Owner(Protocol):
-    """The object that has a table, and hears of its changes."""
-
-    def _is_watched(self) -> bool:
-        """Return whether a store has to learn of changes."""
-        ...
-
-    def _changed(self, name: str) -> None:
-        """Pass a change of the attribute on, or raise."""
-
-
-def _told(change: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of dict that tells the table's owner, and takes the change back if the owner refuses."""
-
-    @functools.wraps(change)
-    def method(self: Table, *args: Any, **kwargs: Any) -> Any:
-        owner = self._owner()
-        if owner is None or not owner._is_watched():
-            return change(self, *args, **kwargs)
-        before = dict(self)
-        try:
-            result = change(self, *args, **kwargs)
-            owner._changed(self._name)
-        except BaseException:
-            dict.clear(self)
-            dict.update(self, before)
-            raise
-        return result
-
-    return method
-
-
-class Table(dict[Any, Any]):
-    """A dict that is an attribute of an optimizer or an updater, and tells its owner of each change."""
-
-    __slots__ = ("__weakref__", "_name", "_owner")
-
-    def __init__(self, owner: Owner, name: str, content: Mapping[Any, Any]) -> None:
-        """Copy the content; later changes of `content` itself change nothing."""
-        if not isinstance(content, Mapping):
-            raise InvalidArgumentError(f"{name}: type {type(content).__name__}, a dict is needed")
-        super().__init__(content)
-        self._owner = weakref.ref(owner)
-        self._name = name
-
-    def __reduce__(self) -> tuple[type[dict[Any, Any]], tuple[dict[Any, Any]]]:
-        """Pickle and copy as a plain dict, whose changes are not reported."""
-        return dict, (dict(self),)
-
-
-for _method in ("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"):
-    setattr(Table, _method, _told(getattr(dict, _method)))
-
-
-def number(name: str, value: object) -> float:
-    """Return a hyperparameter as a float; raise unless it is a number, because other values could change in place."""
-    if isinstance(value, numbers.Number):
-        try:
-            return float(value)  # type: ignore[arg-type]  # a complex number raises
-        except (TypeError, ValueError, OverflowError):
-            pass
-    raise InvalidArgumentError(f"{name}: {value!r} has type {type(value).__name__}, a number is needed")
-
-
-def whole(name: str, value: object, least: int) -> int:
-    """Return a whole number that is at least so much."""
-    found = number(name, value)
-    if isinstance(value, bool) or not found.is_integer() or found < least:
-        raise InvalidArgumentError(f"{name}: {value!r}, a whole number from {least} is needed")
-    return int(found)
 
 
 class Plan(NamedTuple):

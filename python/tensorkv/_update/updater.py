@@ -12,7 +12,7 @@ import numpy as np
 from .._array import nd
 from ..errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from .base import Optimizer
-from .running import Table
+from .reporting_dict import ReportingDict
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -69,7 +69,7 @@ class Updater:
 
     @states.setter
     def states(self, states: Mapping[Any, Any]) -> None:
-        self._held = Table(self, "states", states)
+        self._held = ReportingDict(self, "states", states)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute, unless a store runs the optimizer without Python and would not see it."""
@@ -100,7 +100,7 @@ class Updater:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the attributes, with a dict of states of its own."""
         for name, value in state.items():
-            self.__dict__[name] = Table(self, "states", value) if name == "_held" else value
+            self.__dict__[name] = ReportingDict(self, "states", value) if name == "_held" else value
 
     def _undo_of(self, index: Any) -> Callable[[], None]:
         """Return a function that restores the present counts and state of a key."""

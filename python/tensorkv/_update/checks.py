@@ -1,0 +1,25 @@
+"""Checks of the numbers that users give as hyperparameters."""
+
+from __future__ import annotations
+
+import numbers
+
+from ..errors import InvalidArgumentError
+
+
+def number(name: str, value: object) -> float:
+    """Return a hyperparameter as a float; raise unless it is a number, because other values could change in place."""
+    if isinstance(value, numbers.Number):
+        try:
+            return float(value)  # type: ignore[arg-type]  # a complex number raises
+        except (TypeError, ValueError, OverflowError):
+            pass
+    raise InvalidArgumentError(f"{name}: {value!r} has type {type(value).__name__}, a number is needed")
+
+
+def whole(name: str, value: object, least: int) -> int:
+    """Return a whole number that is at least so much."""
+    found = number(name, value)
+    if isinstance(value, bool) or not found.is_integer() or found < least:
+        raise InvalidArgumentError(f"{name}: {value!r}, a whole number from {least} is needed")
+    return int(found)
