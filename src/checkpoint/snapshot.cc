@@ -21,7 +21,7 @@ namespace tkv::checkpoint {
 
 namespace {
 
-// The name of the one file of an index of states.
+// Returns the name of the file of states: none, because the index is in that file.
 std::string WithoutName(size_t) { return {}; }
 
 std::string FileName(size_t file, size_t count) {

@@ -176,8 +176,8 @@ TEST(NodeThread, WhatACallerThrowsReachesTheCallerAlone) {
   EXPECT_EQ(thread.Run([](Node&, Time) { return 5; }), 5);
 }
 
-// An endpoint in whose poll the thread is caught by a caller, and which forgets wakes that came before
-// the end of a poll.
+// An endpoint whose next poll lasts until somebody wakes it.  The poll then forgets that wake, as a
+// reactor may.
 class Caught final : public Broke {
  public:
   using Broke::Broke;
