@@ -1,6 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <latch>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "tests/arrays.h"
@@ -44,6 +48,39 @@ TEST(Cluster, TheOptimizerRunsOnTheServers) {
     store->PushPull(1, grad, std::span(&out, 1));
     EXPECT_EQ(Values(out), (std::vector<float>{1, 10}));
   });
+}
+
+// All ranks call save at the end of a script, and one is late.
+TEST(Cluster, ARankThatHasBecomeTheLowestRepeatsNoSave) {
+  std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+  const std::string folder = mkdtemp(name.data());
+  const std::string both = folder + "/both";
+  const std::string late = folder + "/late";
+  std::latch has_left(1);
+  Cluster cluster(JobOf(2, 1));
+  EachWorker(&cluster, [&](KVStore* store) {
+    store->Init("w", Floats({1, 2}));
+    store->Push("w", Floats({1, 1}));
+    store->Pull("w", Floats({0, 0}));
+    if (store->rank() == 0) {
+      EXPECT_EQ(store->Save(both), both + "/000001");
+      store->Close();
+      has_left.count_down();
+      return;
+    }
+    has_left.wait();
+    // There is no snapshot, so this is no repetition.
+    std::string saved;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (saved.empty() && std::chrono::steady_clock::now() < end) saved = store->Save(late);
+    EXPECT_EQ(saved, late + "/000001");
+    EXPECT_EQ(store->Save(both), "");
+    const Ticket ticket = store->SaveAsync(both);
+    ticket->Wait(std::chrono::seconds(60));
+    EXPECT_EQ(ticket->saved_path(), "");
+    EXPECT_FALSE(std::filesystem::exists(both + "/000002"));
+  });
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Cluster, ABarrierWaitsForAll) {

@@ -255,10 +255,12 @@ std::string Saver::Save(const std::string& verb, const std::string& path, Parts 
   calls_.RaiseUnseen(verb, {});
   AwaitAutoSave();
   const std::vector<SavedStore> stores = StoresToSave(verb, path, parts);
+  if (!IsLastSender(verb)) return {};
   const uint64_t most_rounds = saving_stores_ == nullptr ? 0 : saving_stores_->most_rounds.load();
   const std::shared_ptr<Saving> saving =
       Begin(verb, path, parts, stores, Cutting::kForUser, true, options_.patience);
   if (saving == nullptr) return {};
+  if (parts == Parts::kAll) SpareRepeat(saving.get());
   // The caller receives the error here, so the store must not report it again.
   struct Ended {
     Saves* saves;
@@ -281,11 +283,20 @@ Ticket Saver::SaveAsync(const std::string& path) {
   calls_.RaiseUnseen("save", {});
   AwaitAutoSave();
   const std::vector<SavedStore> stores = StoresToSave("save", path, Parts::kAll);
+  if (!IsLastSender("save")) return nullptr;
   const std::shared_ptr<Saving> saving =
       Begin("save", PlaceOf(path), Parts::kAll, stores, Cutting::kForUser, true, options_.patience);
   if (saving == nullptr) return nullptr;
+  SpareRepeat(saving.get());
   Saving::Start(saving);
   return saving;
+}
+
+// Makes a save of a higher rank write nothing if the newest snapshot is equal.  All ranks may call
+// save at the end of a script, and a rank that is late finds the lower ones, which have saved, gone.
+void Saver::SpareRepeat(Saving* saving) const {
+  const Rank rank = worker_->Run([](ClientNode& node, Time) { return node.client().rank(); });
+  if (rank > 0) saving->OnlyIfNew(true, nullptr);
 }
 
 // Returns true if a push begins a step of the training script.
@@ -420,14 +431,14 @@ bool Saver::IsSender() const {
 
 // Returns true if no lower rank is left.  Under `continue` servers complete rounds without lower
 // ranks that have left, and may know of that before this worker does.
-bool Saver::IsLastSender() const {
+bool Saver::IsLastSender(const std::string& verb) const {
   if (IsSender()) return true;
   const bool may_be_late = worker_->Run([](ClientNode& node, Time) {
     return node.client().epoch().policy == Epoch::Policy::kContinue;
   });
   if (!may_be_late) return false;
   try {
-    calls_.Await(calls_.Start("close", calls_.Make(Operation::News{}, "close", nullptr)),
+    calls_.Await(calls_.Start(verb, calls_.Make(Operation::News{}, verb, nullptr)),
                  options_.server_patience);
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) throw;  // without a head there is no news
@@ -457,7 +468,7 @@ std::exception_ptr Saver::SaveAtEnd() {
     AwaitAutoSave();
     // A snapshot without the stores that were closed before must not become the newest one.
     if (saving_stores_->is_ending.exchange(true)) return nullptr;
-    if (!IsLastSender()) return nullptr;
+    if (!IsLastSender("close")) return nullptr;
     std::vector<SavedStore> stores;
     {
       std::lock_guard lock(saving_stores_->mutex);

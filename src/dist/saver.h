@@ -59,7 +59,7 @@ class Saver {
   // saves; on other ranks this call does nothing.  With Parts::kAll, a save into the folder of the
   // schedule has all stores that save there, because a job goes on from the newest snapshot in it.
   //   verb     the first word of errors
-  //   returns  the path of the snapshot; empty if another rank saves
+  //   returns  the path of the snapshot; empty if another rank saves or has saved the same values
   //   throws   kFailedPrecondition  another save or export of the user is under way
   std::string Save(const std::string& verb, const std::string& path, Parts parts);
   // Begins a save as Save does.  Returns null if another rank saves.
@@ -145,6 +145,7 @@ class Saver {
   std::shared_ptr<Saving> CutAfterOthers(const std::string& verb, const std::string& path,
                                          Parts parts, std::span<const SavedStore> stores,
                                          std::chrono::nanoseconds patience);
+  void SpareRepeat(Saving* saving) const;
   bool BeginsStep(std::span<const KeyView> keys, uint32_t step);
   void RecountRounds();
   void WarnOfLacking(std::span<const SavedStore> stores);
@@ -153,7 +154,7 @@ class Saver {
                                      const Saving* earlier);
   static bool HasAsyncKeys(std::span<const SavedStore> stores);
   bool IsSender() const;
-  bool IsLastSender() const;
+  bool IsLastSender(const std::string& verb) const;
   std::set<uint64_t> LivingOthers() const;
   bool IsUneven(std::span<const SavedStore> stores);
   void AwaitAutoSave();

@@ -113,3 +113,25 @@ def test_a_reader_that_dies_on_the_way_leaves_nobody_with_half_a_load(processes,
         said
     )
     assert said.count("again [3.0] in round {1}") == 2, said
+
+
+LAST = """
+with mx.kv.create("dist_sync", patience=25) as kv:
+    kv.init("w", np.zeros(4, np.float32))
+    kv.push("w", np.ones(4, np.float32))
+    kv.pull("w")
+    if kv.rank == 1:
+        while not os.path.exists(__file__ + ".gone"):
+            pass  # save as soon as the other has left, before this worker is told of it
+        print("saved", repr(kv.save(os.environ["FOLDER"])), flush=True)
+if kv.rank == 0:
+    open(__file__ + ".gone", "w").close()
+"""
+
+
+def test_a_save_right_behind_the_end_of_lower_ranks_is_written(processes, tmp_path):
+    """Under `continue`, where rounds complete without workers that have left."""
+    for trial in range(3):
+        folder = tmp_path / str(trial)
+        status, said = finish(processes.launch(LAST, "--on-death", "continue", workers=2, FOLDER=folder))
+        assert status == 0 and f"saved '{folder}/000001'" in said, said

@@ -74,7 +74,8 @@ class KVStoreDisk(KVStoreUpdating):
                 were too short.
 
         Returns:
-            the path of the snapshot; ``''`` on ranks that do not write.
+            the path of the snapshot; ``''`` on ranks that do not write: others are lower, or have saved the same values
+            and left.
 
         Raises:
             ResourceExhaustedError: the disk is full.
