@@ -65,7 +65,7 @@ soak_functions() {
   local first=${1:-1000} count=${2:-100000} begin
   for ((begin = first; begin < first + count; begin += 2000)); do
     export TKV_TEST_FUNCTION_COUNT=2000
-    soak_tests functions "TKV_TEST_FUNCTION_SEED=$begin" tests/python/test_function_corpus.py || return 1
+    soak_tests functions "TKV_TEST_FUNCTION_SEED=$begin" tests/functions/test_function_corpus.py || return 1
   done
 }
 soak_pauses() { soak_tests pauses TKV_TEST_PAUSES=all tests/cluster/test_pauses.py; }

@@ -157,45 +157,57 @@ class Writer:
     def pick(self, *choices):
         return self.random.choice(choices)
 
+    def write(self, *forms):
+        """Return what one of these functions returns; the others are not called."""
+        return self.random.choice(forms)()
+
     def number(self):
         return self.pick(*("0.5", "2", "-1", "0.1", "-0.0", "0", "1e-8", "1 / 3", "3", "rate", "1e30", "True"), "wide")
 
     def operand(self, depth):
         return self.expression(depth - 1) if depth > 0 and self.random.random() < 0.6 else self.pick(*self.names)
 
+    def operand_or_number(self, depth):
+        return self.operand(depth) if self.random.random() < 0.5 else self.number()
+
+    def compared(self, depth):
+        sign = self.pick("<", "<=", ">", ">=", "==", "!=")
+        return f"({self.operand(depth)} {sign} {self.operand_or_number(depth)})"
+
     def mask(self, depth):
-        compared = f"({self.operand(depth)} {self.pick('<', '<=', '>', '>=', '==', '!=')} {self.pick(self.operand(depth), self.number())})"
-        return self.pick(
-            *[compared] * 4,
-            *(f"np.isfinite({self.operand(depth)})", f"np.isnan({self.operand(depth)})"),
-            f"(np.abs({self.operand(depth)}) > {self.number()})",
+        return self.write(
+            *[lambda: self.compared(depth)] * 4,
+            lambda: f"np.isfinite({self.operand(depth)})",
+            lambda: f"np.isnan({self.operand(depth)})",
+            lambda: f"(np.abs({self.operand(depth)}) > {self.number()})",
         )
 
     def expression(self, depth):
-        a, b, number = self.operand(depth), self.operand(depth), self.number()
-        return self.pick(
-            *[f"({a} {self.pick('+', '-', '*', '/')} {b})"] * 4,
-            *[f"({a} {self.pick('+', '-', '*', '/')} {number})"] * 3,
-            *[f"({number} {self.pick('+', '-', '*', '/')} {b})"] * 2,
-            f"(-{a})",
-            f"abs({a})",
-            f"({a} ** {self.pick('2', '0.5', 'np.array(2.0)')})",
-            f"{a}{self.pick('.sqrt()', '.abs()', '.sign()', '.copy()', '.square()', '.clip(-1, 1)', '[:]')}",
-            f"{a}.astype({self.pick('weight.dtype', repr('float32'))}{self.pick('', ', copy=False')})",
-            f"np.{self.pick('abs', 'sqrt', 'sign', 'square', 'negative')}({a})",
-            f"mx.nd.{self.pick('abs', 'sqrt', 'sign', 'square', 'negative')}({a})",
-            *[
-                f"{self.pick('np', 'mx.nd')}.{self.pick('maximum', 'minimum', 'add', 'multiply')}({a}, {self.pick(b, number)})"
-            ]
+        operand, either = (lambda: self.operand(depth)), (lambda: self.operand_or_number(depth))
+        number, mask, pick = self.number, (lambda: self.mask(depth)), self.pick
+        return self.write(
+            *[lambda: f"({operand()} {pick('+', '-', '*', '/')} {operand()})"] * 4,
+            *[lambda: f"({operand()} {pick('+', '-', '*', '/')} {number()})"] * 3,
+            *[lambda: f"({number()} {pick('+', '-', '*', '/')} {operand()})"] * 2,
+            lambda: f"(-{operand()})",
+            lambda: f"abs({operand()})",
+            lambda: f"({operand()} ** {pick('2', '0.5', 'np.array(2.0)')})",
+            lambda: operand() + pick(".sqrt()", ".abs()", ".sign()", ".copy()", ".square()", ".clip(-1, 1)", "[:]"),
+            lambda: f"{operand()}.astype({pick('weight.dtype', repr('float32'))}{pick('', ', copy=False')})",
+            lambda: f"np.{pick('abs', 'sqrt', 'sign', 'square', 'negative')}({operand()})",
+            lambda: f"mx.nd.{pick('abs', 'sqrt', 'sign', 'square', 'negative')}({operand()})",
+            *[lambda: f"{pick('np', 'mx.nd')}.{pick('maximum', 'minimum', 'add', 'multiply')}({operand()}, {either()})"]
             * 2,
-            f"np.maximum({number}, {b})",
-            f"{self.pick('np', 'mx.nd')}.clip({a}, {self.pick('-0.5', '0', b)}, {self.pick('1', '0.25')})",
-            *[f"{self.pick('np', 'mx.nd')}.where({self.mask(depth)}, {self.pick(a, number)}, {self.pick(b, number)})"]
-            * 3,
-            self.mask(depth),
-            f"({self.mask(depth)} {self.pick('+', '*', '&', '|')} {self.mask(depth)})",
-            f"half({a}, {self.pick('1', '2')})",
-            f"copy.deepcopy({a})",
+            lambda: f"np.maximum({number()}, {operand()})",
+            lambda: (
+                f"{pick('np', 'mx.nd')}.clip({operand()}, "
+                f"{self.write(lambda: '-0.5', lambda: '0', operand)}, {pick('1', '0.25')})"
+            ),
+            *[lambda: f"{pick('np', 'mx.nd')}.where({mask()}, {either()}, {either()})"] * 3,
+            mask,
+            lambda: f"({mask()} {pick('+', '*', '&', '|')} {mask()})",
+            lambda: f"half({operand()}, {pick('1', '2')})",
+            lambda: f"copy.deepcopy({operand()})",
         )
 
     def statement(self, depth=0):
