@@ -30,8 +30,8 @@ std::string CheckOf(const std::string& text);
 // A checksum that is not known yet: as many zeros.
 extern const std::string kNoCheck;
 
-// Fills in the checksum of a text.  The checksum covers the text with zeros in its own place, which
-// is the text's first field "check".
+// Writes the checksum into the first field "check" of a text, which has to exist.  The checksum
+// covers the text with zeros in that field.
 void Seal(std::string* text);
 // Compares the checksum of a sealed text.
 //   throws  kDataLoss  there is none, or it does not match; the message names the file

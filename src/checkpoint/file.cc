@@ -73,7 +73,7 @@ auto Do(const std::string& path, const char* call, F f) {
   }
 }
 
-// In one call, so that signals can be handled between calls.
+// The most bytes of one system call; signals are handled in between.
 constexpr size_t kWriteMax = size_t{16} << 20;
 
 size_t Part(size_t left, bool half) {
@@ -233,7 +233,7 @@ void MakeFolder(const std::string& path) {
   if (!parent.empty() && !Exists(parent)) MakeFolder(parent);
   const int fault = FaultOf("mkdir");
   if (fault > 0) throw Failed(path, "mkdir", fault);
-  if (mkdir(path.c_str(), 0777) == 0) return;
+  if (mkdir(path.c_str(), 0777) == 0) return SyncFolder(FolderOf(path));
   const int error = errno;
   if (error != EEXIST || !IsFolder(path)) throw Failed(path, "mkdir", error);
 }
@@ -248,7 +248,8 @@ void Rename(const std::string& from, const std::string& to) {
   std::error_code error;
   const auto kind = std::filesystem::status(to, error).type();
   using Kind = std::filesystem::file_type;
-  if (kind != Kind::not_found && kind != Kind::regular && kind != Kind::directory) {
+  // An error of `status` is also one of the rename, which names its cause.
+  if (!error && kind != Kind::not_found && kind != Kind::regular && kind != Kind::directory) {
     throw Fail(Code::kFailedPrecondition,
                "{}: there is something else than a file or a folder, which is left as it is", to);
   }

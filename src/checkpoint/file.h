@@ -44,7 +44,8 @@ class File {
   int fd_ = -1;
 };
 
-// A lock on a folder against other savers.  The system releases it if the process ends.
+// A lock on a folder against other savers.  The system releases it when this process and all that
+// were forked from it meanwhile have ended.
 class FolderLock {
  public:
   //   throws  kFailedPrecondition  another process, or another store of this process, has the lock
@@ -65,7 +66,8 @@ std::string FolderOf(const std::string& path);
 //   throws  kNotFound  the folder for a new file does not exist
 void CheckFolderOf(const std::string& path);
 
-void MakeFolder(const std::string& path);  // also its parents; it may exist already
+// Makes a folder and its parents, durably; it may exist already.
+void MakeFolder(const std::string& path);
 void SyncFolder(const std::string& path);
 // Renames a file or a folder.  Replaces an existing file or an existing empty folder.
 //   throws  kFailedPrecondition  the target is a device, a pipe or a socket
@@ -75,9 +77,9 @@ bool Exists(const std::string& path);
 bool IsFolder(const std::string& path);
 std::vector<std::string> Names(const std::string& folder);  // sorted
 
-// For tests: sets a function that is called before each system call on a file or folder, with the
-// call's name.  The result is the errno with which the call fails, or 0.  With kHalf a write or
-// read does only half of its work.
+// For tests: sets a function that is called with the names of system calls, before each call of
+// File, FolderLock, Rename and MakeFolder, and once in RemoveAll and Names.  The result is the errno
+// with which the call fails, or 0.  With kHalf a write or read does only half of its work.
 inline constexpr int kHalf = -1;
 using Fault = std::function<int(const char* call)>;
 void SetFault(Fault fault);

@@ -58,7 +58,7 @@ RowInitializer InitializerOf(const json::object& object) {
   const std::string kind = TextOf(Field(object, "kind"), "kind");
   for (const auto known : {RowInitializer::Kind::kUniform, RowInitializer::Kind::kNormal}) {
     if (kind == Name(known)) initializer.kind = known;
-  }
+  }  // else it has to be the default, a constant
   if (kind != Name(initializer.kind)) {
     throw Fail(Code::kDataLoss, "there is no initializer '{}'", kind);
   }

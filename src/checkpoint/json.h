@@ -15,7 +15,8 @@ namespace json = boost::json;
 
 // Parses a JSON object.  Accepts strings that are not UTF-8; TextOf then refuses them with an error
 // that shows them.
-//   throws  kDataLoss  `file` is no JSON object, or nests deeper than 16
+//   file    its name, for errors
+//   throws  kDataLoss  the text is no JSON object, or nests deeper than 16
 json::object ParseObject(std::string_view text, const std::string& file);
 // Returns a field of an object; the functions below return its value.
 //   throws  kDataLoss  the field is missing, has another type, or is a string that is not UTF-8

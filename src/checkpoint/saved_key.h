@@ -32,7 +32,7 @@ struct SavedKey {
   Shape shape;  // by rows: the shape of one row
   bool is_async = false;
   bool deterministic = false;  // the store sums in the order of ranks
-  uint32_t staleness = 0;      // rounds that a worker may be ahead; snapshots of old builds lack it
+  uint32_t staleness = 0;      // rounds that a worker may be ahead
   uint64_t round = 0;
   uint32_t step = 0;  // number of the last push's training step (PushStep); 0: none is known
   uint64_t chunk_elements = 0;       // 0: one chunk
@@ -41,12 +41,11 @@ struct SavedKey {
   bool has_value = true;
   bool has_master = false;
   std::vector<std::string> arrays;   // names of state arrays, in the compute type
-  std::vector<std::string> scalars;  // names of state scalars, one f64 for each chunk
-  // True if the key is kept by rows.  Its parts then have `rows` rows, which ascend by the mix of
-  // their ids (base/mix.h), and the ids.
+  std::vector<std::string> scalars;  // names of state scalars, one f64 for each chunk or bucket
+  // True if the key is kept by rows, which ascend by the mix of their ids (base/mix.h).
   bool by_rows = false;
-  uint64_t rows = 0;
-  uint64_t row_count = 0;
+  uint64_t rows = 0;       // in the value, the master, each state array, the ids and the notes
+  uint64_t row_count = 0;  // ids are below it
   RowInitializer initializer;
   RowPolicy policy;
   uint64_t candidates = 0;   // pushed ids that have no row yet

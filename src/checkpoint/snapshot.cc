@@ -41,7 +41,7 @@ Writer Writer::Folder(const std::string& path, std::vector<SavedKey> keys,
   writer.index_.layout = LayoutOf(writer.index_.keys, file_bytes_max);
   MakeFolder(path);
   writer.lock_ = std::make_unique<FolderLock>(path);
-  for (const std::string& name : Names(path)) {  // left by savers that ended before their commit
+  for (const std::string& name : Names(path)) {
     if (IsLeftOver(name)) RemoveAll(Format("{}/{}", path, name));
   }
   const std::string name = NewNameIn(path);

@@ -2,8 +2,8 @@
 //
 // A snapshot is a folder PATH/000001 with safetensors files and an index in the format that other
 // readers of such folders know.  The folder is built under another name and then renamed, so a
-// snapshot is always complete.  States alone are a single safetensors file.  Everything has a
-// checksum; damaged data is never returned.
+// snapshot is always complete.  States alone are a single safetensors file.  Every tensor has a
+// checksum: call Reader::Verify before the data is used.
 
 #pragma once
 
@@ -38,9 +38,11 @@ class Writer {
 
   const std::vector<Item>& items() const { return index_.layout.items; }
   uint64_t bytes() const { return BytesOf(index_.layout); }
-  // Writes the next bytes of the next item: all of it or a part.
+  // Writes the next bytes of the next item: all of it or a part.  Call it also for an item of 0
+  // bytes.
   void Write(std::span<const std::byte> bytes);
-  // Makes the snapshot visible and durable, and removes old snapshots of the folder.
+  // Makes the snapshot visible and durable, and removes old snapshots of the folder.  If the last
+  // sync fails, Commit throws although the snapshot is visible.
   //   returns  the path of the snapshot
   std::string Commit();
 
@@ -65,8 +67,8 @@ class Writer {
 // Reads an existing snapshot.
 class Reader {
  public:
-  // Opens a folder of snapshots (the newest counts), a snapshot, or a file of states.  If
-  // "/store-N" follows the path, the reader has only the keys of store N.
+  // Opens a folder of snapshots (the newest counts), a snapshot, or a file of states.  If no such
+  // path exists and it ends in "/store-N", the reader has only the keys of store N.
   //   throws  kNotFound (also: no keys of store N), kDataLoss (the message names the file and the
   //           key; also for a key that is not UTF-8 or has the character zero), kFailedPrecondition
   //           (a newer format, a pickle), kInvalidArgument (no path)
@@ -76,7 +78,7 @@ class Reader {
   // path has named a store.
   //   throws  kNotFound  the snapshot has no keys of that store
   void TakeStore(uint32_t store);
-  // Returns the numbers of the stores that have keys in the snapshot, ascending.
+  // Returns the numbers of the stores whose keys this reader has, ascending.
   std::vector<uint32_t> stores() const;
 
   const std::string& path() const { return path_; }  // of the snapshot itself
@@ -84,12 +86,12 @@ class Reader {
   uint64_t bytes() const { return BytesOf(index_.layout); }
   // Reads all parts once and compares their checksums.
   //   calls   `after` with the number of bytes read so far
-  //   throws  kDataLoss  a checksum differs, ids do not ascend, or an id is not below the key's row
-  //                      count; the message names the file and the key
+  //   throws  kDataLoss  a checksum differs, the mixes of the ids do not ascend, or an id is not
+  //                      below the key's row count; the message names the file and the key
   void Verify(const std::function<void(uint64_t)>& after = {}) const;
   // Returns the checksum of a part, which the key has to have.
   const std::string& ChecksumOf(size_t key, uint64_t part) const;
-  // Reads bytes of a part, which the key has to have.
+  // Reads bytes of a part, which the key has to have.  Compares no checksum.
   void Read(size_t key, uint64_t part, std::span<std::byte> out, uint64_t offset = 0) const;
 
  private:

@@ -24,8 +24,8 @@ std::optional<uint64_t> NumberOfName(std::string_view name) {
   return is_ours ? std::optional(number) : std::nullopt;
 }
 
-// Returns the snapshots of a folder, the oldest first.  Folders of others may have such names; only
-// a snapshot has an index.
+// Returns the snapshots of a folder, the oldest first.  A folder with the name of a snapshot and
+// without an index is none.
 std::vector<uint64_t> NumbersIn(const std::string& folder) {
   std::vector<uint64_t> numbers;
   for (const std::string& name : Names(folder)) {
@@ -36,7 +36,8 @@ std::vector<uint64_t> NumbersIn(const std::string& folder) {
   return numbers;
 }
 
-// Returns true if a Writer made the folder's index; other tools use the same file name.
+// Returns true if the folder's index has a valid checksum of TensorKV.  Other tools use the same
+// file name.
 bool IsOurs(const std::string& folder) {
   try {
     const std::string index = IndexIn(folder);

@@ -22,9 +22,10 @@ std::string NewNameIn(const std::string& folder);
 // Returns the temporary name under which a snapshot is built, and to which an old one is renamed
 // before it is removed.
 std::string NameMeanwhile(const std::string& name);
-// Returns true for such a name: a saver ended before its commit.
+// Returns true for a temporary name.  An interrupted save or removal has left such a folder.
 bool IsLeftOver(std::string_view name);
-// Removes all snapshots of a folder except the newest ones.
+// Removes all snapshots of a folder except the newest ones.  Never removes a folder whose index is
+// damaged or not TensorKV's, but counts it as one.
 void Prune(const std::string& folder, size_t kept);
 
 }  // namespace tkv::checkpoint

@@ -259,6 +259,27 @@ TEST_F(CheckpointTest, EveryCutOffEndAndEveryMissingFileIsReported) {
   EXPECT_EQ(MarkOf(snapshot), 1);
 }
 
+// Otherwise a crash of the machine could lose the folder with all of its snapshots.
+TEST_F(CheckpointTest, EachNewFolderIsSyncedInItsParent) {
+  for (const int wanted : {0, 1, 2}) {
+    int syncs = 0;
+    SetFault([&](const char* call) {
+      return call == std::string("fsync") && syncs++ == wanted ? EIO : 0;
+    });
+    const std::string path = Format("{}/{}/b/c", folder_, wanted);
+    EXPECT_THROW(Writer::Folder(path, Keys()), Error);
+    EXPECT_EQ(std::filesystem::exists(path), wanted == 2);
+    SetFault({});
+  }
+}
+
+TEST_F(CheckpointTest, ALinkToItselfIsReplacedByAFileOfStates) {
+  const std::string states = folder_ + "/states";
+  std::filesystem::create_symlink("states", states);
+  WriteAll(Writer::SingleFile(states, Keys()), 1);
+  EXPECT_EQ(MarkOf(states), 1);
+}
+
 TEST_F(CheckpointTest, DamageIsNotPassedOverInFavourOfAnOlderSnapshot) {
   Save(1);
   const std::string second = Save(2);
