@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "job/node_thread.h"
 #include "wire/effects.h"
 
 namespace tkv {
@@ -40,7 +41,8 @@ class AutoSave {
   void GoesBack(uint64_t rounds) {
     if (rounds_ > 0) last_rounds_ = std::min(last_rounds_, rounds - rounds % rounds_);
   }
-  void Begun(uint64_t rounds, Time now) {
+  // Notes a save of values that have so many rounds.
+  void NoteSaved(uint64_t rounds, Time now) {
     last_rounds_ = rounds;
     last_ = now;
   }
@@ -72,6 +74,12 @@ struct SavingStores {
     uint64_t most = most_rounds;
     while (most < rounds && !most_rounds.compare_exchange_weak(most, rounds)) {
     }
+  }
+
+  // Notes a save by the script into this folder.
+  void NoteSaved(uint64_t rounds) {
+    std::lock_guard lock(mutex);
+    when.NoteSaved(rounds, NodeThread::Now());
   }
 
   // Returns true if no open store saves into this folder.

@@ -68,9 +68,9 @@ void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char
   }
 }
 
-// Waits until this worker also knows of the death of the worker with the task.  Servers may learn
-// of it earlier.  Without this wait, the worker would not know that the next turn to read is its
-// own.
+// Waits until this worker also knows of the death of the worker with the task, and at most
+// `server_patience`.  Servers may learn of it earlier.  Without this wait, the worker would not know
+// that the next turn to read is its own.
 void DistStore::AwaitEndOf(const Meeting& meeting) {
   constexpr std::chrono::milliseconds kStep(1);
   const auto is_over = [&] {
@@ -90,7 +90,8 @@ static std::shared_ptr<const Optimizer> OwnOf(const KeyRecord& record, const Key
                                            meta.own->multi_precision, meta.own->lazy);
 }
 
-// Opens the snapshot and checks all of it before anything changes.
+// Collects the keys to load.  The rank that reads also opens the snapshot and verifies all of it,
+// unless a restore has.
 void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts parts,
                         Loading* loading) {
   calls_.RaiseUnseen(verb, {});
@@ -199,7 +200,7 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
   }
 }
 
-// Throws if this incarnation of a worker that was started again has pushed nothing yet.  Its script
+// Throws if a worker that was started again has pushed nothing in its present life.  Its script
 // may be at its beginning, and the others do not come to the barriers.
 void DistStore::CheckHasPushed(const std::string& task) {
   const auto lock = Lock(task);
@@ -225,7 +226,7 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
     // An earlier life of this worker has put the values back, or told why it could not.
     if (!HasReachedNextBarrier()) PutBack(verb, parts, loading);
   });
-  // Residuals belong to pushes after the snapshot.
+  // Compression residuals come from pushes that the load has undone.
   if (parts == Parts::kAll) {
     const auto lock = Lock(verb);
     for (const RecordPtr& record : loading.records) record->residual = nullptr;
@@ -256,8 +257,7 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
   return info;
 }
 
-// Checks the snapshot before any rank creates keys.  The rank that reads verifies all of it; the
-// others wait.
+// Restores a snapshot.  The rank that reads verifies all of it before any rank creates keys.
 KVStore::SnapshotInfo DistStore::Run(const RestoreSteps& steps) {
   const std::string verb = "restore";
   CheckIsWorker(verb);
@@ -310,8 +310,8 @@ void DistStore::SendValues(const std::string& verb, std::span<const InitItem> it
   calls_.Await(call);
 }
 
-// Throws if parts of a key have a push of this worker that it has to repeat.  The other parts would
-// be updated after the values are replaced, and these not.
+// Throws if only some parts of a key have a push of this worker, which has to repeat it.  After the
+// values are replaced, the repetition would update the other parts alone.
 void DistStore::CheckEven(const std::string& verb, std::span<const RecordPtr> records) {
   const RecordPtr uneven = calls_.FirstToRepeat(verb, records);
   if (uneven == nullptr) return;

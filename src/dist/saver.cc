@@ -121,10 +121,10 @@ void Saver::CutKeys(const std::string& verb, std::span<const RecordPtr> records,
 std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& path, Parts parts,
                                    std::span<const SavedStore> stores,
                                    std::chrono::nanoseconds patience) {
-  bool has_optimizer = parts == Parts::kAll;
+  bool may_lack_states = parts == Parts::kAll;  // a save of states alone needs some
   {
     const auto lock = keys_.Lock(verb);
-    has_optimizer = has_optimizer || has_optimizer_();
+    may_lack_states = may_lack_states || has_optimizer_();
   }
   if (!IsSender()) return nullptr;
   auto saving = std::make_shared<Saving>(verb, path, parts, worker_, number_, options_);
@@ -132,9 +132,8 @@ std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& p
   const auto is_empty = [](const SavedStore& store) { return store.records.empty(); };
   if (std::all_of(stores.begin(), stores.end(), is_empty)) return saving;
   try {
-    // Other workers go on pushing to asynchronous keys.  A store of notes on pushes is created after
-    // the stores that have the values, so later stores are cut before earlier ones: a note is then
-    // never ahead of its values.
+    // Other workers go on pushing to asynchronous keys.  A user may keep the progress of a script in
+    // a later store.  Later stores are cut first, so that this progress is never ahead of values.
     Outcomes outcomes;
     std::vector<RecordPtr> synchronous;
     for (auto store = stores.rbegin(); store != stores.rend(); ++store) {
@@ -162,10 +161,10 @@ std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& p
         key.step = std::atomic_ref(record->last_step).load();
       }
       // Another rank may have set the optimizer, or the key may have its own.
-      has_optimizer = has_optimizer || !key.program.text.empty() || !key.own.text.empty();
+      may_lack_states = may_lack_states || !key.program.text.empty() || !key.own.text.empty();
       saving->Add(std::move(key), {record->name, cut.meta, cut.states});
     }
-    Named(verb.c_str(), [&] { CheckHasStates(has_optimizer); });
+    Named(verb.c_str(), [&] { CheckHasStates(may_lack_states); });
   } catch (...) {
     saving->Release();
     throw;
@@ -191,7 +190,7 @@ Saver::CutTurn::~CutTurn() {
 }
 
 // Cuts as Cut does.  Servers keep the versions of one worker at a time, so this waits until the save
-// or export of another worker has ended.  Such a save began when this worker was dead.
+// or export of another worker has ended.  A save of another worker began when this one was dead.
 std::shared_ptr<Saving> Saver::CutAfterOthers(const std::string& verb, const std::string& path,
                                               Parts parts, std::span<const SavedStore> stores,
                                               std::chrono::nanoseconds patience) {
@@ -271,11 +270,8 @@ std::string Saver::Save(const std::string& verb, const std::string& path, Parts 
     }
   } const ended{saves_.get(), saving.get()};
   std::string saved = saving->Run();
-  if (parts == Parts::kAll && IsFolderOfSchedule(path)) {
-    std::lock_guard lock(saving_stores_->mutex);
-    // This snapshot has all that an automatic save would have.
-    saving_stores_->when.Begun(most_rounds, NodeThread::Now());
-  }
+  // This snapshot has all that an automatic save would have.
+  if (parts == Parts::kAll && IsFolderOfSchedule(path)) saving_stores_->NoteSaved(most_rounds);
   return saved;
 }
 
@@ -284,10 +280,16 @@ Ticket Saver::SaveAsync(const std::string& path) {
   AwaitAutoSave();
   const std::vector<SavedStore> stores = StoresToSave("save", path, Parts::kAll);
   if (!IsLastSender("save")) return nullptr;
+  const uint64_t most_rounds = saving_stores_ == nullptr ? 0 : saving_stores_->most_rounds.load();
   const std::shared_ptr<Saving> saving =
       Begin("save", PlaceOf(path), Parts::kAll, stores, Cutting::kForUser, true, options_.patience);
   if (saving == nullptr) return nullptr;
   SpareRepeat(saving.get());
+  if (IsFolderOfSchedule(path)) {
+    saving->OnEnd([saving = saving.get(), stores = saving_stores_, most_rounds] {
+      if (!saving->failure()) stores->NoteSaved(most_rounds);
+    });
+  }
   Saving::Start(saving);
   return saving;
 }
@@ -351,7 +353,7 @@ void Saver::SaveIfDue(std::span<const KeyView> keys, uint32_t step) {
     std::lock_guard lock(saving_stores_->mutex);
     const Time now = NodeThread::Now();
     if (!saving_stores_->when.IsDue(most_rounds, now)) return;  // another thread has begun it
-    saving_stores_->when.Begun(most_rounds, now);
+    saving_stores_->when.NoteSaved(most_rounds, now);
   }
   SaveBeside(stores, options_.patience, SaveWhen::kAlways, nullptr);
 }
@@ -429,8 +431,8 @@ bool Saver::IsSender() const {
   return worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
 }
 
-// Returns true if no lower rank is left.  Under `continue` servers complete rounds without lower
-// ranks that have left, and may know of that before this worker does.
+// Returns true if every lower rank has left the job or is dead.  Under `continue` servers complete
+// rounds without those, and may know of it before this worker does: it asks the head.
 bool Saver::IsLastSender(const std::string& verb) const {
   if (IsSender()) return true;
   const bool may_be_late = worker_->Run([](ClientNode& node, Time) {
@@ -472,7 +474,7 @@ std::exception_ptr Saver::SaveAtEnd() {
     std::vector<SavedStore> stores;
     {
       std::lock_guard lock(saving_stores_->mutex);
-      saving_stores_->when.Begun(saving_stores_->most_rounds, NodeThread::Now());
+      saving_stores_->when.NoteSaved(saving_stores_->most_rounds, NodeThread::Now());
       stores = AllToSave();
     }
     // Servers answer at once unless another worker is missing, and close does not wait for a
@@ -500,8 +502,7 @@ std::exception_ptr Saver::SaveAtEnd() {
 }
 
 // Logs the keys that the snapshot will lack.  A job that continues from a snapshot has keys before
-// its script inits them.  Keys that are not inited before the first save are in no snapshot of the
-// store.
+// its script inits them.  Snapshots before that init lack them.
 void Saver::WarnOfLacking(std::span<const SavedStore> stores) {
   if (!options_.log || !worker_->rejoined()) return;
   std::vector<KeyStatus> keys;
@@ -577,8 +578,8 @@ std::shared_ptr<Saving> Saver::SaveBeside(std::span<const SavedStore> stores,
   }
 }
 
-// Waits until an automatic save has ended, so that an explicit save never fails because one is
-// running.
+// Waits until an automatic save has ended, so that an explicit save does not fail because of it.
+// Waits at most the patience.
 void Saver::AwaitAutoSave() {
   std::shared_ptr<Saving> saving;
   {

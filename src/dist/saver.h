@@ -56,13 +56,14 @@ class Saver {
         std::function<bool()> has_optimizer);
 
   // Saves all keys of the store, after the end of an automatic save.  The lowest rank that lives
-  // saves; on other ranks this call does nothing.  With Parts::kAll, a save into the folder of the
+  // saves; other ranks write nothing.  With Parts::kAll, a save into the folder of the
   // schedule has all stores that save there, because a job goes on from the newest snapshot in it.
   //   verb     the first word of errors
   //   returns  the path of the snapshot; empty if another rank saves or has saved the same values
   //   throws   kFailedPrecondition  another save or export of the user is under way
   std::string Save(const std::string& verb, const std::string& path, Parts parts);
-  // Begins a save as Save does.  Returns null if another rank saves.
+  // Begins a save as Save does.  Returns null if another rank saves.  The path may be relative to
+  // the present folder, although the folder changes before the save ends.
   Ticket SaveAsync(const std::string& path);
   // Reserves the store for a cut of the user, after the end of a save by the schedule.
   CutTurn TakeTurn(const std::string& verb) {
@@ -95,8 +96,8 @@ class Saver {
   // value since, because that close has saved this store, too.
   // For synchronous stores it starts the save, and EndSaving waits.  For asynchronous stores it
   // waits here, and saves again if another worker has left meanwhile.
-  //   returns  the exception that ended a wait: an interrupt, a timeout or a lack of memory.  The
-  //            close goes on.  Other errors are logged.
+  //   returns  an interrupt, a lack of memory, or the timeout of a wait for the written snapshot.
+  //            The close goes on.  Other errors are logged.
   std::exception_ptr SaveAtEnd();
   // Waits for a save under way, and stops it after the patience.  Removes the store from the
   // schedule.

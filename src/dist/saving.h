@@ -50,8 +50,7 @@ class Saving final : public PendingCall {
   // same values, states and rounds.  Without a snapshot in the folder, it writes none if nothing
   // was pushed.
   //   has_replaced  values were replaced other than by pushes, so that a first snapshot is needed
-  //   earlier       a save that has succeeded: nothing is new if no key has more pushes than there;
-  //                 null: none
+  //   earlier       a save that has succeeded: if it had equal keys, nothing is new; null: none
   void OnlyIfNew(bool has_replaced, const Saving* earlier) {
     only_if_new_ = true;
     has_replaced_ = has_replaced;
@@ -96,7 +95,7 @@ class Saving final : public PendingCall {
   const uint32_t store_;
   std::set<uint32_t> stores_;  // the stores of which servers keep keys
   const StoreOptions options_;
-  // Made in time, because an error needs memory.
+  // Made in advance, because an error needs memory.
   const Error cancelled_ = Fail(Code::kCancelled, "{} {}: given up", verb_, path_);
   const Error no_memory_ =
       Fail(Code::kResourceExhausted, "{} {}: no memory to write it", verb_, path_);

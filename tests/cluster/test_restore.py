@@ -327,6 +327,21 @@ def test_a_store_in_one_process_saves_by_itself_between_two_steps(tmp_path):
     assert np.array_equal(later.pull("b").asnumpy(), np.full(4, rounds["a"], np.float32))
 
 
+@pytest.mark.parametrize("async_op", [False, True])
+def test_the_schedule_counts_from_the_scripts_own_save_on(tmp_path, async_op):
+    with mx.kv.create("dist_sync", bootstrap="self", snapshots=str(tmp_path), snapshot_every="4") as kv:
+        kv.init("w", mx.nd.zeros((4,)))
+        for step in range(1, 7):
+            kv.push("w", mx.nd.ones((4,)))
+            if step == 3:
+                saved = kv.save(tmp_path, async_op=async_op)
+                assert (saved.wait() if async_op else saved) == str(tmp_path / "000001")
+        kv.pull("w")
+        assert [path.name for path in tmp_path.iterdir()] == [
+            "000001"
+        ]  # the next one is due with the push after step 7
+
+
 def saving_store(folder):
     kv = mx.kv.create("dist_sync", bootstrap="self", snapshots=str(folder), snapshot_every="100")
     kv.init("w", mx.nd.zeros((4,)))
