@@ -61,7 +61,7 @@ class References {
       ends_.push_back(referents_.size());
     }
   }
-  // Returns the objects whose references are others now.
+  // Returns the objects that refer to other objects now.
   nb::list Changed() const {
     nb::list changed;
     for (size_t i = 0; i < objects_.size(); ++i) {

@@ -113,6 +113,19 @@ def test_workers_sum_before_the_function_and_another_rank_than_0_has_no_effect()
         assert "value becomes value + sum × 2" in explained(stores[1]), "that of the servers"
 
 
+def test_a_thread_is_muted_until_the_outermost_block_ends(capsys, monkeypatch):
+    with _muting.muted():
+        with _muting.muted():
+            sys.stdout.writelines(["one", "two"])
+        print("three", flush=True)
+    print("four")
+    assert capsys.readouterr().out == "four\n"
+    monkeypatch.setattr(sys, "stdout", None)  # as of pythonw
+    with _muting.muted():
+        print("five", flush=True)
+    assert sys.stdout is None
+
+
 def test_the_updater_after_a_function_takes_its_place(kv):
     kv.set_updater(lambda key, input, stored: stored.__iadd__(input))
     kv.set_updater(None)

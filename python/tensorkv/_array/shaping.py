@@ -38,7 +38,7 @@ def expand_dims(data: Any, axis: int) -> Any:
 
 @host("mx.nd.squeeze(mx.nd.ones((1, 2, 1))).shape", "(2,)")
 def squeeze(data: Any, axis: Any = None) -> Any:
-    """Return the array without its axes of extent 1, or without these."""
+    """Return the array without its axes of extent 1, or without those of `axis`; an array of one element keeps one axis."""
     return np.atleast_1d(np.squeeze(data, axis if axis is None or isinstance(axis, int) else tuple(axis)))
 
 
@@ -74,7 +74,7 @@ def tile(data: Any, reps: Any) -> Any:
 
 @host("mx.nd.repeat(mx.nd.array([1, 2]), 2).asnumpy()", "array([1., 1., 2., 2.], dtype=float32)")
 def repeat(data: Any, repeats: int, axis: int | None = None) -> Any:
-    """Return the array with each element, or each slice of an axis, so often."""
+    """Return the array with each slice of an axis repeated; without an axis, the flat array with each element repeated."""
     return np.repeat(data, repeats, axis)
 
 
@@ -121,7 +121,7 @@ def split(data: Any, num_outputs: int, axis: int = 1, squeeze_axis: bool = False
 
 @host("mx.nd.slice(mx.nd.arange(6).reshape((2, 3)), begin=(0, 1), end=(2, 3)).shape", "(2, 2)")
 def slice(data: Any, begin: Any, end: Any, step: Any = ()) -> Any:
-    """Return the part from `begin` to before `end` along the first axes, with `step`; None takes all of an axis."""
+    """Return the part from `begin` to before `end` along the first axes, with `step`; None is the begin or the end of an axis."""
     steps = [*step, *[None] * (len(begin) - len(step))]
     return data[tuple(_slice(*bounds) for bounds in zip(begin, end, steps, strict=True))]
 

@@ -8,7 +8,7 @@ from ..errors import InvalidArgumentError
 
 
 def number(name: str, value: object) -> float:
-    """Return a hyperparameter as a float; raise unless it is a number, because other values could change in place."""
+    """Return a hyperparameter as a float; raise unless it is a number."""
     if isinstance(value, numbers.Number):
         try:
             return float(value)  # type: ignore[arg-type]  # a complex number raises
@@ -18,8 +18,8 @@ def number(name: str, value: object) -> float:
 
 
 def whole(name: str, value: object, least: int) -> int:
-    """Return a whole number that is at least so much."""
+    """Return a whole number that is at least `least`."""
     found = number(name, value)
     if isinstance(value, bool) or not found.is_integer() or found < least:
         raise InvalidArgumentError(f"{name}: {value!r}, a whole number from {least} is needed")
-    return int(found)
+    return int(value) if isinstance(value, numbers.Integral) else int(found)  # a float has 53 bits

@@ -1,4 +1,4 @@
-"""The garbage collector while the objects of the process are compared."""
+"""Control of the garbage collector while all objects of the process are compared."""
 
 from __future__ import annotations
 

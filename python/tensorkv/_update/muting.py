@@ -5,26 +5,40 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 
 class Output:
-    """Standard output, or standard error, without the output of the threads in `muted`."""
+    """Standard output, or standard error, without the text of the threads in `muted`; bytes to its `buffer` pass."""
 
     def __init__(self, real: Any) -> None:
         """Mute nobody yet; `real` may be None, as `sys.stdout` of a process without one."""
         self.real = real
-        self.muted: set[int] = set()
+        self.muted: Counter[int] = Counter()  # blocks of `muted` in which a thread is
 
     def write(self, text: str) -> int:
         """Write, or drop."""
-        if self.real is None or threading.get_ident() in self.muted:
+        if self._drops():
             return len(text)
         return int(self.real.write(text))
 
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write, or drop."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Flush the real stream, if there is one."""
+        if self.real is not None:
+            self.real.flush()
+
+    def _drops(self) -> bool:
+        return self.real is None or threading.get_ident() in self.muted
+
     def __getattr__(self, name: str) -> Any:
-        """Be the real one otherwise."""
+        """Return what the real stream has."""
         return getattr(self.real, name)
 
 
@@ -44,12 +58,12 @@ def _muted_stream(name: str) -> Iterator[None]:
     with _mute:
         now: Any = getattr(sys, name)
         output = now if isinstance(now, Output) else Output(now)
-        output.muted.add(me)
+        output.muted[me] += 1
         setattr(sys, name, output)
     try:
         yield
     finally:
         with _mute:
-            output.muted.discard(me)
+            output.muted -= Counter([me])  # drops a count of 0
             if not output.muted and getattr(sys, name) is output:
                 setattr(sys, name, output.real)

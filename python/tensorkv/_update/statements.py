@@ -33,7 +33,7 @@ def _truth(reading: Reading, a: Any) -> Any:
 
 
 def _extreme(op: str) -> Callable[..., str]:
-    """Return NumPy's maximum or minimum: a NaN of either side stays, which `op` keeps of `b` alone."""
+    """Return a function that records np.maximum or np.minimum. The operation `op` alone loses a NaN of `a`."""
 
     def make(reading: Reading, a: Any, b: Any) -> str:
         made = reading.make(op, a, b)
@@ -45,7 +45,7 @@ def _extreme(op: str) -> Callable[..., str]:
 
 
 def clipped(reading: Reading, a: Array, low: Any, high: Any) -> str:
-    """Return the elements between two bounds; of two equal zeros NumPy takes the element beside numbers, else the bound."""
+    """Return `a` limited to the bounds. For +0 and -0 NumPy takes the element if both bounds are numbers, else the bound."""
     if low is None or high is None or isinstance(low, Array) or isinstance(high, Array):
         content = reading.operand(a)
         for op, bound in (("max", low), ("min", high)):
@@ -106,7 +106,7 @@ _MASK_RECORDS: dict[str, Callable[..., str]] = {
 
 
 def record(reading: Reading, ufunc: Any, inputs: tuple[Any, ...]) -> tuple[str, np.dtype[Any]]:
-    """Append one of NumPy's functions of elements; return its name, and the dtype that NumPy gives the result.
+    """Append the statements of one of NumPy's functions of elements. Return the result's name and NumPy's dtype of it.
 
     The function is called with arrays of one element, so that it raises the same errors as on arrays of these dtypes. A
     program computes in the dtype of the key, so NumPy has to do that, too.
@@ -136,7 +136,7 @@ def _where(condition: Any, x: Any = None, y: Any = None) -> TracedNumpy:
 
 
 def _clip(a: Any, a_min: Any = ..., a_max: Any = ..., out: Any = None, **kwargs: Any) -> Any:
-    """Return what np.clip returns; NumPy 2 calls the bounds `min` and `max`, too."""
+    """Return what np.clip returns; new versions of NumPy call the bounds `min` and `max`, too."""
     kwargs.update({} if out is None else {"out": out})
     unknown = sorted(set(kwargs) - {"min", "max"})
     if unknown:
