@@ -40,7 +40,7 @@ std::string AbsolutePath(const std::string& path) {
   return whole;
 }
 
-// Returns the error of a folder to which a dangling link leads.
+// Returns the error for a link whose target does not exist.
 Error Dangling(const std::string& what, const fs::path& folder, const fs::path& link) {
   std::error_code ignored;
   return {Code::kNotFound, what + (link == folder ? "" : ": " + link.string()) + " is a link to " +
@@ -48,8 +48,8 @@ Error Dangling(const std::string& what, const fs::path& folder, const fs::path& 
                                ", which does not exist; create that folder, or name another"};
 }
 
-// Refuses a folder that cannot be reached, or to which a dangling link leads.  The job would begin
-// anew, and every save would fail.
+// Refuses a folder that cannot be reached, or a link to nothing on its path.  The job would begin anew,
+// and every save would fail.
 void CheckReachable(const std::string& option, const std::string& path) {
   const std::string what = "launch: " + option + " " + path;
   std::error_code error;

@@ -82,24 +82,27 @@ class RowTable {
 
   // Makes the missing rows of a batch, and copies whatever is shared, so that writing the rows
   // cannot fail.
-  //   blocks  while the disk reads
+  //   blocks  while the disk reads, and up to a second until it has written rows that are to leave
+  //           the memory
   //   throws  kResourceExhausted, kUnavailable (the disk); the table has the same rows as before
   void Reserve(std::span<const uint64_t> mixes, RowPlaces* places);
-  // Removes the rows that Reserve or Admit has made.  Call it before any other change of the table.
+  // Removes the rows and candidates that Reserve or Admit has made.  Call it before any other change
+  // of the table.
   void TakeBack(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
   // Does as Reserve, for every row of the table.
   //   throws  also kFailedPrecondition (some rows are on a disk)
   void ReserveAll();
-  // Does as Reserve, for a push: makes only the missing rows that the policy admits.
+  // Does as Reserve, for a push: makes only the missing rows that the policy admits.  Rows of the
+  // batch that have expired are removed before.
   //   mixes  each once
   void Admit(std::span<const uint64_t> mixes, RowPlaces* places);
   // Counts the push whose rows Admit has prepared.
   void NotePush(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
-  // Ends a version, even one without any push, and removes rows that the policy does not keep.  If
-  // memory for that is lacking, a later version removes them.
+  // Ends a version, even one without any push.  Looks at some rows and removes those that the policy
+  // does not keep.  Later versions look at the others.
   void Advance() noexcept;
-  // Moves rows that exceed the policy's memory to the disk, least recently written rows first.  If
-  // the disk does not keep up, a later call moves them.
+  // Moves rows that exceed the policy's memory to the disk, about the least recently written rows
+  // first, and compacts pages on the disk.  If the disk does not keep up, a later call moves them.
   void Settle() noexcept;
   // Sets the version from which the table continues; notes are of it or earlier ones.
   void ContinueFrom(uint64_t version) noexcept { now_ = version; }
@@ -183,7 +186,7 @@ class RowTable {
   uint64_t now_ = 0;  // the current version
   Candidates candidates_;
   uint64_t evicted_ = 0;
-  size_t pushed_ = 0;                           // rows pushed in the current version
+  size_t pushed_ = 0;                           // ids pushed in the current version
   size_t dead_ = 0;                             // rows on the disk that died since Settle
   uint64_t next_row_ = 0, next_candidate_ = 0;  // mixes that Sweep examines next
 };

@@ -9,7 +9,8 @@
 
 namespace tkv {
 
-// Returns true if both tables have the same rows, with the same values, masters, states and notes.
+// Returns true if both tables have the same rows, with the same values, masters, states and notes,
+// and the same dtype, initializer and policy.  Candidates and versions are not compared.
 //   blocks, throws  as RowTable::Read
 inline bool operator==(const RowTable& one, const RowTable& other) {
   if (one.dtype() != other.dtype() || one.row_elements() != other.row_elements() ||

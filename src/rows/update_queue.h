@@ -1,4 +1,4 @@
-// Updates rows of a table while later ones are being prefetched.
+// Updates of the rows of a table, which are prefetched before.
 
 #pragma once
 
@@ -15,8 +15,9 @@ namespace tkv {
 
 inline constexpr size_t kPrefetchedRows = 16;  // rows that are prefetched at a time
 
-// A queue of rows to be updated.  While later rows are being prefetched, earlier ones are updated:
-// one by one if RowUpdate works in place, otherwise in groups.
+// A queue of rows to be updated, in the order in which they are added.  If RowUpdate takes one row at
+// a time, a row is updated while 16 later ones are being prefetched.  Otherwise a group is prefetched
+// and then updated.
 class UpdateQueue {
  public:
   UpdateQueue(const RowPages& pages, RowUpdate* update)
@@ -24,6 +25,7 @@ class UpdateQueue {
         update_(update),
         group_(update->rows_max()),
         length_(group_ + (group_ == 1 ? kPrefetchedRows : 0)) {}
+  // Updates the rows that wait.
   ~UpdateQueue() {
     for (; done_ < added_; done_ += std::min(group_, added_ - done_)) {
       Run(std::min(group_, added_ - done_));
@@ -32,6 +34,8 @@ class UpdateQueue {
   UpdateQueue(const UpdateQueue&) = delete;
   UpdateQueue& operator=(const UpdateQueue&) = delete;
 
+  // Adds a row and begins to prefetch it.  If the queue is full, updates the first rows before.
+  //   sum  the row's sum of gradients; read until the row is updated
   void Add(uint64_t place, uint64_t mix, const void* sum) noexcept {
     if (added_ - done_ == length_) {
       Run(group_);

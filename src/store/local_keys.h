@@ -37,7 +37,8 @@ class LocalKeys final {
 
   // Creates keys with values, or keys with values and keys kept by rows.
   //   blocks  until the values can be read, at most the timeout (`patience`)
-  //   throws  kAlreadyExists, kInvalidArgument, kOutOfRange, kResourceExhausted; nothing has changed
+  //   throws  kAlreadyExists, kInvalidArgument, kOutOfRange, kResourceExhausted, kDeadlineExceeded,
+  //           and as Lock; nothing has changed
   void Create(std::string_view verb, std::span<const InitItem> items);
   void Create(std::string_view verb, std::span<const RowsInitItem> items);
   // The two parts of Create: makes keys with values, which no other call sees, and adds them.

@@ -33,8 +33,11 @@ class Connection {
   using Socket = boost::asio::generic::stream_protocol::socket;
   enum class Stage : uint8_t { kDialing, kHandshake, kSecuring, kOpen, kEnding, kLingering };
   // The result of an attempt to read or write.
-  //   kPaused: interrupted so that other connections get their turn; call again.
-  //   kWaiting: nothing can leave until the peer gives shared memory back.
+  //   kMore     reading: its turn is over, or it has closed the connection; writing: all has left
+  //   kBlocked  the kernel has no input, or takes no output
+  //   kOver     the connection has ended
+  //   kPaused   writing: its turn is over; call again
+  //   kWaiting  writing: nothing can leave until the peer gives shared memory back
   enum class Outcome : uint8_t { kMore, kBlocked, kOver, kPaused, kWaiting };
 
   explicit Connection(boost::asio::io_context* context) : socket(*context) {}
@@ -53,7 +56,7 @@ class Connection {
   std::optional<DialState> dial;  // if this side has dialed
   bool is_welcome = false;        // the handler knows the peer, or this side dialed it
   bool has_more_time = false;     // the deadline for WELCOME is set
-  int64_t next_stand = 0;         // how long output has waited at the next report; 0: no report yet
+  int64_t next_stand = 0;  // nanoseconds of waiting output until its next report; 0: no report yet
 
   bool is_dialer() const { return dial.has_value(); }
   bool has_said_hello() const { return has_said_hello_; }  // a whole frame has arrived
@@ -73,10 +76,11 @@ class Connection {
   void Open(bool shares_memory, const EndpointOptions& options);
   // Waits for the end of the peer's process, after the peer has closed the connection.
   void AwaitExit(int64_t deadline);
-  // Ends a connection for which memory was lacking.  The peer sees the end after all that was sent.
+  // Ends a connection for which memory was lacking.  The peer sees the end after the bytes that the
+  // kernel already has.
   void Starve(int64_t now);
   bool is_starved() const { return is_starved_; }
-  // Waits until queued frames have left, after a close of this side.
+  // Waits until queued frames have left and the peer has closed its side, after a close of this side.
   void Linger(int64_t deadline);
   // Ends the connection.  If the peer may still be reading lent memory, the peer has to close it.
   void Shut(bool waits_for_peer);

@@ -20,7 +20,7 @@ struct DialState {
   bool has_tried = false;                // at least one address has been tried
   uint16_t port = 0;                     // port for the name that is being looked up
   uint64_t attempt = 0;  // number of the present attempt; results of earlier ones are ignored
-  int64_t attempt_deadline = 0;  // when the next address is tried; 0: there is no attempt
+  int64_t attempt_deadline = 0;  // when the next address is tried; 0: no time limit
 
   // Returns true if the address being tried has not answered in time and there is another.
   bool IsToTryNext(int64_t now) const {

@@ -203,8 +203,8 @@ class Sockets final : public Endpoint {
     has_deadlines_ = true;
   }
 
-  // Ends a connection for which memory was lacking.  The peer sees the end at once.  The rest takes
-  // memory, and CheckDeadlines tries it until there is some.
+  // Ends a connection for which memory was lacking.  The peer sees the end after the bytes that the
+  // kernel already has.  The rest takes memory, and CheckDeadlines tries it until there is some.
   void Starve(Connection& connection) {
     connection.Starve(SteadyNow());
     has_deadlines_ = true;

@@ -15,7 +15,8 @@
 namespace tkv {
 
 // Opens the endpoint of a process and listens.
-//   blocks  until the system has looked up the names at which to listen; nothing blocks later
+//   blocks  until the system has looked up the names at which to listen.  Names to dial are looked
+//           up on another thread
 //   throws  kInvalidArgument  malformed address, or TCP without a token
 //           kAlreadyExists    the port is taken
 //           kUnavailable      another error of the system

@@ -2,10 +2,10 @@
 // memory that both can read; only records with their offsets go through the Unix socket.
 //
 // The sender copies a body into its arena, unless the body is there already (a server's values),
-// and sends its offset.  The receiver copies the body from there while it handles the frame, and
-// then gives it back with a record.  So a body is copied once on its way from a worker's array to a
-// server and once on its way back.  No decision depends on bytes in shared memory.  The sender may
-// not change a lent body until the peer has given it back, has closed the connection, or is dead.
+// and sends its offset.  The receiver copies the body to its target or reads it in place, and then
+// gives it back with a record.  No decision depends on bytes in shared memory.  The sender may not
+// change a lent body until the peer has given it back, has closed the connection, or is dead.  An
+// exception: if too many peers do not close, the oldest connection is dropped (budgets.h).
 
 #pragma once
 

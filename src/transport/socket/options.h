@@ -11,10 +11,10 @@
 
 namespace tkv {
 
-// Options beyond those of all transports.
+// Options beyond those of all transports.  The option `listen` has two forms: "unix" is an abstract
+// socket with a fresh name.  "tcp:HOST:PORT" is a TCP port; port 0 is any free one.  If HOST is a name,
+// its first usable address is taken.
 struct SocketOptions : EndpointOptions {
-  // Forms of `listen`: "unix" is an abstract socket with a fresh name.  "tcp:HOST:PORT" is a TCP
-  // port; port 0 is any free one.  If HOST is a name, its first usable address is taken.
   uint32_t version = kProtocolVersion;
   bool use_unix = true;  // prefer Unix sockets to peers of this host
   // Send large bodies through shared memory on one host (lending.h).  This process lends from its

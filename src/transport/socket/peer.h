@@ -16,8 +16,8 @@ bool IsWithinThisHost(const boost::asio::generic::stream_protocol::socket& socke
 // Returns true if the peer of a Unix socket is a process of this user.  `process` then becomes that
 // process, or stays empty if it is in another container.
 bool IsOfThisUser(int socket, ProcessFile* process);
-// Keeps a descriptor out of child processes, so that a child does not hold the connection open
-// after this process has ended.
+// Makes the system close a descriptor in programs that children execute, so that none holds the
+// connection open after this process has ended.
 void KeepFromChildren(int file);
 
 }  // namespace tkv

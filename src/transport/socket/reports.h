@@ -1,5 +1,5 @@
-// Reports of an endpoint to its user about trouble that costs no link: a lack of descriptors or
-// memory, and peers that do not read.
+// Reports of an endpoint to its user about a lack of descriptors or memory on this side, and about
+// peers that do not read.
 
 #pragma once
 
