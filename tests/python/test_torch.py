@@ -817,6 +817,25 @@ def test_what_fails_half_way_leaves_store_and_optimizer_as_they_were():
     together(work)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda params: mx.torch.KVOptimizer(params, mx.kv.create(), mx.optimizer.SGD()),
+        lambda params: mx.torch.Trainer(params, "sgd"),
+    ],
+)
+def test_a_parameter_with_two_names_is_refused(make):
+    """Tied weights, of which each name would be a key and each step two updates."""
+    one = torch.nn.Parameter(torch.ones(2))
+    with pytest.raises(mx.errors.InvalidArgumentError, match="'decoder' and 'encoder' are the same parameter"):
+        make([("decoder", one), ("encoder", one)])
+    frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="'a' and 'b' are the same parameter"):
+        make([("a", frozen), ("w", one), ("b", frozen)])
+    with pytest.raises(mx.errors.InvalidArgumentError, match="two parameters have the name 'w'"):
+        make([("w", one), ("w", torch.nn.Parameter(torch.ones(2)))])
+
+
 def test_another_optimizer_of_one_store_is_refused():
     kv = mx.kv.create()
     first = mx.optimizer.SGD()

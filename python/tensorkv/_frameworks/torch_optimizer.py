@@ -15,18 +15,8 @@ from ..errors import AlreadyExistsError, FailedPreconditionError, InvalidArgumen
 from ..optimizer import Optimizer, Program
 from . import stepping as _stepping
 from .steps import Steps
-from .torch_params import (
-    check_closure,
-    check_forms,
-    check_place,
-    check_same,
-    form_of,
-    gradient_of,
-    groups_of,
-    make_keys,
-    named_of,
-    read_trained,
-)
+from .torch_keys import ParameterKeys
+from .torch_params import check_closure, check_same, gradient_of, groups_of, named_of
 from .torch_rates import GroupRates
 from .torch_states import STORE, check_states, states_of, take_states
 from .torch_watch import Gradients, Watch
@@ -83,7 +73,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     Raises:
         AlreadyExistsError: the store has a key with such a name; give other names by `prefix`.
-        InvalidArgumentError: no parameters, two with one name, another option in a group than ``lr`` and ``weight_decay``.
+        InvalidArgumentError: no parameters, two with one name, one with two names, another option in a group than ``lr`` and ``weight_decay``.
         FailedPreconditionError: `optimizer` is None, and the store assigns; the store has another updater; a gradient that was
             pushed has been changed; a second backward pass before the step; parameters that have been written without
             `assign`.
@@ -119,10 +109,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """Make the keys, and give all workers the parameters of rank 0."""
         self._local: Any = optimizer if isinstance(optimizer, torch.optim.Optimizer) else None
         self._kv, self._overlap, self._prefix = kv, overlap, prefix
-        self._names: dict[Any, str] = {}  # keys by parameter
-        self._forms: dict[Any, tuple[Any, Any]] = {}  # dtypes and shapes of the keys
-        self._frozen: dict[Any, str] = {}  # parameters that have never required a gradient, and their future keys
-        self._unread: dict[str, Any] = {}  # parameters whose keys a failed call has made
+        self._keys = ParameterKeys("KVOptimizer", kv)
         self._watch = Watch()
         self._steps = Steps(kv)
         self._is_reduced = False
@@ -155,7 +142,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             self._adopt()
             self.defaults = self._local.defaults
             self._local.register_load_state_dict_post_hook(self._hook(lambda adopting, _: adopting._adopt()))
-        new, frozen = self._find_new(named)
+        new, frozen = self._keys.find_new(named, prefix)
         if not new:
             raise InvalidArgumentError("KVOptimizer: there is no parameter that requires a gradient")
         has_rates = any(group.keys() & own.keys() for group in groups)
@@ -165,10 +152,10 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             self._register(new)
             self._rates.note(self.param_groups)
             if has_rates:
-                self._rates.apply(self.param_groups, self._names)
-        self._add_frozen(frozen)
+                self._rates.apply(self.param_groups, self._keys.names)
+        self._keys.reserve(frozen, reads_trained=self._local is None)
         if self._local is not None:  # its gradients leave before its steps begin
-            self._steps.loaded(self._names.values())
+            self._steps.loaded(self._keys.params)
         _helpers.helpers_of(kv).add(self)
 
     def _adopt(self) -> None:
@@ -184,7 +171,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         bare = {**param_group, "params": [parameter for _, parameter in named]}
         if self._local is None:
             self._rates.check_group(bare)
-        new, frozen = self._find_new(named)
+        new, frozen = self._keys.find_new(named, self._prefix)
         groups = list(self.param_groups)
         if self._local is not None:
             has_names = any("param_names" in group for group in groups) and all(name is not None for name, _ in named)
@@ -196,47 +183,21 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         except BaseException:
             self.param_groups[:] = groups
             raise
-        self._add_frozen(frozen)
-
-    def _find_new(self, named: list[tuple[str | None, Any]]) -> tuple[dict[str, Any], dict[Any, str]]:
-        """Return the parameters that are to have keys now, by key, and the keys of those that require no gradient yet."""
-        new: dict[str, Any] = {}
-        frozen: dict[Any, str] = {}
-        seen = {*self._names.values(), *self._frozen.values()}
-        for number, (name, parameter) in enumerate(named, len(seen)):
-            key = f"{self._prefix}{number if name is None else name}"
-            check_place("KVOptimizer", key, parameter)
-            if key in seen:
-                raise InvalidArgumentError(f"KVOptimizer: two parameters have the name {key!r}")
-            seen.add(key)
-            if parameter.requires_grad:
-                new[key] = parameter
-            else:
-                frozen[parameter] = key
-        return new, frozen
-
-    def _add_frozen(self, frozen: dict[Any, str]) -> None:
-        """Note parameters that require no gradient yet, with the store's values if an earlier process has trained them."""
-        self._frozen.update(frozen)
-        if self._local is None:
-            read_trained(
-                self._kv, {key: parameter for parameter, key in frozen.items()}, self._names.values(), self._unread
-            )
+        self._keys.reserve(frozen, reads_trained=self._local is None)
 
     def _register(self, new: dict[str, Any]) -> None:
         """Make the keys of parameters, take the values of rank 0, and hear of the gradients."""
         if not new:
             return
+        count = len(self._keys.params)
         try:
-            make_keys(self._kv, new, self._unread)
+            self._keys.make(new)
         except AlreadyExistsError as error:
             raise AlreadyExistsError(
                 f"{error}; give another KVOptimizer of the same store other names with prefix=, or another store"
             ) from None
-        for key, parameter in new.items():
-            self._priorities[parameter] = -len(self._names)
-            self._names[parameter] = key
-            self._forms[parameter] = form_of(parameter)
+        for place, parameter in enumerate(new.values(), count):
+            self._priorities[parameter] = -place
             parameter.register_hook(self._hook(KVOptimizer._check_unpushed, parameter))
             parameter.register_post_accumulate_grad_hook(self._hook(KVOptimizer._take_gradient))
         self._note(new.values())
@@ -248,7 +209,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     def _register_unfrozen(self) -> dict[str, Any]:
         """Make the keys of parameters that require a gradient for the first time, on every worker alike; return both."""
-        new = {key: parameter for parameter, key in self._frozen.items() if parameter.requires_grad}
+        new = self._keys.unfrozen()
         if not new:
             return new
         if self._local is not None:
@@ -261,9 +222,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                 )
         with _stepping.unfreezing(new):
             self._register(new)
-        for parameter in new.values():
-            del self._frozen[parameter]
-        self._rates.apply(self.param_groups, self._names)
+        self._rates.apply(self.param_groups, self._keys.names)
         return new
 
     def _hook(self, method: Callable[..., None], *bound: Any) -> Callable[[Any], None]:
@@ -293,7 +252,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             self._is_reduced = False  # the script has dropped the gradients and makes no step of them
         if parameter in self._pushed:
             raise FailedPreconditionError(
-                f"KVOptimizer: a second backward pass before step(), and the gradient of {self._names[parameter]!r} has been pushed;"
+                f"KVOptimizer: a second backward pass before step(), and the gradient of {self._keys.names[parameter]!r} has been pushed;"
                 " put all but the last pass inside `with opt.no_sync():`, or give overlap=False"
             )
 
@@ -302,7 +261,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         for parameter in self._spent.intersection(parameters):
             if parameter.grad is not None:
                 raise FailedPreconditionError(
-                    f"KVOptimizer: the last step failed after the gradient of {self._names[parameter]!r} had been pushed, and a second"
+                    f"KVOptimizer: the last step failed after the gradient of {self._keys.names[parameter]!r} had been pushed, and a second"
                     " push would count it twice; call zero_grad() and make another backward pass"
                 )
             self._spent.discard(parameter)
@@ -325,7 +284,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             self._check_written()
             self._take_rates()
         self._check_unpushed(parameter)
-        key, grad = self._names[parameter], self._gradient(parameter)
+        key, grad = self._keys.names[parameter], self._gradient(parameter)
         if not self._steps.is_under_way:
             self._begin_step()
         if not self._steps.lacks(key):
@@ -340,13 +299,11 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     def _begin_step(self) -> None:
         """Begin a step in which the parameters that require a gradient now take part, or note which ones have come since."""
-        unfrozen = [key for parameter, key in self._frozen.items() if parameter.requires_grad]
-        keys = [self._names[parameter] for parameter in self._taking_part()]
-        self._steps.begin([*keys, *unfrozen], [*self._names.values(), *self._frozen.values()])
+        self._steps.begin([*self._keys.taking_part(), *self._keys.unfrozen()], self._keys.every())
 
     def _gradient(self, parameter: Any) -> Any:
         """Return the gradient as the store takes it; zeros if there is none."""
-        return gradient_of("KVOptimizer", "KVOptimizer", self._names[parameter], parameter)
+        return gradient_of("KVOptimizer", "KVOptimizer", self._keys.names[parameter], parameter)
 
     @property
     def steps(self) -> int:
@@ -369,7 +326,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             >>> opt.steps
             2
         """
-        return self._steps.made([*self._names.values(), *self._frozen.values()])
+        return self._steps.made(self._keys.every())
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -395,7 +352,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As torch.optim.Optimizer; between a backward pass that pushes and its step it is an error."""
         if self._pushed:
-            first = self._names[next(iter(self._pushed))]
+            first = self._keys.names[next(iter(self._pushed))]
             raise FailedPreconditionError(
                 f"KVOptimizer: zero_grad() between backward() and step(); the gradient of {first!r} has been pushed; put a backward"
                 " pass whose gradients are thrown away inside `with opt.no_sync():`, or give overlap=False"
@@ -408,10 +365,10 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     def _check_written(self) -> None:
         """Raise if the script has converted parameters, or has written into parameters that the store has."""
-        check_forms("KVOptimizer", self._names, self._forms)
+        self._keys.check_forms()
         if self._local is not None:
             return
-        found = [self._names[parameter] for parameter in self._watch.written(self._taking_part())]
+        found = [self._keys.names[parameter] for parameter in self._watch.written(self._taking_part())]
         if found:
             raise _stepping.written("KVOptimizer", found)
 
@@ -436,24 +393,23 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             6.0
         """
         self._check_between("assign")
-        check_forms("KVOptimizer", self._names, self._forms)
-        keys, values = list(self._names.values()), [parameter.detach() for parameter in self._names]
-        self._kv.assign(keys, values)
+        self._keys.check_forms()
+        self._kv.assign(list(self._keys.params), [parameter.detach() for parameter in self._keys.names])
         self._take()
 
     def _take(self) -> None:
         """Read all parameters from the store."""
-        keys, values = list(self._names.values()), [parameter.detach() for parameter in self._names]
-        self._watch.drop(self._names)
-        self._kv.pull(keys, out=values)
+        values = [parameter.detach() for parameter in self._keys.names]
+        self._watch.drop(self._keys.names)
+        self._kv.pull(list(self._keys.params), out=values)
         torch.autograd.graph.increment_version(values)
         self._watch.forget()
-        self._note(self._names)
+        self._note(self._keys.names)
 
     def _check_between(self, verb: str) -> None:
         """Raise between a backward pass that has pushed and its step."""
         if self._pushed:
-            first = self._names[next(iter(self._pushed))]
+            first = self._keys.names[next(iter(self._pushed))]
             raise FailedPreconditionError(
                 f"{verb}: the gradient of {first!r} has been pushed, and step() has not been called; call {verb} behind step()"
             )
@@ -470,7 +426,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     def _loaded(self) -> None:
         self._take()
-        self._steps.loaded([*self._names.values(), *self._frozen.values()])
+        self._steps.loaded(self._keys.every())
 
     def reduce(self) -> None:
         """Replace every gradient by the mean of all workers' gradients, to look at or change it before `step`.
@@ -535,7 +491,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                     ticket.wait()
             if not is_repeatable:
                 risen = self._steps.fail()
-                self._spent.update(parameter for parameter, name in self._names.items() if name in risen)
+                self._spent.update(parameter for parameter, name in self._keys.names.items() if name in risen)
             raise
         finally:
             if not is_repeatable:
@@ -619,7 +575,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
                     " opt.reduce() allows any change"
                 )
             raise FailedPreconditionError(
-                f"KVOptimizer: the gradient of {self._names[parameter]!r} has been changed between backward() and step(), and {remedy}"
+                f"KVOptimizer: the gradient of {self._keys.names[parameter]!r} has been changed between backward() and step(), and {remedy}"
             )
         if pushed and not self._rates.are_taken(self.param_groups):
             raise FailedPreconditionError(
@@ -628,23 +584,23 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             )
 
     def _taking_part(self) -> list[Any]:
-        return [parameter for parameter in self._names if parameter.requires_grad]
+        return list(self._keys.taking_part().values())
 
     def _step_store(self, pushed: dict[Any, Ticket[None]]) -> None:
         """Have the store change the parameters."""
         params = self._taking_part()
         outs = [parameter.detach() for parameter in params]
-        keys = [self._names[parameter] for parameter in params]
+        keys = [self._keys.names[parameter] for parameter in params]
         grads = {p: self._gradient(p) for p in params if p not in pushed}  # may raise; then no step has begun
         self._begin_step()
-        late = [p for p in grads if self._steps.lacks(self._names[p])]
+        late = [p for p in grads if self._steps.lacks(self._keys.names[p])]
         self._watch.drop(params)
         with self._steps.noted():
             if len(late) == len(params):
                 self._kv.pushpull(keys, [grads[p] for p in late], outs)
             else:
                 if late:
-                    self._kv.push([self._names[p] for p in late], [grads[p] for p in late])
+                    self._kv.push([self._keys.names[p] for p in late], [grads[p] for p in late])
                 for ticket in pushed.values():
                     ticket.wait()
                 self._kv.pull(keys, out=outs)
@@ -655,7 +611,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """Have the store sum the gradients, and divide them if they are averaged."""
         params = self._taking_part()
         late = [parameter for parameter in params if parameter not in pushed]
-        keys = [self._names[parameter] for parameter in late]
+        keys = [self._keys.names[parameter] for parameter in late]
         grads = [self._gradient(parameter) for parameter in late]  # may raise; then no step has begun
         self._begin_step()
         lacking = [place for place, key in enumerate(keys) if self._steps.lacks(key)]
@@ -675,7 +631,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def _take_rates(self) -> None:
         """Tell the store the rates that a scheduler or the script has changed in the groups."""
         if self._local is None:
-            self._rates.take(self.param_groups, self._names)
+            self._rates.take(self.param_groups, self._keys.names)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the groups and the states, for ``torch.save``: those of the torch.optim.Optimizer, or those of the store.
@@ -724,7 +680,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             return
         check_states("KVOptimizer", state_dict)
         self._check_between("load_state_dict")
-        check_forms("KVOptimizer", self._names, self._forms)
+        self._keys.check_forms()
         before = [{**group} for group in self.param_groups]
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
         try:
@@ -741,4 +697,4 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
     def __repr__(self) -> str:
         """Return a text with the store, the number of parameters and the optimizer."""
         who = type(self._local or self._optimizer).__name__ if self._local or self._optimizer else "the store's updater"
-        return f"<KVOptimizer of {len(self._names)} parameters in {self._kv!r}, changed by {who}>"
+        return f"<KVOptimizer of {len(self._keys.names)} parameters in {self._kv!r}, changed by {who}>"

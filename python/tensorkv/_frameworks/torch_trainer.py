@@ -16,7 +16,8 @@ from ..errors import FailedPreconditionError, InvalidArgumentError
 from ..optimizer import Optimizer, Program, Updater, create
 from . import stepping as _stepping
 from .steps import Steps
-from .torch_params import check_forms, check_place, form_of, gradient_of, make_keys, named_of, read_trained
+from .torch_keys import ParameterKeys
+from .torch_params import gradient_of, named_of
 from .torch_states import STORE, check_states, states_of, take_states
 from .torch_watch import Watch
 
@@ -47,7 +48,7 @@ class Trainer:
     afterwards; without it the next step is an error. ``kv.load`` writes the loaded values into the parameters.
 
     Raises:
-        InvalidArgumentError: no parameter that requires a gradient, two with one name; an optimizer of another type, such as a
+        InvalidArgumentError: no parameter that requires a gradient, two with one name, one with two names; an optimizer of another type, such as a
             `Program`, which `KVOptimizer` takes.
         KeyNotFoundError: no optimizer has that name.
         UnimplementedError: a copy or pickle of a Trainer that has a store.
@@ -74,18 +75,9 @@ class Trainer:
         update_on_kvstore: bool | None = None,
     ) -> None:
         """Make the keys, and give all workers the parameters of rank 0."""
-        self._params: dict[str, Any] = {}
-        self._forms: dict[Any, tuple[Any, Any]] = {}  # dtypes and shapes of the keys
-        self._frozen: dict[str, Any] = {}  # parameters that have never required a gradient
-        self._unread: dict[str, Any] = {}  # those whose keys a failed step has made
         self._watch = Watch()
-        for number, (name, parameter) in enumerate(named_of(params)):
-            key = str(number) if name is None else name
-            if key in self._params or key in self._frozen:
-                raise InvalidArgumentError(f"Trainer: two parameters have the name {key!r}")
-            check_place("Trainer", key, parameter)
-            (self._params if parameter.requires_grad else self._frozen)[key] = parameter
-        if not self._params:
+        new, frozen = ParameterKeys("Trainer", None).find_new(named_of(params))
+        if not new:
             raise InvalidArgumentError("Trainer: there is no parameter that requires a gradient")
         if isinstance(optimizer, Optimizer):
             if optimizer_params:
@@ -117,7 +109,8 @@ class Trainer:
         self._is_on_store = bool(update_on_kvstore)
         self._steps = None if self._kv is None else Steps(self._kv)
         self._updater = Updater(self._optimizer)
-        self._begin()
+        self._keys = ParameterKeys("Trainer", self._kv)
+        self._begin(new, frozen)
 
     @property
     def optimizer(self) -> Optimizer:
@@ -146,7 +139,7 @@ class Trainer:
         """
         if self._steps is None:
             raise FailedPreconditionError("steps: the Trainer has no store, which counts them")
-        return self._steps.made([*self._params, *self._frozen])
+        return self._steps.made(self._keys.every())
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Sum the gradients of all workers, divide them by `batch_size`, and change the parameters.
@@ -168,8 +161,8 @@ class Trainer:
         if self._is_on_store:
             assert self._kv is not None and self._steps is not None
             self._watch.drop(self._taking_part().values())
-            every_key = [*self._params, *self._frozen]
-            with _equally_often(), _stepping.unfreezing(unfrozen), self._steps.one(keys, every_key) as lacking:
+            begun = self._steps.one(keys, self._keys.every())
+            with _equally_often(), _stepping.unfreezing(unfrozen), begun as lacking:
                 if len(lacking) == len(keys):
                     self._kv.pushpull(keys, grads, weights)
                 else:
@@ -228,8 +221,8 @@ class Trainer:
         """
         if self._kv is None:
             return
-        self._check_forms()
-        self._kv.assign(list(self._params), [parameter.detach() for parameter in self._params.values()])
+        self._keys.check_forms()
+        self._kv.assign(list(self._keys.params), [parameter.detach() for parameter in self._keys.params.values()])
         self._take()
 
     def state_dict(self) -> dict[str, Any]:
@@ -300,7 +293,7 @@ class Trainer:
         fresh = Updater(self._optimizer)
         counts: dict[str, int] = {}
         wanted: dict[str, nd.NDArray] = {}
-        for key, parameter in self._params.items():
+        for key, parameter in self._keys.params.items():
             if f"count.{key}.0" not in found:
                 continue
             counts[key] = int(found[f"count.{key}.0"].asnumpy()[0])
@@ -361,35 +354,35 @@ class Trainer:
         if self._optimizer.rescale_grad != self._scale / batch_size:
             self._optimizer.rescale_grad = self._scale / batch_size
 
-    def _begin(self) -> None:
+    def _begin(self, new: dict[str, Any], frozen: dict[Any, str]) -> None:
         """Make the keys, and take the parameters of rank 0."""
         if self._kv is None:
+            self._keys.make(new)
+            self._keys.reserve(frozen, reads_trained=False)
             return
         if self._is_on_store:
             _stepping.check_optimizer("Trainer", self._kv, self._optimizer)
         else:
             _stepping.check_sums("Trainer with update_on_kvstore=False", self._kv, "update_on_kvstore=True")
-        self._forms = {parameter: form_of(parameter) for parameter in self._params.values()}
         with _stepping.running(self._kv, self._optimizer if self._is_on_store else None):
-            self._kv.init(list(self._params), [parameter.detach() for parameter in self._params.values()])
-            self._take()
-            if self._is_on_store:
-                read_trained(self._kv, self._frozen, self._params, self._unread)
+            self._keys.make(new)
+            self._note()
+            self._keys.reserve(frozen, reads_trained=self._is_on_store)
         _helpers.helpers_of(self._kv).add(self)
 
     def _take(self) -> None:
         """Read all parameters from the store."""
         assert self._kv is not None
-        values = [parameter.detach() for parameter in self._params.values()]
-        self._watch.drop(self._params.values())
-        self._kv.pull(list(self._params), out=values)
+        values = [parameter.detach() for parameter in self._keys.params.values()]
+        self._watch.drop(self._keys.params.values())
+        self._kv.pull(list(self._keys.params), out=values)
         torch.autograd.graph.increment_version(values)
         self._watch.forget()
         self._note()
 
     def _taking_part(self) -> dict[str, Any]:
         """Return the parameters that require a gradient now, on every worker alike."""
-        return {key: parameter for key, parameter in self._params.items() if parameter.requires_grad}
+        return self._keys.taking_part()
 
     def _note(self) -> None:
         """Take the parameters as those of the store, if it has them."""
@@ -398,29 +391,24 @@ class Trainer:
 
     def _check_written(self) -> None:
         """Raise if the script has converted parameters, or has written into parameters that the store has."""
-        self._check_forms()
+        self._keys.check_forms()
         if not self._is_on_store:
             return
         written = set(self._watch.written(self._taking_part().values()))
         if written:
-            raise _stepping.written("Trainer", [key for key, parameter in self._params.items() if parameter in written])
-
-    def _check_forms(self) -> None:
-        check_forms("Trainer", {parameter: key for key, parameter in self._params.items()}, self._forms)
+            raise _stepping.written(
+                "Trainer", [key for key, parameter in self._keys.params.items() if parameter in written]
+            )
 
     def _register_unfrozen(self) -> dict[str, Any]:
         """Make the keys of parameters that require a gradient for the first time, on every worker alike; return both."""
-        new = {key: parameter for key, parameter in self._frozen.items() if parameter.requires_grad}
+        new = self._keys.unfrozen()
         if not new:
             return new
-        if self._kv is not None:
-            with _stepping.unfreezing(new):
-                make_keys(self._kv, new, self._unread)
-        for key, parameter in new.items():
-            self._params[key] = self._frozen.pop(key)
-            self._forms[parameter] = form_of(parameter)
-            if self._is_on_store:
-                self._watch.note([parameter])
+        with _stepping.unfreezing(new):
+            self._keys.make(new)
+        if self._is_on_store:
+            self._watch.note(new.values())
         return new
 
     def _check_disk(self, verb: str) -> None:
@@ -432,7 +420,7 @@ class Trainer:
     def _loaded(self) -> None:
         self._take()
         if self._steps is not None:
-            self._steps.loaded([*self._params, *self._frozen])
+            self._steps.loaded(self._keys.every())
 
     def _update(self, grads: list[Any]) -> None:
         """Run the optimizer here, on the tensors' own memory."""
@@ -442,7 +430,7 @@ class Trainer:
     def _end(self, weights: list[Any]) -> None:
         torch.autograd.graph.increment_version(weights)
         self._note()
-        for parameter in self._params.values():
+        for parameter in self._keys.params.values():
             parameter.grad = None
 
 
