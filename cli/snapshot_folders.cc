@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "restore.h"
@@ -32,6 +33,22 @@ void CheckPlaces(const LaunchOptions& options) {
                                             "which --restore " +
                                             options.restore + " may not be; name another folder");
   }
+}
+
+// Refuses the path of one store of a snapshot, which only `load` takes.  Its keys would be those of a
+// store that the script may not have, and the script would begin anew.
+void CheckNamesNoStore(const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  constexpr std::string_view kPrefix = "store-";
+  const bool names_store =
+      name.size() > kPrefix.size() && name.starts_with(kPrefix) &&
+      name.find_first_not_of("0123456789", kPrefix.size()) == std::string::npos;
+  if (!names_store || fs::exists(path)) return;
+  throw Error(Code::kInvalidArgument,
+              "launch: --restore " + path +
+                  " names one store of a snapshot; a job goes on with all of "
+                  "them: give " +
+                  fs::path(path).parent_path().string() + ", or load it in the script");
 }
 
 std::string AbsolutePath(const std::string& path) {
@@ -95,6 +112,7 @@ void PrepareSnapshotFolders(LaunchOptions* options) {
     return;
   }
   options->restore = AbsolutePath(options->restore);
+  CheckNamesNoStore(options->restore);
   CheckReachable("--restore", options->restore);
   if (is_saving) {
     options->snapshots = own.empty() ? options->restore : own;

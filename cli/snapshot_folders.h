@@ -16,7 +16,7 @@ bool HasSnapshot(const LaunchOptions& options, const std::string& name, const st
 // TKV_ROWS_DIR.  Chooses the folder for snapshots: the one from which the job resumes, unless
 // another is named.
 //   throws  kInvalidArgument     the job saves, and no folder is named; a folder with which it would
-//                                not resume as requested
+//                                not resume as requested; the path of one store of a snapshot
 //           kNotFound            nothing to resume from in a job that does not save; a link to nothing
 //           kFailedPrecondition  a folder that cannot be reached
 //           as HasSnapshot
