@@ -52,9 +52,9 @@ void AwaitEndOfLife(const KVStore& store) {
 }
 
 std::vector<SavedUpdates> UpdatesIn(const std::string& path, const KVStore& store) {
-  checkpoint::Reader reader(path);
   const auto* const distributed = dynamic_cast<const DistStore*>(&store);
-  reader.TakeStore(distributed != nullptr ? distributed->number() : 0);
+  const checkpoint::Reader reader =
+      ReaderFor(path, distributed != nullptr ? distributed->identity() : StoreIdentity());
   std::vector<SavedUpdates> all;
   for (const checkpoint::SavedKey& key : reader.keys()) {
     if (key.is_of_updater) continue;

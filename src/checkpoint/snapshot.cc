@@ -211,6 +211,32 @@ Reader::Reader(const std::string& path) {
   is_of_named_store_ = true;
 }
 
+Reader Reader::OfStore(const std::string& path, uint32_t store) {
+  const auto has_store = [store](const Reader& reader) {
+    const std::vector<uint32_t> stores = reader.stores();
+    return stores.empty() || std::ranges::find(stores, store) != stores.end();
+  };
+  CheckPath(path);
+  if (IsFolder(path) && !Exists(IndexIn(path))) {
+    for (const std::string& snapshot : SnapshotsIn(path)) {
+      Reader reader(snapshot);
+      if (!has_store(reader)) continue;
+      reader.TakeStore(store);
+      return reader;
+    }
+  }
+  Reader reader(path);
+  if (!reader.is_of_named_store_ && !has_store(reader)) {
+    throw Fail(
+        Code::kNotFound,
+        "{}: there are no keys of store {}, which is asked for; '{}/store-{}' names the store "
+        "whose keys are to be taken",
+        reader.path_, store, reader.path_, reader.stores().front());
+  }
+  reader.TakeStore(store);
+  return reader;
+}
+
 std::vector<uint32_t> Reader::stores() const {
   std::set<uint32_t> stores;
   for (const SavedKey& key : index_.keys) stores.insert(key.store);

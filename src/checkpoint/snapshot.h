@@ -73,6 +73,10 @@ class Reader {
   //           key; also for a key that is not UTF-8 or has the character zero), kFailedPrecondition
   //           (a newer format, a pickle), kInvalidArgument (no path)
   explicit Reader(const std::string& path);
+  // Opens the snapshot of one store among several of a process: in a folder of snapshots the newest
+  // that has keys of this store.  If "/store-N" follows the path, opens it as the constructor does.
+  //   throws  as the constructor; kNotFound  all keys are of other stores
+  static Reader OfStore(const std::string& path, uint32_t store);
 
   // Drops the keys of all stores but one.  Does nothing if all keys are of one store, or if the
   // path has named a store.

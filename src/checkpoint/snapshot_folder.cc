@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "base/format.h"
@@ -36,16 +38,19 @@ std::vector<uint64_t> NumbersIn(const std::string& folder) {
   return numbers;
 }
 
-// Returns true if the folder's index has a valid checksum of TensorKV.  Other tools use the same
-// file name.
-bool IsOurs(const std::string& folder) {
+// Returns the stores whose keys a snapshot has; none if its index is damaged or not TensorKV's.  Other
+// tools use the same file name.
+std::optional<std::set<uint32_t>> StoresOf(const std::string& snapshot) {
   try {
-    const std::string index = IndexIn(folder);
-    CheckSeal(ReadIndex(index), index);
-    return true;
+    const std::string index = IndexIn(snapshot);
+    const std::string text = ReadIndex(index);
+    CheckSeal(text, index);
+    std::set<uint32_t> stores;
+    for (const SavedKey& key : ParseIndex(text, index).keys) stores.insert(key.store);
+    return stores;
   } catch (const Error& error) {
-    if (error.code() != Code::kDataLoss) throw;
-    return false;
+    if (error.code() != Code::kDataLoss && error.code() != Code::kFailedPrecondition) throw;
+    return std::nullopt;
   }
 }
 
@@ -65,10 +70,18 @@ std::string ReadIndex(const std::string& path) {
   return text;
 }
 
+std::vector<std::string> SnapshotsIn(const std::string& folder) {
+  std::vector<std::string> snapshots;
+  for (const uint64_t number : NumbersIn(folder)) {
+    snapshots.push_back(Format("{}/{}", folder, NameOfNumber(number)));
+  }
+  std::ranges::reverse(snapshots);
+  return snapshots;
+}
+
 std::optional<std::string> NewestIn(const std::string& folder) {
-  const std::vector<uint64_t> numbers = NumbersIn(folder);
-  if (numbers.empty()) return std::nullopt;
-  return Format("{}/{}", folder, NameOfNumber(numbers.back()));
+  const std::vector<std::string> snapshots = SnapshotsIn(folder);
+  return snapshots.empty() ? std::nullopt : std::optional(snapshots.front());
 }
 
 std::string NewNameIn(const std::string& folder) {
@@ -86,12 +99,15 @@ bool IsLeftOver(std::string_view name) {
 }
 
 void Prune(const std::string& folder, size_t kept) {
-  std::vector<uint64_t> numbers = NumbersIn(folder);
+  const std::vector<uint64_t> numbers = NumbersIn(folder);
+  if (numbers.size() <= kept) return;
+  std::map<std::set<uint32_t>, size_t> counted;  // newer snapshots, by their stores
   // A snapshot is renamed first, so that a half-removed folder never counts as one.
-  for (size_t i = 0; i + kept < numbers.size(); ++i) {
-    const std::string name = NameOfNumber(numbers[i]);
+  for (auto number = numbers.rbegin(); number != numbers.rend(); ++number) {
+    const std::string name = NameOfNumber(*number);
     const std::string old = Format("{}/{}", folder, name);
-    if (!IsOurs(old)) continue;
+    const auto stores = StoresOf(old);
+    if (!stores || counted[*stores]++ < kept) continue;
     const std::string gone = Format("{}/{}", folder, NameMeanwhile(name));
     Rename(old, gone);
     RemoveAll(gone);

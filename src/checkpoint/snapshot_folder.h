@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tkv::checkpoint {
 
@@ -15,6 +16,8 @@ std::string IndexIn(const std::string& snapshot);
 //   throws  as File does; kDataLoss  it is longer than an index may be
 std::string ReadIndex(const std::string& path);
 
+// Returns the paths of the snapshots in a folder, the newest first.
+std::vector<std::string> SnapshotsIn(const std::string& folder);
 // Returns the path of the newest snapshot in a folder, if there is one.
 std::optional<std::string> NewestIn(const std::string& folder);
 // Returns a name for the next snapshot.
@@ -24,8 +27,8 @@ std::string NewNameIn(const std::string& folder);
 std::string NameMeanwhile(const std::string& name);
 // Returns true for a temporary name.  An interrupted save or removal has left such a folder.
 bool IsLeftOver(std::string_view name);
-// Removes all snapshots of a folder except the newest ones.  Never removes a folder whose index is
-// damaged or not TensorKV's, but counts it as one.
+// Removes old snapshots of a folder: of the snapshots with keys of the same stores, all but the newest
+// ones.  A folder whose index is damaged or not TensorKV's is neither counted nor removed.
 void Prune(const std::string& folder, size_t kept);
 
 }  // namespace tkv::checkpoint

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "base/format.h"
+#include "checkpoint/snapshot_folder.h"
 #include "tests/scarce_memory.h"
 
 namespace tkv::checkpoint {
@@ -278,6 +279,41 @@ TEST_F(CheckpointTest, ALinkToItselfIsReplacedByAFileOfStates) {
   std::filesystem::create_symlink("states", states);
   WriteAll(Writer::SingleFile(states, Keys()), 1);
   EXPECT_EQ(MarkOf(states), 1);
+}
+
+// The stores of a process may save into one folder, one after the other.
+TEST_F(CheckpointTest, OfEachSetOfStoresTheNewestSnapshotsStay) {
+  const auto save = [&](const std::vector<uint32_t>& stores) {
+    std::vector<SavedKey> keys;
+    for (const uint32_t store : stores) {
+      keys.push_back({.key = Key(KeyView("w")), .store = store, .shape = Shape({5})});
+    }
+    WriteAll(Writer::Folder(path_, keys), 1);
+  };
+  for (int round = 0; round < 3; ++round) {
+    save({0});
+    save({1});
+    save({0, 2});
+  }
+  EXPECT_EQ(SnapshotsIn(path_).size(), 6U);
+  EXPECT_EQ(Reader::OfStore(path_, 1).path(), path_ + "/000008");
+  EXPECT_EQ(Reader::OfStore(path_, 2).path(), path_ + "/000009");
+  save({0});
+  const Reader newest = Reader::OfStore(path_, 0);
+  EXPECT_EQ(newest.path(), path_ + "/000010");
+  EXPECT_EQ(newest.stores(), std::vector{0U});
+  EXPECT_FALSE(std::filesystem::exists(path_ + "/000004"));
+  EXPECT_TRUE(std::filesystem::exists(path_ + "/000005"));
+  for (const std::string& other : {path_, path_ + "/000008"}) {
+    try {
+      Reader::OfStore(other, other == path_ ? 3 : 0);
+      ADD_FAILURE() << other;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kNotFound);
+      EXPECT_NE(std::string(error.what()).find("there are no keys of store"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(Reader::OfStore(path_ + "/000008/store-1", 0).stores(), std::vector{1U});
 }
 
 TEST_F(CheckpointTest, DamageIsNotPassedOverInFavourOfAnOlderSnapshot) {

@@ -111,7 +111,7 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
     return;
   }
   Named(verb.c_str(), [&] {
-    if (!loading->reader) loading->reader.emplace(OpenSnapshot(path, number_, options_));
+    if (!loading->reader) loading->reader.emplace(OpenSnapshot(path, identity(), options_));
     CheckNoUpdaterStates(*loading->reader);
     std::vector<LoadedKey> keys;
     for (const RecordPtr& record : loading->records) {
@@ -268,7 +268,7 @@ KVStore::SnapshotInfo DistStore::Run(const RestoreSteps& steps) {
     steps.check();
     meeting.worker = worker_->Run([](ClientNode& node, Time) { return node.client().Reader(); });
     if (meeting.worker.first != rank()) return;
-    Named("restore", [&] { verified.emplace(OpenSnapshot(steps.path, number_, options_)); });
+    Named("restore", [&] { verified.emplace(OpenSnapshot(steps.path, identity(), options_)); });
   });
   if (verified) {
     const auto lock = Lock(verb);

@@ -45,7 +45,7 @@ class DistStore : public KVStore, public RestoresSnapshots {
   void GoOnFromHere();
 
   // Returns the position among the stores of this worker, in the order of Create.
-  uint32_t number() const override { return number_; }
+  StoreIdentity identity() const override { return {number_, worker_->store_count() > 1}; }
   // As Worker::HasLostItsPlace, with the store's patience.
   bool HasLostItsPlace() const { return worker_->HasLostItsPlace(options_.patience); }
 

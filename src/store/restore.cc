@@ -84,8 +84,7 @@ KVStore::SnapshotInfo KVStore::Restore(const std::string& path) {
   RestoreSteps steps{.path = path};
   steps.check = [&] {
     Named("restore", [&] {
-      reader.emplace(path);
-      reader->TakeStore(restores != nullptr ? restores->number() : 0);
+      reader.emplace(ReaderFor(path, restores != nullptr ? restores->identity() : StoreIdentity()));
       CheckRestorable(*reader);
       optimizer = OptimizerOf(*reader);
     });
