@@ -19,6 +19,8 @@ namespace tkv {
 namespace {
 
 constexpr size_t kNamedMax = 5;  // the keys named in one line of the log
+// The wait of a save for the head's news of lower ranks.
+constexpr std::chrono::seconds kNewsPatience(1);
 
 // Waits until a save has ended.  If the wait fails, stops the save and returns the exception.
 std::exception_ptr AwaitOrStop(Saving* saving, std::chrono::nanoseconds patience) {
@@ -254,12 +256,12 @@ std::string Saver::Save(const std::string& verb, const std::string& path, Parts 
   calls_.RaiseUnseen(verb, {});
   AwaitAutoSave();
   const std::vector<SavedStore> stores = StoresToSave(verb, path, parts);
-  if (!IsLastSender(verb)) return {};
+  if (!IsLastSender(verb, kNewsPatience)) return {};
   const uint64_t most_rounds = saving_stores_ == nullptr ? 0 : saving_stores_->most_rounds.load();
   const std::shared_ptr<Saving> saving =
       Begin(verb, path, parts, stores, Cutting::kForUser, true, options_.patience);
   if (saving == nullptr) return {};
-  if (parts == Parts::kAll) SpareRepeat(saving.get());
+  if (parts == Parts::kAll) SpareRepeat(stores, saving.get());
   // The caller receives the error here, so the store must not report it again.
   struct Ended {
     Saves* saves;
@@ -279,12 +281,12 @@ Ticket Saver::SaveAsync(const std::string& path) {
   calls_.RaiseUnseen("save", {});
   AwaitAutoSave();
   const std::vector<SavedStore> stores = StoresToSave("save", path, Parts::kAll);
-  if (!IsLastSender("save")) return nullptr;
+  if (!IsLastSender("save", kNewsPatience)) return nullptr;
   const uint64_t most_rounds = saving_stores_ == nullptr ? 0 : saving_stores_->most_rounds.load();
   const std::shared_ptr<Saving> saving =
       Begin("save", PlaceOf(path), Parts::kAll, stores, Cutting::kForUser, true, options_.patience);
   if (saving == nullptr) return nullptr;
-  SpareRepeat(saving.get());
+  SpareRepeat(stores, saving.get());
   if (IsFolderOfSchedule(path)) {
     saving->OnEnd([saving = saving.get(), stores = saving_stores_, most_rounds] {
       if (!saving->failure()) stores->NoteSaved(most_rounds);
@@ -296,9 +298,16 @@ Ticket Saver::SaveAsync(const std::string& path) {
 
 // Makes a save of a higher rank write nothing if the newest snapshot is equal.  All ranks may call
 // save at the end of a script, and a rank that is late finds the lower ones, which have saved, gone.
-void Saver::SpareRepeat(Saving* saving) const {
+void Saver::SpareRepeat(std::span<const SavedStore> stores, Saving* saving) const {
   const Rank rank = worker_->Run([](ClientNode& node, Time) { return node.client().rank(); });
-  if (rank > 0) saving->OnlyIfNew(true, nullptr);
+  if (rank > 0) saving->OnlyIfNew(true, HasErased(stores), nullptr);
+}
+
+bool Saver::HasErased(std::span<const SavedStore> stores) {
+  return std::ranges::any_of(stores, [](const SavedStore& store) {
+    std::lock_guard lock(store.saves->mutex);
+    return store.saves->has_erased;
+  });
 }
 
 // Returns true if a push begins a step of the training script.
@@ -433,15 +442,14 @@ bool Saver::IsSender() const {
 
 // Returns true if every lower rank has left the job or is dead.  Under `continue` servers complete
 // rounds without those, and may know of it before this worker does: it asks the head.
-bool Saver::IsLastSender(const std::string& verb) const {
+bool Saver::IsLastSender(const std::string& verb, std::chrono::nanoseconds patience) const {
   if (IsSender()) return true;
   const bool may_be_late = worker_->Run([](ClientNode& node, Time) {
     return node.client().epoch().policy == Epoch::Policy::kContinue;
   });
   if (!may_be_late) return false;
   try {
-    calls_.Await(calls_.Start(verb, calls_.Make(Operation::News{}, verb, nullptr)),
-                 options_.server_patience);
+    calls_.Await(calls_.Start(verb, calls_.Make(Operation::News{}, verb, nullptr)), patience);
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) throw;  // without a head there is no news
   }
@@ -470,13 +478,14 @@ std::exception_ptr Saver::SaveAtEnd() {
     AwaitAutoSave();
     // A snapshot without the stores that were closed before must not become the newest one.
     if (saving_stores_->is_ending.exchange(true)) return nullptr;
-    if (!IsLastSender("close")) return nullptr;
+    if (!IsLastSender("close", options_.server_patience)) return nullptr;
     std::vector<SavedStore> stores;
     {
       std::lock_guard lock(saving_stores_->mutex);
       saving_stores_->when.NoteSaved(saving_stores_->most_rounds, NodeThread::Now());
       stores = AllToSave();
     }
+    AwaitSaves(stores);
     // Servers answer at once unless another worker is missing, and close does not wait for a
     // missing worker.
     std::set<uint64_t> others = LivingOthers();
@@ -562,7 +571,7 @@ std::shared_ptr<Saving> Saver::SaveBeside(std::span<const SavedStore> stores,
     if (saving == nullptr) return nullptr;
     if (when == SaveWhen::kIfNew) {
       std::lock_guard lock(saving_stores_->mutex);
-      saving->OnlyIfNew(saving_stores_->has_replaced, earlier);
+      saving->OnlyIfNew(saving_stores_->has_replaced, HasErased(stores), earlier);
     }
     saving->OnEnd([log_failure, log = options_.log, folder, saving = saving.get()] {
       if (const auto error = saving->failure()) return log_failure(*error);
@@ -589,6 +598,22 @@ void Saver::AwaitAutoSave() {
     if (saves_->is_auto_saving) saving = saves_->saving;
   }
   if (saving != nullptr) saving->WaitUntilDone(options_.patience);
+}
+
+// Waits until the saves of these stores have ended, also those that the script has begun.  Waits at
+// most the patience.
+void Saver::AwaitSaves(std::span<const SavedStore> stores) const {
+  const auto deadline = DeadlineAfter(options_.patience);
+  for (const SavedStore& store : stores) {
+    std::shared_ptr<Saving> saving;
+    {
+      std::unique_lock lock(store.saves->mutex);
+      WaitUntil(&lock, &store.saves->cut, deadline, options_.interrupt,
+                [&] { return store.saves->cutting == Cutting::kNone; });
+      saving = store.saves->saving;
+    }
+    if (saving != nullptr) saving->WaitUntilDone(options_.patience);
+  }
 }
 
 // Takes the save under way, if there is one.  The store takes part in no later automatic save.

@@ -83,6 +83,10 @@ class Saver {
   void GoOnAfter(uint64_t rounds, uint32_t step);
   // Notes that a key with so many rounds was deleted.
   void NoteErased(uint64_t rounds) {
+    {
+      std::lock_guard lock(saves_->mutex);
+      saves_->has_erased = true;
+    }
     if (saving_stores_ == nullptr) return;
     if (rounds >= saving_stores_->most_rounds) saving_stores_->is_stale = true;
   }
@@ -115,6 +119,7 @@ class Saver {
     std::condition_variable cut;     // the cut has succeeded or failed
     std::shared_ptr<Saving> saving;  // the newest one
     bool is_auto_saving = false;     // the newest one is automatic
+    bool has_erased = false;         // a key of the store was deleted
 
     // Returns true if a cut or save is under way.  Call with the mutex.
     bool is_busy() const {
@@ -146,7 +151,8 @@ class Saver {
   std::shared_ptr<Saving> CutAfterOthers(const std::string& verb, const std::string& path,
                                          Parts parts, std::span<const SavedStore> stores,
                                          std::chrono::nanoseconds patience);
-  void SpareRepeat(Saving* saving) const;
+  static bool HasErased(std::span<const SavedStore> stores);
+  void SpareRepeat(std::span<const SavedStore> stores, Saving* saving) const;
   bool BeginsStep(std::span<const KeyView> keys, uint32_t step);
   void RecountRounds();
   void WarnOfLacking(std::span<const SavedStore> stores);
@@ -155,10 +161,11 @@ class Saver {
                                      const Saving* earlier);
   static bool HasAsyncKeys(std::span<const SavedStore> stores);
   bool IsSender() const;
-  bool IsLastSender(const std::string& verb) const;
+  bool IsLastSender(const std::string& verb, std::chrono::nanoseconds patience) const;
   std::set<uint64_t> LivingOthers() const;
   bool IsUneven(std::span<const SavedStore> stores);
   void AwaitAutoSave();
+  void AwaitSaves(std::span<const SavedStore> stores) const;
   std::shared_ptr<Saving> TakeLastSaving(bool* is_told);
 
   const std::shared_ptr<Worker> worker_;

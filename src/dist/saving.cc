@@ -143,7 +143,8 @@ bool Saving::IsInNewest(const std::function<void()>& interrupt) const {
   };
   std::optional<checkpoint::Reader> newest;
   try {
-    newest.emplace(path_);
+    newest.emplace(stores_.size() == 1 ? checkpoint::Reader::OfStore(path_, store_)
+                                       : checkpoint::Reader(path_));
   } catch (const Error& error) {
     if (error.code() != Code::kNotFound) return false;
     return !has_replaced_ && std::all_of(keys_.begin(), keys_.end(), is_untouched);
@@ -159,6 +160,9 @@ bool Saving::IsInNewest(const std::function<void()>& interrupt) const {
     if (found == saved.end() || newest->keys()[found->second] != keys_[i]) return false;
     places.push_back(found->second);
   }
+  const auto is_of_these = [&](const SavedKey& key) { return stores_.contains(key.store); };
+  const auto count = std::ranges::count_if(newest->keys(), is_of_these);
+  if (has_erased_ && static_cast<size_t>(count) != keys_.size()) return false;
   return HasSameParts(*newest, places, interrupt);
 }
 

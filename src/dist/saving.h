@@ -50,10 +50,12 @@ class Saving final : public PendingCall {
   // same values, states and rounds.  Without a snapshot in the folder, it writes none if nothing
   // was pushed.
   //   has_replaced  values were replaced other than by pushes, so that a first snapshot is needed
+  //   has_erased    keys were deleted, so that a snapshot with more keys of these stores is no equal
   //   earlier       a save that has succeeded: if it had equal keys, nothing is new; null: none
-  void OnlyIfNew(bool has_replaced, const Saving* earlier) {
+  void OnlyIfNew(bool has_replaced, bool has_erased, const Saving* earlier) {
     only_if_new_ = true;
     has_replaced_ = has_replaced;
+    has_erased_ = has_erased;
     is_saved_ = earlier != nullptr && earlier->keys_ == keys_;
   }
   // Writes the snapshot, and releases the versions that the servers keep.
@@ -101,6 +103,7 @@ class Saving final : public PendingCall {
       Fail(Code::kResourceExhausted, "{} {}: no memory to write it", verb_, path_);
   bool only_if_new_ = false;
   bool has_replaced_ = false;
+  bool has_erased_ = false;
   bool is_saved_ = false;  // an earlier save has all that this one would write
   std::vector<SavedKey> keys_;
   std::vector<Source> sources_;

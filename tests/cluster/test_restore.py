@@ -5,6 +5,7 @@ Worker r pushes (r + 1) * step in step `step`, so that a step that is done twice
 2**n times as much, so that a value that goes into another store does.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -342,6 +343,66 @@ def test_the_schedule_counts_from_the_scripts_own_save_on(tmp_path, async_op):
         ]  # the next one is due with the push after step 7
 
 
+def rounds_by_key(folder):
+    """Return the rounds of the keys in each snapshot."""
+    indexes = {path.parent.name: json.loads(path.read_text()) for path in folder.glob("*/*.index.json")}
+    return {name: {key["key"]: key["round"] for key in index["keys"]} for name, index in indexes.items()}
+
+
+def test_a_close_waits_for_the_save_that_the_script_has_begun_and_saves_the_end(tmp_path):
+    kv = mx.kv.create("dist_sync", bootstrap="self", snapshots=str(tmp_path), snapshot_every="100")
+    kv.init(["z", "w"], [np.zeros(10_000_000, np.float32), np.zeros(4, np.float32)])
+    kv.push("w", np.ones(4, np.float32))
+    saving = kv.save(tmp_path, async_op=True)
+    kv.push("w", np.ones(4, np.float32))
+    kv.close()
+    assert saving.wait() == str(tmp_path / "000001")
+    assert rounds_by_key(tmp_path) == {"000001": {"z": 0, "w": 1}, "000002": {"z": 0, "w": 2}}
+
+
+def test_a_close_saves_once_more_behind_a_key_that_was_deleted(tmp_path):
+    with mx.kv.create("dist_sync", bootstrap="self", snapshots=str(tmp_path), snapshot_every="100") as kv:
+        kv.init(["w", "v"], [np.zeros(4, np.float32)] * 2)
+        kv.push(["w", "v"], [np.ones(4, np.float32)] * 2)
+        kv.save(tmp_path)
+        kv.delete("v")
+    assert rounds_by_key(tmp_path) == {"000001": {"w": 1, "v": 1}, "000002": {"w": 1}}
+
+
+SHARE = """
+F = os.environ["FOLDER"]
+stores = [mx.kv.create("dist_sync", patience=25) for _ in range(3)]
+for number, kv in enumerate(stores):
+    kv.init("w", np.full(2, number + 1.0, np.float32))
+    kv.barrier()
+saved = [kv.save(F) for kv in stores]
+for kv in stores:
+    kv.barrier()
+for number, kv in enumerate(stores):
+    kv.push("w", np.zeros(2, np.float32))
+    kv.load(F)
+    print("loaded", kv.pull("w").asnumpy().tolist(), flush=True)
+    kv.load(saved[number] or f"{F}/00000{number + 1}")
+try:
+    stores[0].load(f"{F}/000002")
+except mx.KVError as error:
+    print("refused", error, flush=True)
+stores[0].load(f"{F}/000002/store-1")
+print("taken", stores[0].pull("w").asnumpy().tolist(), flush=True)
+if stores[0].rank == 0:
+    print("folder", sorted(os.listdir(F)), flush=True)
+"""
+
+
+def test_stores_that_save_into_one_folder_one_after_the_other_keep_and_load_their_own(processes, tmp_path):
+    status, said = finish(processes.launch(SHARE, workers=2, FOLDER=tmp_path / "saved"))
+    assert status == 0, said
+    for number in (1, 2, 3):
+        assert said.count(f"loaded [{number}.0, {number}.0]") == 2, said
+    assert said.count("there are no keys of store 0") == 2 and said.count("taken [2.0, 2.0]") == 2, said
+    assert "folder ['000001', '000002', '000003']" in said, said
+
+
 def saving_store(folder):
     kv = mx.kv.create("dist_sync", bootstrap="self", snapshots=str(folder), snapshot_every="100")
     kv.init("w", mx.nd.zeros((4,)))
@@ -642,6 +703,8 @@ def test_a_place_that_a_job_could_not_go_on_from_is_refused(processes, tmp_path)
         (("--restore", one + "/"), "one snapshot takes no later ones"),
         (("--restore", one, "--snapshots", folder), "the job goes on from the newest snapshot there"),
         (("--restore", one, "--snapshots", folder + "/"), "the job goes on from the newest snapshot there"),
+        (("--restore", folder + "/store-1"), f"names one store of a snapshot; a job goes on with all of them: give {folder}"),
+        (("--restore", one + "/store-0"), f"names one store of a snapshot; a job goes on with all of them: give {one}"),
     ):
         status, said = run(processes, folder, "--snapshot-every", "5", *options, work=GOES, steps=3)
         assert status == 2 and why in said and "begins" not in said, said
