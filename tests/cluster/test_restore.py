@@ -703,7 +703,10 @@ def test_a_place_that_a_job_could_not_go_on_from_is_refused(processes, tmp_path)
         (("--restore", one + "/"), "one snapshot takes no later ones"),
         (("--restore", one, "--snapshots", folder), "the job goes on from the newest snapshot there"),
         (("--restore", one, "--snapshots", folder + "/"), "the job goes on from the newest snapshot there"),
-        (("--restore", folder + "/store-1"), f"names one store of a snapshot; a job goes on with all of them: give {folder}"),
+        (
+            ("--restore", folder + "/store-1"),
+            f"names one store of a snapshot; a job goes on with all of them: give {folder}",
+        ),
         (("--restore", one + "/store-0"), f"names one store of a snapshot; a job goes on with all of them: give {one}"),
     ):
         status, said = run(processes, folder, "--snapshot-every", "5", *options, work=GOES, steps=3)

@@ -61,8 +61,8 @@ class KVStoreDisk(KVStoreUpdating):
         """Save all values and the optimizer's states as a new snapshot in the folder `path`.
 
         A snapshot is a folder ``path/000001`` and so on, of safetensors files with an index that other readers of such
-        folders know. A snapshot appears only when it is complete, and each tensor has a checksum. The newest two are
-        kept. In ``dist_sync`` every key is saved at the round of this worker's last push, and in ``dist_async`` as it
+        folders know. A snapshot appears only when it is complete, and each tensor has a checksum. The newest two of
+        the same stores are kept. In ``dist_sync`` every key is saved at the round of this worker's last push, and in ``dist_async`` as it
         is; the other workers continue meanwhile. All ranks may call it: the lowest one that lives writes, on its
         machine.
 
