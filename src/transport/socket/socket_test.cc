@@ -858,7 +858,6 @@ TEST(Sockets, AnAddressThatGivesNoSignDoesNotKeepFromTheNext) {
   for (int i = 0; i < 8; ++i) {
     crowd.emplace_back(context, asio::ip::tcp::v4());
     crowd.back().non_blocking(true);
-    boost::system::error_code error;
     connect(crowd.back().native_handle(), silent.local_endpoint().data(),
             static_cast<socklen_t>(silent.local_endpoint().size()));
   }
