@@ -30,6 +30,8 @@ mutants-python       slow    broken rules of the Python package, which its tests
 mutants-gpu          slow    broken generators of GPU kernels and a broken device layer, which their tests have to notice
 gpu                  slow    10,000 random GPU kernels, and ptxas: the kernels, and the table in docs/gpu.md
 fuzz                 slow    every fuzzer for five seconds
+arm64                slow    kernels, codecs, messages, updates, tables, snapshots and 20 simulated jobs on 64-bit ARM, under qemu
+clang                slow    the library, the command and the C++ tests compiled by Clang, each warning an error
 frameworks           slow    the tests that need PyTorch, JAX, Ray or Slurm
 packaging            slow    the wheel in a bare chroot, the libraries as users link them, the manifests and jobs of Kubernetes
 pages                slow    the pages of the public headers, without a warning
@@ -173,6 +175,33 @@ part_gpu() {
 }
 
 part_fuzz() { configure fuzz && build_preset fuzz && tools/fuzz.sh 5; }
+
+# ------------------------------------------------------------------------------------------------- other processors and compilers
+# Unpacks the packages of Debian for 64-bit ARM that the library needs, once for all clones.
+arm64_root=$shared/arm64
+make_arm64_root() {
+  local deb packages=libhwy-dev,libfmt-dev,libtbb-dev,libssl-dev,libxxhash-dev,libboost1.81-dev,libgtest-dev,libgmock-dev,libstdc++-12-dev
+  [ ! -e "$arm64_root/complete" ] || return 0
+  rm -rf "$arm64_root" && mkdir -p "$arm64_root"
+  debootstrap --arch=arm64 --download-only --variant=minbase --include="$packages" bookworm "$arm64_root/downloaded" \
+    >"$logs/arm64-root.log" 2>&1 || { tail "$logs/arm64-root.log"; return 1; }
+  for deb in "$arm64_root"/downloaded/var/cache/apt/archives/*.deb; do dpkg -x "$deb" "$arm64_root" || return 1; done
+  rm -rf "$arm64_root/downloaded" && touch "$arm64_root/complete"
+}
+
+part_arm64() {
+  local test tests=(kernels_test codec_test wire_test update_test rows_test checkpoint_test simulation_test)
+  make_arm64_root && configure arm64 -DTKV_SYSROOT="$arm64_root" && build_targets arm64 "${tests[@]/#/tests/}" || return 1
+  for test in "${tests[@]}"; do
+    qemu-aarch64 -L "$arm64_root" "build/arm64/tests/$test" --gtest_brief=1 >"$logs/arm64-$test.log" 2>&1 || { tail -40 "$logs/arm64-$test.log"; return 1; }
+    tail -1 "$logs/arm64-$test.log"
+  done
+}
+
+part_clang() {
+  configure release -B build/clang -DCMAKE_C_COMPILER=clang-19 -DCMAKE_CXX_COMPILER=clang++-19 || return 1
+  build_targets clang all || return 1
+}
 
 # ------------------------------------------------------------------------------------------------- the whole package
 run_pytest() {  # part, arguments of pytest...

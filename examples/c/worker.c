@@ -51,7 +51,8 @@ static void find_gradient(const sample* samples, const float* weights, float* gr
   for (int i = 0; i < kSamples; ++i) {
     double error = -samples[i].y;
     for (int j = 0; j < kFeatures; ++j) error += (double)weights[j] * samples[i].x[j];
-    for (int j = 0; j < kFeatures; ++j) grad[j] += (float)(2 * error * samples[i].x[j] / (double)kSamples);
+    for (int j = 0; j < kFeatures; ++j)
+      grad[j] += (float)(2 * error * samples[i].x[j] / (double)kSamples);
   }
 }
 

@@ -1,0 +1,13 @@
+# Compiles for 64-bit ARM on another machine, against the packages of Debian in the folder TKV_SYSROOT.  Programs run under qemu.
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES TKV_SYSROOT)
+set(CMAKE_SYSROOT ${TKV_SYSROOT})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64 -L ${TKV_SYSROOT})
+set(ENV{PKG_CONFIG_LIBDIR} ${TKV_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig)
