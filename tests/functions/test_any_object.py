@@ -459,3 +459,39 @@ def test_changes_that_another_thread_makes_are_not_those_of_the_function():
     finally:
         is_over.set()
         worker.join()
+
+
+def test_a_change_that_another_thread_makes_now_and_then_is_not_one_of_the_function(monkeypatch):
+    """The thread changes the object during each call, and not during the first pause."""
+    counts, pauses = types.SimpleNamespace(n=0), [0]
+
+    def pause(seconds):
+        pauses[0] += 1
+        if pauses[0] > 1:
+            counts.n += 1
+
+    def call():
+        counts.n += 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_heap.time, "sleep", pause)
+        assert _heap.change_of(call) is None
+    assert _heap.change_of(call) == "SimpleNamespace.n"
+
+
+def test_a_counter_that_ends_while_all_objects_are_compared_is_refused():
+    """The counter stops before the last call, and the program of the first call is no longer that of the function."""
+    counts = types.SimpleNamespace(n_w=[0])
+    ends = 0
+
+    def update(key, grad, weight):
+        count = getattr(counts, f"n_{key}")
+        count[0] = min(count[0] + 1, ends)
+        weight -= (0.5 if count[0] == ends else 1.0) * grad
+
+    for ends in range(45, 60):  # about as many calls come before that comparison
+        counts.n_w = [0]
+        with mx.kv.create("dist_sync", bootstrap="self") as kv:
+            kv.init("w", mx.nd.ones((4,)))
+            with pytest.raises(mx.errors.InvalidArgumentError):
+                kv.set_updater(update)

@@ -47,6 +47,11 @@ from .fingerprints import VALUES, digest, is_a, worth
 from .traced import Array
 
 _ELEMENTS_MAX = 512  # of the largest array that is compared; the largest buffer has as many bytes
+_PAUSES = (
+    0.02,
+    0.1,
+    0.4,
+)  # seconds, the least ones; each is longer, to see a thread that changes something now and then
 _DIFFERENT_AFTER = 10_000  # pairs of objects, after which two values count as different
 _BUFFERS = (bytearray, array.array, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData)
 # Classes that are not compared: their references do not change between calls, or each call makes them anew.
@@ -276,27 +281,31 @@ def _name_of(owner: Any, value: Any) -> str:
 
 
 def change_of(call: Callable[[], object]) -> str | None:
-    """Return the name of an object that two runs of a call both change, or None.
+    """Return the name of an object that each of several runs of a call changes, or None.
 
-    Call it after a first run, because changes that are made once do not count. Objects that also change during a pause without a
-    call are changed by other threads, and do not count. The garbage collector rests meanwhile.
+    Call it after a first run, because changes that are made once do not count. Other threads change objects, too. So an object
+    does not count if it also changes during a pause without a call. The garbage collector rests meanwhile.
     """
     with collector.resting(), collector.all_in_reach():
-        heap = quiet = again = None
+        heap = None
         try:
             heap = Heap()
             begin = time.monotonic()
             call()
             seconds = time.monotonic() - begin
             found = heap.changes()
-            if not found:
-                return None
-            quiet = Heap()
-            time.sleep(max(seconds, 0.02))
-            others = quiet.changes()
-            again = Heap()
-            call()
-            changed = again.changes()
-            return next((_name_of(*changed[one]) for one in found if one in changed and one not in others), None)
+            for pause in _PAUSES:
+                if not found:
+                    return None
+                heap = None  # drops its objects before the next ones are noted
+                heap = Heap()
+                time.sleep(max(seconds, pause))
+                others = heap.changes()
+                heap = None
+                heap = Heap()
+                call()
+                changed = heap.changes()
+                found = {one: changed[one] for one in found if one in changed and one not in others}
+            return next((_name_of(*change) for change in found.values()), None)
         finally:
-            heap = quiet = again = None  # the traceback of an error holds this frame, and they hold all objects
+            heap = None  # the traceback of an error holds this frame, and the heap holds all objects

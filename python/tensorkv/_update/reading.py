@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -290,10 +290,7 @@ class Reader:
             is_known = watch.size() == size
             if text != second.text(name):
                 self._check(is_known)
-                raise InvalidArgumentError(
-                    f"{where_}: {_line_of_divergence(first, second)}: a second call gives another program; a program "
-                    "holds no counter and nothing random (`kv.state` keeps arrays between updates)"
-                )
+                self._refuse_divergence(first, second)
             if is_known:
                 break
             self._note_new_code(size)
@@ -307,18 +304,24 @@ class Reader:
             self._check(is_known=True)  # a counter is the better reason
             raise
         if (text, dtype) not in self._compared:
-            self._check_heap(where_, key, shape, dtype, is_table)
+            self._check_heap(where_, first, key, shape, dtype, is_table)
         self._compared.add((text, dtype))
         return program
 
-    def _check_heap(self, where_: str, key: Key, shape: tuple[int, ...], dtype: str, is_table: bool) -> None:
+    def _check_heap(
+        self, where_: str, first: Reading, key: Key, shape: tuple[int, ...], dtype: str, is_table: bool
+    ) -> None:
         """Raise if calls change any object of the process. This takes a while, so it is done once for each program."""
         with muted():
             self._read(where_, key, shape, dtype, is_table)  # changes that are made once
             changed = change_of(lambda: self._read(where_, key, shape, dtype, is_table))
+            last = self._read(where_, key, shape, dtype, is_table)
         if changed is not None:
             self._check(is_known=True)  # knows better names
             self._refuse_change(changed)
+        if last.text(self._name) != first.text(self._name):  # of a counter that has reached its end meanwhile
+            self._check(is_known=True)
+            self._refuse_divergence(first, last)
 
     def check_outside(self) -> None:
         """Raise if calls for the last keys have changed a value outside of the function."""
@@ -382,6 +385,12 @@ class Reader:
         changed = difference(self._before, self._watch.look(), is_known)
         if changed is not None:
             self._refuse_change(changed)
+
+    def _refuse_divergence(self, first: Reading, other: Reading) -> NoReturn:
+        raise InvalidArgumentError(
+            f"{self._where}: {_line_of_divergence(first, other)}: a second call gives another program; a program "
+            "holds no counter and nothing random (`kv.state` keeps arrays between updates)"
+        )
 
     def _refuse_change(self, changed: str) -> None:
         line = self._watch.line_of(changed)
