@@ -32,10 +32,10 @@ void ForEachReferent(PyObject* object, Visit visit) {
   if (traverse(object, visit_until_memory_lacks, &visit) != 0) throw std::bad_alloc();
 }
 
-// A set of classes.
+// A set of classes.  Goes by their addresses: the hash of a class may be code of its metaclass.
 class Kinds {
  public:
-  explicit Kinds(const nb::set& kinds) {
+  explicit Kinds(const nb::sequence& kinds) {
     for (const nb::handle kind : kinds) kinds_.insert(kind.ptr());
   }
   // Returns true if the exact class of an object is one of them.
@@ -51,7 +51,7 @@ class Kinds {
 class References {
  public:
   // Notes the objects of a list whose exact class is one of `kinds`.
-  References(const nb::list& objects, const nb::set& kinds) {
+  References(const nb::list& objects, const nb::sequence& kinds) {
     const Kinds wanted(kinds);
     for (const nb::handle object : objects) {
       if (!wanted.Has(object.ptr())) continue;
@@ -89,17 +89,17 @@ class References {
     }
     return referents;
   }
-  // Returns the classes of the referents.
-  nb::set KindsOfReferents() const {
+  // Returns the classes of the referents, each once.
+  nb::list KindsOfReferents() const {
     std::unordered_set<PyTypeObject*> seen;
-    nb::set kinds;
+    nb::list kinds;
     for (const nb::object& referent : referents_) {
-      if (seen.insert(Py_TYPE(referent.ptr())).second) kinds.add(referent.type());
+      if (seen.insert(Py_TYPE(referent.ptr())).second) kinds.append(referent.type());
     }
     return kinds;
   }
   // Returns the referents whose exact class is one of `kinds`, each once.
-  nb::list OfKinds(const nb::set& kinds) const {
+  nb::list OfKinds(const nb::sequence& kinds) const {
     const Kinds wanted(kinds);
     std::unordered_set<const void*> seen;
     nb::list found;
@@ -153,14 +153,14 @@ void BindReferences(nb::module_& m) {
       {0, nullptr}};
   nb::class_<References>(m, "References", nb::type_slots(reference_slots),
                          "The references of objects at one time.")
-      .def(nb::init<const nb::list&, const nb::set&>(), nb::arg("objects"), nb::arg("kinds"),
-           nb::sig("def __init__(self, objects: list[Any], kinds: set[type]) -> None"))
+      .def(nb::init<const nb::list&, const nb::sequence&>(), nb::arg("objects"), nb::arg("kinds"),
+           nb::sig("def __init__(self, objects: list[Any], kinds: Sequence[type]) -> None"))
       .def("changed", &References::Changed, nb::sig("def changed(self) -> list[Any]"))
       .def("referents_of", &References::ReferentsOf, nb::arg("object"),
            nb::sig("def referents_of(self, object: object) -> list[Any] | None"))
-      .def("kinds", &References::KindsOfReferents, nb::sig("def kinds(self) -> set[type]"))
+      .def("kinds", &References::KindsOfReferents, nb::sig("def kinds(self) -> list[type]"))
       .def("of_kinds", &References::OfKinds, nb::arg("kinds"),
-           nb::sig("def of_kinds(self, kinds: set[type]) -> list[Any]"));
+           nb::sig("def of_kinds(self, kinds: Sequence[type]) -> list[Any]"));
 }
 
 }  // namespace tkv::python

@@ -414,7 +414,7 @@ def test_the_error_of_a_call_keeps_no_other_object():
 
 def test_notes_of_references_that_an_object_holds_are_collected():
     keeper = Keeper()
-    keeper.notes = _core.References([keeper], {Keeper})
+    keeper.notes = _core.References([keeper], [Keeper])
     assert keeper.notes.changed() == [keeper]  # it has an attribute more
     alive = weakref.ref(keeper)
     del keeper
@@ -495,3 +495,43 @@ def test_a_counter_that_ends_while_all_objects_are_compared_is_refused():
             kv.init("w", mx.nd.ones((4,)))
             with pytest.raises(mx.errors.InvalidArgumentError):
                 kv.set_updater(update)
+
+
+def metaclass_with_equality():
+    class Meta(type):
+        def __eq__(cls, other):
+            return cls is other
+
+    return Meta
+
+
+def metaclass_that_raises():
+    def refuse(*arguments):
+        raise RuntimeError("code of the metaclass")
+
+    names = ("__hash__", "__getattribute__", "__eq__", "__subclasscheck__", "__instancecheck__")
+    return type("Meta", (type,), {name: refuse for name in names})
+
+
+def metaclass_with_properties():
+    def refuse(cls):
+        raise RuntimeError("code of the metaclass")
+
+    return type("Meta", (type,), {name: property(refuse) for name in ("__mro__", "__name__", "__dict__", "__module__")})
+
+
+@pytest.mark.parametrize("make", [metaclass_with_equality, metaclass_that_raises, metaclass_with_properties])
+def test_code_of_a_metaclass_is_not_called(make):
+    """An object elsewhere in the process has such a class; another object with such a class is changed."""
+    kind = types.new_class("Odd", (), {"metaclass": make()})
+    number = types.new_class("OddNumber", (float,), {"metaclass": make()})
+    kept = [object.__new__(kind), number(1)]
+
+    def tick():
+        vars(kept[0])["n"] = [number(vars(kept[0]).get("n", [0])[0] + 1)]
+
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.init("w", mx.nd.ones((4,)))
+        kv.set_updater(lambda key, grad, weight: weight.__isub__(grad))
+    tick()
+    assert _heap.change_of(tick) == "Odd.n"

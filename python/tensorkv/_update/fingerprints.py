@@ -17,7 +17,7 @@ import pickle
 import random
 import weakref
 from collections import Counter, OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -29,6 +29,8 @@ VALUES = (  # compared by value; other objects without attributes by identity
     *(int, float, complex, str, bytes, type(None), np.generic, range, slice),
     *(decimal.Decimal, fractions.Fraction, datetime.date, datetime.time, datetime.timedelta),
 )
+_IDS_OF_VALUES = frozenset(map(id, VALUES))
+_PLAIN = frozenset(map(id, (int, str, bytes)))  # classes
 VALUES_MAX = 100_000  # in a look; also the first elements of a container that are compared
 SHORT = 1000  # elements of a container that are compared one by one
 ELEMENTS_MAX = 1_000_000  # of longer containers, in a look
@@ -49,6 +51,13 @@ _BUFFERS = (
 def is_a(value: Any, kinds: Any) -> bool:
     """Return whether a value has one of some classes; a proxy is asked nothing."""
     return issubclass(type(value), kinds)
+
+
+# Attributes of a class. A metaclass may have code of its own under these names; it is not called.
+bases_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
+name_of_class: Callable[[type], str] = type.__dict__["__name__"].__get__
+module_of_class: Callable[[type], Any] = type.__dict__["__module__"].__get__
+attributes_of_class: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
 
 
 class Same:
@@ -89,9 +98,11 @@ def _bytes_of(value: Any) -> tuple[Any, ...]:
 
 def worth(value: Any) -> tuple[Any, ...]:
     """Return a fingerprint of a value of `VALUES`. A class that a script has derived may show its values in another way."""
-    if type(value) in (int, str, bytes):
+    if id(type(value)) in _PLAIN:
         return type(value), value
-    kind: Any = next(one for one in type(value).__mro__ if one in VALUES or one.__module__ == "numpy")
+    kind: Any = next(
+        one for one in bases_of(type(value)) if id(one) in _IDS_OF_VALUES or module_of_class(one) == "numpy"
+    )
     return type(value), kind.__repr__(value)
 
 

@@ -21,7 +21,7 @@ import random
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -43,7 +43,7 @@ import numpy as np
 from .. import _core
 from .._array.elements import Elements
 from . import collector
-from .fingerprints import VALUES, digest, is_a, worth
+from .fingerprints import VALUES, attributes_of_class, bases_of, digest, is_a, name_of_class, worth
 from .traced import Array
 
 _ELEMENTS_MAX = 512  # of the largest array that is compared; the largest buffer has as many bytes
@@ -118,7 +118,8 @@ def _content_of(value: Any) -> Any:
 
 def _is_tensor(kind: type) -> bool:
     return any(
-        one.__name__ in ("Tensor", "TensorBase") and vars(one).get("__module__") == "torch" for one in kind.__mro__
+        name_of_class(one) in ("Tensor", "TensorBase") and attributes_of_class(one).get("__module__") == "torch"
+        for one in bases_of(kind)
     )
 
 
@@ -133,12 +134,18 @@ def _is_fixed(kind: type) -> bool:
 
 
 def _is_skipped(kind: type) -> bool:
-    return issubclass(kind, (*_SKIPPED, *_FIXED, Heap, _core.References)) or kind.__name__ in _CONTEXTS
+    return issubclass(kind, (*_SKIPPED, *_FIXED, Heap, _core.References)) or name_of_class(kind) in _CONTEXTS
 
 
-def _of_kinds(values: list[Any], kinds: set[type]) -> list[Any]:
+def _by_identity(kinds: list[type]) -> dict[int, type]:
+    """Return classes by their identity. The hash of a class may be code of its metaclass."""
+    return dict(zip(map(id, kinds), kinds, strict=True))
+
+
+def _of_kinds(values: list[Any], kinds: Sequence[type]) -> list[Any]:
     """Return the values whose exact class is in `kinds`; fast enough for a million values."""
-    return list(itertools.compress(values, map(kinds.__contains__, map(type, values))))
+    wanted = set(map(id, kinds))
+    return list(itertools.compress(values, map(wanted.__contains__, map(id, map(type, values)))))
 
 
 def _unique(values: list[Any]) -> list[Any]:
@@ -153,22 +160,24 @@ class Heap:
 
     def __init__(self) -> None:
         """Note them."""
-        for generator in _of_kinds(gc.get_objects(), {GeneratorType}):
+        for generator in _of_kinds(gc.get_objects(), [GeneratorType]):
             generator.gi_frame  # noqa: B018  # Python makes the frame now; made later, it would be a change
         objects = gc.get_objects()
-        kinds = set(map(type, objects))
-        fixed = set(filter(_is_fixed, kinds))
-        noted = _core.References(objects, set(itertools.filterfalse(_is_skipped, kinds)))
+        kinds = _by_identity(list(map(type, objects)))
+        fixed = list(filter(_is_fixed, kinds.values()))
+        noted = _core.References(objects, list(itertools.filterfalse(_is_skipped, kinds.values())))
         of_fixed = _core.References(objects, fixed)
         # The collector does not track dicts and tuples of numbers, texts and arrays.
-        values = [one for notes in (noted, of_fixed) for one in notes.of_kinds({dict, tuple})]
+        values = [one for notes in (noted, of_fixed) for one in notes.of_kinds([dict, tuple])]
         plain = list(itertools.filterfalse(gc.is_tracked, _unique(values)))
-        of_dicts = _core.References(plain, {dict})
+        of_dicts = _core.References(plain, [dict])
         self._references = (noted, of_dicts)
-        everything = (noted, of_fixed, of_dicts, _core.References(plain, {tuple}))
-        functions = _of_kinds(objects, {FunctionType})
+        everything = (noted, of_fixed, of_dicts, _core.References(plain, [tuple]))
+        functions = _of_kinds(objects, [FunctionType])
         self._parts: list[tuple[Any, Any]] = list(zip(functions, map(_PARTS, functions), strict=True))
-        hidden = set(filter(_has_content, kinds.union(*(notes.kinds() for notes in everything))))
+        for notes in everything:
+            kinds.update(_by_identity(notes.kinds()))
+        hidden = list(filter(_has_content, kinds.values()))
         found = _of_kinds(objects, hidden)
         for notes in everything:  # no closure here: its cell would be a change
             found += notes.of_kinds(hidden)
@@ -269,14 +278,18 @@ def _name_of(owner: Any, value: Any) -> str:
     attributes = owner if is_a(owner, dict) else _attributes_of(owner)
     names = [name for name, one in list(dict.items(attributes)) if one is value] if is_a(attributes, dict) else []
     if not is_a(owner, dict):
-        return f"{type(owner).__name__}.{names[0]}" if names else f"an object of class {type(owner).__name__}"
+        return (
+            f"{name_of_class(type(owner))}.{names[0]}" if names else f"an object of class {name_of_class(type(owner))}"
+        )
     if not names:
         return "a dict"
     for holder in gc.get_referrers(owner):
         if is_a(holder, type):
-            return f"{holder.__name__}.{names[0]}"
+            return f"{name_of_class(holder)}.{names[0]}"
         if _attributes_of(holder) is owner:
-            return f"{owner.get('__name__') if is_a(holder, ModuleType) else type(holder).__name__}.{names[0]}"
+            return (
+                f"{dict.get(owner, '__name__') if is_a(holder, ModuleType) else name_of_class(type(holder))}.{names[0]}"
+            )
     return f"[{names[0]!r}] of a dict"
 
 
