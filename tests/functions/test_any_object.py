@@ -1,12 +1,17 @@
 """A function of `set_updater` that changes an object is refused, also where no name of its code leads to that object."""
 
+import array
+import collections
 import concurrent.futures
 import contextvars
 import cProfile
+import csv
 import ctypes
 import decimal
 import gc
 import importlib
+import io
+import itertools
 import operator
 import sys
 import threading
@@ -535,3 +540,99 @@ def test_code_of_a_metaclass_is_not_called(make):
         kv.set_updater(lambda key, grad, weight: weight.__isub__(grad))
     tick()
     assert _heap.change_of(tick) == "Odd.n"
+
+
+def cycle_of(values):
+    """An iterator that has returned each value once."""
+    cycle = itertools.cycle(values)
+    for _ in values:
+        next(cycle)
+    return cycle
+
+
+def second_tee(values):
+    """An iterator whose twin has already returned all values."""
+    ahead, behind = itertools.tee(values)
+    list(ahead)
+    return behind
+
+
+COUNTS = list(range(1, 5000))
+ITERATORS = {
+    "list": iter(COUNTS),
+    "reversed list": reversed(COUNTS),
+    "tuple": iter(tuple(COUNTS)),
+    "str": map(ord, "".join(map(chr, COUNTS))),
+    "bytes": iter(bytes(5000)),
+    "range": iter(range(1, 5000)),
+    "long range": iter(range(1 << 70, (1 << 70) + 5000)),
+    "set": iter(set(COUNTS)),
+    "dict": iter(dict.fromkeys(COUNTS)),
+    "items of a dict": (n for n, _ in dict.fromkeys(COUNTS).items()),
+    "deque": iter(collections.deque(COUNTS)),
+    "array": iter(array.array("i", COUNTS)),
+    "elements of NumPy": iter(np.arange(5000)),
+    "flat": np.arange(5000).flat,
+    "nditer": np.nditer(np.arange(5000)),
+    "map": map(abs, COUNTS),
+    "filter": filter(None, COUNTS),
+    "zip": map(min, zip(COUNTS, itertools.repeat(1 << 20), strict=False)),
+    "enumerate": map(min, enumerate(itertools.repeat(1 << 20))),
+    "bare enumerate": enumerate(itertools.repeat(1.0)),
+    "chain": itertools.chain(COUNTS, COUNTS),
+    "accumulate": itertools.accumulate(itertools.repeat(1)),
+    "islice": itertools.islice(itertools.repeat(1), 5000),
+    "cycle": cycle_of(COUNTS),
+    "tee": second_tee(COUNTS),
+    "product": map(sum, itertools.product(range(20), repeat=3)),
+    "combinations": map(sum, itertools.combinations(range(30), 3)),
+    "permutations": map(sum, itertools.permutations(range(30), 3)),
+    "StringIO": io.StringIO("\n".join(map(str, COUNTS))),
+    "BytesIO": io.BytesIO(b"1\n" * 5000),
+    "csv": csv.reader(map(str, COUNTS)),
+}
+
+
+@pytest.mark.parametrize("name", ITERATORS)
+def test_an_iterator_behind_a_computed_name_is_refused(name):
+    box = types.SimpleNamespace(rates_w=ITERATORS[name])
+
+    def update(key, grad, weight):
+        next(getattr(box, f"rates_{key}"))
+        weight -= 0.5 * grad
+
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.init("w", mx.nd.ones((4,)))
+        with pytest.raises(mx.errors.InvalidArgumentError, match="a call changes"):
+            kv.set_updater(update)
+
+
+def test_a_comparison_moves_no_iterator():
+    """The comparison reads positions, of iterators that stay where they are as well."""
+    makers = {
+        "list": lambda: iter([1, 2, 3]),
+        "set": lambda: iter({1, 2, 3}),
+        "dict": lambda: iter({1: 1, 2: 2}),
+        "cycle": lambda: cycle_of([1, 2, 3]),
+        "islice": lambda: itertools.islice(iter([1, 2, 3]), 2),
+        "product": lambda: itertools.product([1, 2], [3]),
+        "tee": lambda: second_tee([1, 2, 3]),
+        "enumerate": lambda: enumerate([1, 2, 3]),
+        "flat": lambda: np.arange(3).flat,
+        "StringIO": lambda: io.StringIO("1\n2\n"),
+    }
+    kept = {name: make() for name, make in makers.items()}
+    assert _heap.change_of(lambda: None) is None
+    for name, make in makers.items():
+        assert list(itertools.islice(kept[name], 10)) == list(itertools.islice(make(), 10)), name
+
+
+def test_an_iterator_that_each_call_makes_anew_is_no_change():
+    last = types.SimpleNamespace(it=None)
+
+    def call():
+        last.it = iter([1, 2, 3])
+        next(last.it)
+
+    call()
+    assert _heap.change_of(call) is None

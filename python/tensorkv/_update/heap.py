@@ -8,18 +8,21 @@ small contents that are hidden from it, and settings of the process, before and 
 from __future__ import annotations
 
 import array
+import collections
 import contextlib
 import contextvars
 import ctypes
 import decimal
 import functools
 import gc
+import io
 import itertools
 import operator
 import os
 import random
 import sys
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from types import (
@@ -54,6 +57,18 @@ _PAUSES = (
 )  # seconds, the least ones; each is longer, to see a thread that changes something now and then
 _DIFFERENT_AFTER = 10_000  # pairs of objects, after which two values count as different
 _BUFFERS = (bytearray, array.array, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData)
+# Iterators that know how many elements are left.
+_SEQUENCES: tuple[Any, ...] = ((), [], "", "\u0100", b"", bytearray(), range(0), range(1 << 70), set())
+_REVERSIBLE: tuple[Any, ...] = ([], {}, {}.values(), {}.items(), collections.deque())
+_COUNTED = tuple(type(one) for one in (*map(iter, (*_SEQUENCES, *_REVERSIBLE)), *map(reversed, _REVERSIBLE)))
+# Iterators that give their position to `pickle`. Python 3.14 no longer does so for those of itertools.
+_PICKLED: tuple[Any, ...] = (
+    *(enumerate, reversed, type(iter(np.empty(0))), type(iter(array.array("b")))),
+    *(itertools.cycle, itertools.islice, itertools.product, itertools.permutations),
+    *(itertools.combinations, itertools.combinations_with_replacement, type(itertools.tee(())[0])),
+)
+_OF_NUMPY = (np.flatiter, np.broadcast)
+_STREAMS: tuple[Any, ...] = (io.StringIO, io.BytesIO)
 # Classes that are not compared: their references do not change between calls, or each call makes them anew.
 _SKIPPED = (
     *(FrameType, CodeType, TracebackType, BuiltinFunctionType, weakref.ref, property, staticmethod, classmethod),
@@ -111,9 +126,38 @@ def _content_of(value: Any) -> Any:
             return None if is_a(value, random.SystemRandom) else value.getstate()
         if _is_tensor(type(value)):
             return value._version
+        if is_a(value, (*_COUNTED, *_PICKLED)):
+            return _position(value)
+        if is_a(value, _OF_NUMPY):
+            return value.index
+        if is_a(value, np.nditer):
+            return value.iterindex
+        if is_a(value, _STREAMS):
+            kind = next(one for one in _STREAMS if is_a(value, one))
+            content = kind.getvalue(value)
+            return kind.tell(value), len(content), content[:_ELEMENTS_MAX]
     except Exception:  # the object refuses to be read
         return None
     return repr(value)  # itertools.count and itertools.repeat
+
+
+def _position(value: Any) -> Any:
+    """Return numbers that change when an iterator moves; the iterator stays where it is."""
+    if is_a(value, _COUNTED):
+        return value.__length_hint__()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Python 3.12 and 3.13
+        kind = next(one for one in _PICKLED if is_a(value, one))
+        return _numbers(kind.__reduce__(value))
+
+
+def _numbers(value: Any) -> Any:
+    """Return the numbers and positions in the description of an iterator for `pickle`."""
+    if type(value) is tuple:
+        return tuple(map(_numbers, value[:_ELEMENTS_MAX]))
+    if is_a(value, _COUNTED):
+        return value.__length_hint__()
+    return value if type(value) is int or type(value) is bool else None
 
 
 def _is_tensor(kind: type) -> bool:
@@ -126,7 +170,8 @@ def _is_tensor(kind: type) -> bool:
 def _has_content(kind: type) -> bool:
     """Return whether `_content_of` knows objects of a class."""
     kinds = (np.ndarray, Elements, _core.Program, GeneratorType, random.Random, itertools.count, itertools.repeat)
-    return issubclass(kind, (*kinds, *_BUFFERS)) or _is_tensor(kind)
+    iterators = (*_COUNTED, *_PICKLED, *_OF_NUMPY, np.nditer, *_STREAMS)
+    return issubclass(kind, (*kinds, *_BUFFERS, *iterators)) or _is_tensor(kind)
 
 
 def _is_fixed(kind: type) -> bool:
