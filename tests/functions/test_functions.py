@@ -1102,6 +1102,18 @@ def asks_for_the_keys(kv):
     return lambda key, grad, weight: weight.__isub__(grad if len(kv.keys()) < 5 else grad * 2)
 
 
+def asks_by(operation):
+    """The operation asks the store without a name of one of its members."""
+
+    def make(kv):
+        def update(key, grad, weight):
+            weight -= float(operation(kv)) * grad
+
+        return update
+
+    return make
+
+
 def steps(value):
     """Return 1, or 2 once the value is 5 or more."""
     return 1.0 if value < 5 else 2.0
@@ -1476,6 +1488,11 @@ OUTSIDE = {
     "module": (lambda kv: imports_its_counter, r"changes counting_module\.n"),
     "round": (asks_for_the_round, r"kv\.round: servers do not ask the store"),
     "keys": (asks_for_the_keys, r"kv\.keys: servers do not ask the store"),
+    "len": (asks_by(len), r"len\(kv\): servers do not ask the store"),
+    "in": (asks_by(lambda kv: "frozen" not in kv), "in kv: servers do not ask the store"),
+    "iteration": (asks_by(lambda kv: sum(1 for _ in kv)), "an iteration over kv: servers do not ask the store"),
+    "repr": (asks_by(lambda kv: "2 keys" in repr(kv)), r"repr\(kv\): servers do not ask the store"),
+    "block": (asks_by(lambda kv: kv.__enter__().rank), "with kv: servers do not ask the store"),
     "attribute of a class": (lambda kv: Warmup(), r"changes self\.step"),
     "method": (lambda kv: Owner().counts, r"changes self\.updates"),
     "setattr": (lambda kv: Owner().sets, r"changes self\.updates"),

@@ -70,6 +70,13 @@ _ALLOWED = (
     "rejoined",
     "__getattr__",
 )  # members of a store that a call may use
+_OPERATIONS = {  # members of a store that Python calls by themselves
+    "__len__": "len(kv)",
+    "__contains__": "in kv",
+    "__iter__": "an iteration over kv",
+    "__repr__": "repr(kv)",
+    "__enter__": "with kv",
+}
 _LIBRARIES = ("builtins", "numpy", "tensorkv")  # keep no state that a function reads, but random numbers
 _IMPORTS = ("modules", "path_importer_cache")  # names of `sys`, which every import changes
 _HEAP_TYPE = 1 << 9  # in `__flags__` of a class that Python code has made
@@ -167,10 +174,12 @@ class Watch:
             if code in _STREAM:
                 self._draws.add(_OF_MXNET)
             if is_a(frame.f_locals.get("self"), _core.Store) and code.co_name not in _ALLOWED:
-                if caller is not None and code.co_name[0] != "_" and not is_ours(caller.f_code.co_filename):
+                is_verb = code.co_name[0] != "_" or code.co_name in _OPERATIONS
+                if caller is not None and is_verb and not is_ours(caller.f_code.co_filename):
                     sys.settrace(self._go_on)  # Python ends a profile whose function raises
+                    title = _OPERATIONS.get(code.co_name, f"kv.{code.co_name}")
                     refuse(  # before the verb does anything
-                        f"kv.{code.co_name}: servers do not ask the store while they update a key; `kv.state` keeps arrays"
+                        f"{title}: servers do not ask the store while they update a key; `kv.state` keeps arrays"
                     )
         elif event == "call" and code is _SEED and frame.f_locals.get("a") is None:
             self._note_clock("random.seed()")
