@@ -227,6 +227,34 @@ def mask(kv):
     return counting(tick)
 
 
+def counting_in_an_array(kind):
+    """The element of an array of objects is replaced, or counts itself."""
+
+    def make(kv):
+        made = {
+            "number": 0,
+            "array": np.zeros(1),
+            "array of objects": np.array([0], object),
+            "dict": {"n": 0},
+            "list": [0],
+        }
+        counts = np.empty(1, object)
+        counts[0] = made[kind]
+        box = types.SimpleNamespace(counts_w=counts)
+
+        def tick(key):
+            held, at = getattr(box, f"counts_{key}"), 0
+            if kind != "number":
+                held, at = held[0], "n" if kind == "dict" else 0
+            held[at] += 1
+            return held[at]
+
+        return counting(tick)
+
+    make.__name__ = f"{kind} in an array".replace(" ", "_")
+    return make
+
+
 def param_of_a_program(kv):
     program = mx.Program("program q\nparam r 0\nw = mul sum r\nvalue <- w\n")
 
@@ -359,6 +387,7 @@ CHANGES = [
     *(computed_attribute, names_in_a_tuple, attrgetter, imported_module, tuple_in_globals, bound_setattr),
     *(attribute_of_a_class_without_objects, defaults_of_a_function),
     *(private_name_of_the_store, library("mx.optimizer"), library("mx.optimizer.SGD"), library("np.linalg")),
+    *map(counting_in_an_array, ("number", "array", "array of objects", "dict", "list")),
     *(polynomial, mask, param_of_a_program, number_with_a_short_repr, number_with_few_digits_printed),
     *(attribute_of_the_thread, another_thread, under_a_profile, equal_code_in_two_modules, equal_special_methods),
     *(union_of_ctypes, precision_of_decimals, recursion_limit, context_variable),
@@ -636,3 +665,14 @@ def test_an_iterator_that_each_call_makes_anew_is_no_change():
 
     call()
     assert _heap.change_of(call) is None
+
+
+def test_an_array_of_objects_that_holds_itself_is_compared():
+    holder = types.SimpleNamespace(array=np.empty(3, object), n=0)
+    holder.array[0], holder.array[1] = holder.array, {"n": 0}
+
+    def call():
+        holder.array[1]["n"] += 1
+
+    assert _heap.change_of(lambda: None) is None
+    assert _heap.change_of(call) == "['n'] of a dict"

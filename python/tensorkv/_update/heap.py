@@ -46,7 +46,7 @@ import numpy as np
 from .. import _core
 from .._array.elements import Elements
 from . import collector
-from .fingerprints import VALUES, attributes_of_class, bases_of, digest, is_a, name_of_class, worth
+from .fingerprints import VALUES, Same, attributes_of_class, bases_of, digest, is_a, name_of_class, worth
 from .traced import Array
 
 _ELEMENTS_MAX = 512  # of the largest array that is compared; the largest buffer has as many bytes
@@ -111,7 +111,9 @@ def _content_of(value: Any) -> Any:
     """
     try:
         if is_a(value, np.ndarray):
-            return digest(np.asarray(value)) if value.size <= _ELEMENTS_MAX and value.dtype != object else None
+            if value.dtype == object:
+                return [worth(one) if is_a(one, VALUES) else Same(one) for one in _objects_in(value)]
+            return digest(np.asarray(value)) if value.size <= _ELEMENTS_MAX else None
         if is_a(value, Elements):
             is_small = 0 < value.size <= _ELEMENTS_MAX and value._context[0] == "cpu"
             return digest(value._host()) if is_small and value._is_readable() else None
@@ -139,6 +141,12 @@ def _content_of(value: Any) -> Any:
     except Exception:  # the object refuses to be read
         return None
     return repr(value)  # itertools.count and itertools.repeat
+
+
+def _objects_in(array: np.ndarray[Any, Any]) -> list[Any]:
+    """Return the elements of an array of objects, none of a large array. The garbage collector does not know them."""
+    is_small = array.dtype == object and array.size <= _ELEMENTS_MAX
+    return list(np.asarray(array).flat) if is_small else []
 
 
 def _position(value: Any) -> Any:
@@ -197,6 +205,27 @@ def _unique(values: list[Any]) -> list[Any]:
     return list(dict(zip(map(id, values), values, strict=True)).values())
 
 
+def _is_array(kind: type) -> bool:
+    return issubclass(kind, np.ndarray)
+
+
+def _untracked_in(notes: _core.References, seen: dict[int, Any]) -> list[Any]:
+    """Return new containers, to which notes refer, that the collector does not track. They hold only numbers, texts and arrays.
+
+    The elements of an array of objects are in a list.
+
+    Args:
+        seen: containers that earlier calls have returned, by their identity; the new ones are added.
+    """
+    arrays = notes.of_kinds(list(filter(_is_array, notes.kinds())))
+    found = []
+    for one in (*arrays, *itertools.filterfalse(gc.is_tracked, notes.of_kinds([dict, tuple]))):
+        if id(one) not in seen:
+            seen[id(one)] = one
+            found.append(_objects_in(one) if is_a(one, np.ndarray) else one)
+    return found
+
+
 class Heap:
     """The references of the objects of the process, small contents and settings, as they are when it is made.
 
@@ -212,16 +241,18 @@ class Heap:
         fixed = list(filter(_is_fixed, kinds.values()))
         noted = _core.References(objects, list(itertools.filterfalse(_is_skipped, kinds.values())))
         of_fixed = _core.References(objects, fixed)
-        # The collector does not track dicts and tuples of numbers, texts and arrays.
-        values = [one for notes in (noted, of_fixed) for one in notes.of_kinds([dict, tuple])]
-        plain = list(itertools.filterfalse(gc.is_tracked, _unique(values)))
-        of_dicts = _core.References(plain, [dict])
-        self._references = (noted, of_dicts)
-        everything = (noted, of_fixed, of_dicts, _core.References(plain, [tuple]))
-        functions = _of_kinds(objects, [FunctionType])
-        self._parts: list[tuple[Any, Any]] = list(zip(functions, map(_PARTS, functions), strict=True))
+        self._references = [noted]
+        everything = [noted, of_fixed]
+        seen: dict[int, Any] = {}
         for notes in everything:
             kinds.update(_by_identity(notes.kinds()))
+            untracked = _untracked_in(notes, seen)
+            if untracked:
+                of_dicts = _core.References(untracked, [dict])
+                self._references.append(of_dicts)
+                everything += [of_dicts, _core.References(untracked, [tuple, list])]
+        functions = _of_kinds(objects, [FunctionType])
+        self._parts: list[tuple[Any, Any]] = list(zip(functions, map(_PARTS, functions), strict=True))
         hidden = list(filter(_has_content, kinds.values()))
         found = _of_kinds(objects, hidden)
         for notes in everything:  # no closure here: its cell would be a change
