@@ -15,6 +15,7 @@ import itertools
 import mmap
 import pickle
 import random
+import sys
 import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -83,6 +84,22 @@ def digest(values: np.ndarray[Any, Any], is_kept: bool = False) -> tuple[Any, ..
         at = np.linspace(0, values.size - 1, min(_SAMPLES, values.size)).astype(np.int64)
         values = np.asarray(values)[np.unravel_index(at, values.shape)]
     return *about, _hash(np.ascontiguousarray(values).tobytes())
+
+
+def is_tensor(kind: type) -> bool:
+    """Return whether a class is one of PyTorch's tensors, without an import of PyTorch."""
+    return any(
+        name_of_class(one) in ("Tensor", "TensorBase") and attributes_of_class(one).get("__module__") == "torch"
+        for one in bases_of(kind)
+    )
+
+
+def tensor_digest(value: Any) -> tuple[Any, ...]:
+    """Return a fingerprint of a tensor's elements: also of one with a gradient, and of a dtype that NumPy lacks."""
+    torch = sys.modules["torch"]
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(value.element_size(), torch.int64)
+    held = value.detach().reshape(-1).view(whole).numpy()
+    return str(value.dtype), tuple(value.shape), *digest(held)
 
 
 def _hash(content: Any) -> str:
@@ -185,6 +202,8 @@ def fingerprint(value: Any, names: set[str]) -> Any:
         return digest(value._host()) if value.size else value.shape
     if hasattr(type(value), "__array__"):
         try:
+            if is_tensor(type(value)):
+                return tensor_digest(value)
             array = np.asarray(value)
             return array.shape if array.dtype == object else digest(array, is_kept=is_a(value, np.ndarray))
         except Exception:  # elements on a device

@@ -46,7 +46,7 @@ import numpy as np
 from .. import _core
 from .._array.elements import Elements
 from . import collector
-from .fingerprints import VALUES, Same, attributes_of_class, bases_of, digest, is_a, name_of_class, worth
+from .fingerprints import VALUES, Same, digest, is_a, is_tensor, name_of_class, tensor_digest, worth
 from .traced import Array
 
 _ELEMENTS_MAX = 512  # of the largest array that is compared; the largest buffer has as many bytes
@@ -126,8 +126,8 @@ def _content_of(value: Any) -> Any:
             return None if value.gi_running or value.gi_frame is None else value.gi_frame.f_lasti
         if is_a(value, random.Random):
             return None if is_a(value, random.SystemRandom) else value.getstate()
-        if _is_tensor(type(value)):
-            return value._version
+        if is_tensor(type(value)):
+            return _content_of_tensor(value)
         if is_a(value, (*_COUNTED, *_PICKLED)):
             return _position(value)
         if is_a(value, _OF_NUMPY):
@@ -149,6 +149,16 @@ def _objects_in(array: np.ndarray[Any, Any]) -> list[Any]:
     return list(np.asarray(array).flat) if is_small else []
 
 
+def _content_of_tensor(value: Any) -> Any:
+    """Return the elements of a small tensor, and the version counter of others. A write to `tensor.data` leaves the counter."""
+    torch = sys.modules["torch"]
+    is_plain = type(value) is torch.Tensor or type(value) is torch.nn.Parameter  # others may call code of their own
+    if is_plain and value.device.type == "cpu" and value.numel() <= _ELEMENTS_MAX:
+        with contextlib.suppress(Exception):  # a sparse tensor has no such elements
+            return tensor_digest(value)
+    return value._version
+
+
 def _position(value: Any) -> Any:
     """Return numbers that change when an iterator moves; the iterator stays where it is."""
     if is_a(value, _COUNTED):
@@ -168,18 +178,11 @@ def _numbers(value: Any) -> Any:
     return value if type(value) is int or type(value) is bool else None
 
 
-def _is_tensor(kind: type) -> bool:
-    return any(
-        name_of_class(one) in ("Tensor", "TensorBase") and attributes_of_class(one).get("__module__") == "torch"
-        for one in bases_of(kind)
-    )
-
-
 def _has_content(kind: type) -> bool:
     """Return whether `_content_of` knows objects of a class."""
     kinds = (np.ndarray, Elements, _core.Program, GeneratorType, random.Random, itertools.count, itertools.repeat)
     iterators = (*_COUNTED, *_PICKLED, *_OF_NUMPY, np.nditer, *_STREAMS)
-    return issubclass(kind, (*kinds, *_BUFFERS, *iterators)) or _is_tensor(kind)
+    return issubclass(kind, (*kinds, *_BUFFERS, *iterators)) or is_tensor(kind)
 
 
 def _is_fixed(kind: type) -> bool:
