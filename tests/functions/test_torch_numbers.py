@@ -72,3 +72,42 @@ def test_tensors_that_a_function_only_reads_are_numbers_of_the_program(torch):
         kv.set_updater(update)
         kv.push("w", mx.nd.ones((4,)))
         assert kv.pull("w").asnumpy().tolist() == [0.5] * 4
+
+
+def test_random_numbers_of_the_process_are_refused(torch):
+    def update(key, grad, weight):
+        weight -= (1.0 if torch.rand(()).item() < 2 else 0.5) * grad
+
+    refuses(update, "a call changes PyTorch's random numbers")
+
+
+def test_a_generator_is_refused_by_name(torch):
+    random = torch.Generator().manual_seed(1)
+
+    def update(key, grad, weight):
+        weight -= (1.0 if torch.rand((), generator=random).item() < 2 else 0.5) * grad
+
+    refuses(update, "a call changes random")
+
+
+def test_a_generator_behind_a_computed_name_is_refused(torch):
+    box = types.SimpleNamespace(random_w=torch.Generator().manual_seed(1))
+
+    def update(key, grad, weight):
+        number = torch.rand((), generator=getattr(box, f"random_{key}")).item()
+        weight -= (1.0 if number < 2 else 0.5) * grad
+
+    refuses(update, "a call changes")
+
+
+def test_random_numbers_that_a_call_restores_are_no_change(torch):
+    def update(key, grad, weight):
+        state = torch.get_rng_state()
+        weight -= (0.5 if torch.rand(()).item() < 2 else 1.0) * grad
+        torch.set_rng_state(state)
+
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.init("w", mx.nd.ones((4,)))
+        kv.set_updater(update)
+        kv.push("w", mx.nd.ones((4,)))
+        assert kv.pull("w").asnumpy().tolist() == [0.5] * 4

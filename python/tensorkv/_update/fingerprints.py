@@ -18,7 +18,7 @@ import random
 import sys
 import weakref
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -58,7 +58,6 @@ def is_a(value: Any, kinds: Any) -> bool:
 bases_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 name_of_class: Callable[[type], str] = type.__dict__["__name__"].__get__
 module_of_class: Callable[[type], Any] = type.__dict__["__module__"].__get__
-attributes_of_class: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
 
 
 class Same:
@@ -88,10 +87,21 @@ def digest(values: np.ndarray[Any, Any], is_kept: bool = False) -> tuple[Any, ..
 
 def is_tensor(kind: type) -> bool:
     """Return whether a class is one of PyTorch's tensors, without an import of PyTorch."""
-    return any(
-        name_of_class(one) in ("Tensor", "TensorBase") and attributes_of_class(one).get("__module__") == "torch"
-        for one in bases_of(kind)
-    )
+    return _has_base(kind, "Tensor", "torch") or _has_base(kind, "TensorBase", "torch")
+
+
+def is_generator_of_torch(kind: type) -> bool:
+    """Return whether a class is one of PyTorch's generators of random numbers, without an import of PyTorch."""
+    return _has_base(kind, "Generator", "torch._C")
+
+
+def _has_base(kind: type, name: str, module: str) -> bool:
+    return any(name_of_class(one) == name and module_of_class(one) == module for one in bases_of(kind))
+
+
+def state_of_torch(generator: Any) -> bytes:
+    """Return the state of a generator of PyTorch's random numbers."""
+    return bytes(sys.modules["torch"]._C.Generator.get_state(generator).numpy())
 
 
 def tensor_digest(value: Any) -> tuple[Any, ...]:
@@ -190,6 +200,8 @@ def fingerprint(value: Any, names: set[str]) -> Any:
         return pickle.dumps(value.state)
     if is_a(value, np.random.SeedSequence):
         return repr(value.state)
+    if is_generator_of_torch(type(value)):
+        return state_of_torch(value)
     if is_a(value, contextvars.ContextVar):
         return Same(value.get(None))
     if is_a(value, weakref.ref):

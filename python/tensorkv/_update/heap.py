@@ -46,7 +46,18 @@ import numpy as np
 from .. import _core
 from .._array.elements import Elements
 from . import collector
-from .fingerprints import VALUES, Same, digest, is_a, is_tensor, name_of_class, tensor_digest, worth
+from .fingerprints import (
+    VALUES,
+    Same,
+    digest,
+    is_a,
+    is_generator_of_torch,
+    is_tensor,
+    name_of_class,
+    state_of_torch,
+    tensor_digest,
+    worth,
+)
 from .traced import Array
 
 _ELEMENTS_MAX = 512  # of the largest array that is compared; the largest buffer has as many bytes
@@ -126,6 +137,8 @@ def _content_of(value: Any) -> Any:
             return None if value.gi_running or value.gi_frame is None else value.gi_frame.f_lasti
         if is_a(value, random.Random):
             return None if is_a(value, random.SystemRandom) else value.getstate()
+        if is_generator_of_torch(type(value)):
+            return state_of_torch(value)
         if is_tensor(type(value)):
             return _content_of_tensor(value)
         if is_a(value, (*_COUNTED, *_PICKLED)):
@@ -182,7 +195,7 @@ def _has_content(kind: type) -> bool:
     """Return whether `_content_of` knows objects of a class."""
     kinds = (np.ndarray, Elements, _core.Program, GeneratorType, random.Random, itertools.count, itertools.repeat)
     iterators = (*_COUNTED, *_PICKLED, *_OF_NUMPY, np.nditer, *_STREAMS)
-    return issubclass(kind, (*kinds, *_BUFFERS, *iterators)) or is_tensor(kind)
+    return issubclass(kind, (*kinds, *_BUFFERS, *iterators)) or is_tensor(kind) or is_generator_of_torch(kind)
 
 
 def _is_fixed(kind: type) -> bool:
@@ -352,6 +365,8 @@ def _name_of(owner: Any, value: Any) -> str:
     """Return a name for messages of a value that an object holds now."""
     if is_a(owner, str):
         return str(owner)
+    if is_generator_of_torch(type(owner)):
+        return "PyTorch's random numbers"
     if is_a(owner, contextvars.ContextVar):
         return f"the context variable {owner.name}"
     attributes = owner if is_a(owner, dict) else _attributes_of(owner)
