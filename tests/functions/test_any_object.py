@@ -676,3 +676,27 @@ def test_an_array_of_objects_that_holds_itself_is_compared():
 
     assert _heap.change_of(lambda: None) is None
     assert _heap.change_of(call) == "['n'] of a dict"
+
+
+@pytest.mark.parametrize(
+    ("random", "name"),
+    [
+        (np.random.default_rng(1), "random"),
+        (np.random.RandomState(1), "standard_normal"),
+        (np.random.PCG64(1), "random_raw"),
+        (np.random.SeedSequence(1), "spawn"),
+    ],
+    ids=lambda one: None if isinstance(one, str) else type(one).__name__,
+)
+def test_a_generator_of_random_numbers_behind_a_computed_name_is_refused(random, name):
+    box = types.SimpleNamespace(random_w=random)
+
+    def update(key, grad, weight):
+        found = getattr(box, f"random_{key}")
+        getattr(found, name)(1)
+        weight -= 0.5 * grad
+
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.init("w", mx.nd.ones((4,)))
+        with pytest.raises(mx.errors.InvalidArgumentError, match="a call changes"):
+            kv.set_updater(update)

@@ -50,11 +50,11 @@ from .fingerprints import (
     VALUES,
     Same,
     digest,
+    fingerprint,
     is_a,
     is_generator_of_torch,
     is_tensor,
     name_of_class,
-    state_of_torch,
     tensor_digest,
     worth,
 )
@@ -79,6 +79,7 @@ _PICKLED: tuple[Any, ...] = (
     *(itertools.combinations, itertools.combinations_with_replacement, type(itertools.tee(())[0])),
 )
 _OF_NUMPY = (np.flatiter, np.broadcast)
+_GENERATORS = (np.random.BitGenerator, np.random.RandomState, np.random.SeedSequence)
 _STREAMS: tuple[Any, ...] = (io.StringIO, io.BytesIO)
 # Classes that are not compared: their references do not change between calls, or each call makes them anew.
 _SKIPPED = (
@@ -137,8 +138,8 @@ def _content_of(value: Any) -> Any:
             return None if value.gi_running or value.gi_frame is None else value.gi_frame.f_lasti
         if is_a(value, random.Random):
             return None if is_a(value, random.SystemRandom) else value.getstate()
-        if is_generator_of_torch(type(value)):
-            return state_of_torch(value)
+        if is_a(value, _GENERATORS) or is_generator_of_torch(type(value)):
+            return fingerprint(value, set())
         if is_tensor(type(value)):
             return _content_of_tensor(value)
         if is_a(value, (*_COUNTED, *_PICKLED)):
@@ -194,7 +195,7 @@ def _numbers(value: Any) -> Any:
 def _has_content(kind: type) -> bool:
     """Return whether `_content_of` knows objects of a class."""
     kinds = (np.ndarray, Elements, _core.Program, GeneratorType, random.Random, itertools.count, itertools.repeat)
-    iterators = (*_COUNTED, *_PICKLED, *_OF_NUMPY, np.nditer, *_STREAMS)
+    iterators = (*_COUNTED, *_PICKLED, *_OF_NUMPY, np.nditer, *_STREAMS, *_GENERATORS)
     return issubclass(kind, (*kinds, *_BUFFERS, *iterators)) or is_tensor(kind) or is_generator_of_torch(kind)
 
 
