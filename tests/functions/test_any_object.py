@@ -13,6 +13,8 @@ import importlib
 import io
 import itertools
 import operator
+import os
+import socket
 import sys
 import threading
 import types
@@ -371,6 +373,45 @@ def recursion_limit(kv):
     return counting(tick)
 
 
+def counting_in_a_setting(get, put):
+    """The function adds one to a setting of the process."""
+
+    def make(kv):
+        def tick(key):
+            put(get() + 1)
+            return get()
+
+        return counting(tick)
+
+    make.__name__ = get.__name__
+    return make
+
+
+def umask(mask=None):
+    """Return the umask; the system changes it by the same call."""
+    now = os.umask(0 if mask is None else mask)
+    if mask is None:
+        os.umask(now)
+    return now
+
+
+def threshold():
+    return gc.get_threshold()[0]
+
+
+def timeout():
+    return socket.getdefaulttimeout() or 0
+
+
+SETTINGS = [
+    (umask, umask),
+    (threshold, gc.set_threshold),
+    (sys.getswitchinterval, lambda seconds: sys.setswitchinterval(seconds - 0.999)),
+    (sys.get_int_max_str_digits, sys.set_int_max_str_digits),
+    (timeout, socket.setdefaulttimeout),
+]
+
+
 def context_variable(kv):
     variable = {"steps": contextvars.ContextVar("steps", default=0)}
 
@@ -390,6 +431,7 @@ CHANGES = [
     *map(counting_in_an_array, ("number", "array", "array of objects", "dict", "list")),
     *(polynomial, mask, param_of_a_program, number_with_a_short_repr, number_with_few_digits_printed),
     *(attribute_of_the_thread, another_thread, under_a_profile, equal_code_in_two_modules, equal_special_methods),
+    *(counting_in_a_setting(*setting) for setting in SETTINGS),
     *(union_of_ctypes, precision_of_decimals, recursion_limit, context_variable),
 ]
 
@@ -398,11 +440,18 @@ CHANGES = [
 def settings():
     """Undo what functions change in the process. Texts of arrays show two digits."""
     limit, precision = sys.getrecursionlimit(), decimal.getcontext().prec
+    mask, thresholds, interval = umask(), gc.get_threshold(), sys.getswitchinterval()
+    digits, seconds = sys.get_int_max_str_digits(), socket.getdefaulttimeout()
     with np.printoptions(precision=2, suppress=True):
         yield
     gc.unfreeze()
     sys.setrecursionlimit(limit)
     decimal.getcontext().prec = precision
+    umask(mask)
+    gc.set_threshold(*thresholds)
+    sys.setswitchinterval(interval)
+    sys.set_int_max_str_digits(digits)
+    socket.setdefaulttimeout(seconds)
     for owner in (mx.optimizer, mx.optimizer.SGD, np.linalg):
         vars(owner).get("calls") is not None and delattr(owner, "calls")
 

@@ -1,12 +1,14 @@
 """Functions of set_updater on stores whose servers run no Python: read as programs, they do what calling them does."""
 
 import array
+import asyncio
 import builtins
 import collections
 import contextlib
 import copy
 import ctypes
 import decimal
+import email.utils
 import functools
 import io
 import itertools
@@ -16,6 +18,7 @@ import pathlib
 import pickle
 import random
 import re
+import resource
 import statistics
 import sys
 import threading
@@ -1102,6 +1105,10 @@ def asks_for_the_keys(kv):
     return lambda key, grad, weight: weight.__isub__(grad if len(kv.keys()) < 5 else grad * 2)
 
 
+LOOP = asyncio.SelectorEventLoop()
+PANDAS = types.SimpleNamespace(Timestamp=type("Timestamp", (), {"now": lambda: 0, "__init__": lambda *text: None}))
+
+
 def asks_by(operation):
     """The operation asks the store without a name of one of its members."""
 
@@ -1481,6 +1488,12 @@ OUTSIDE = {
     "strftime": (reads(lambda: time.strftime("%j")), r"strftime\(\): a program has no clock"),
     "clock_gettime": (reads(lambda: time.clock_gettime(time.CLOCK_REALTIME)), r"clock_gettime\(\)"),
     "times": (reads(lambda: os.times()), r"times\(\): a program has no clock"),
+    "getrandom": (reads(lambda: os.getrandom(1)), r"getrandom\(\): a program has no clock"),
+    "getrusage": (reads(lambda: resource.getrusage(resource.RUSAGE_SELF)), r"getrusage\(\): a program has no clock"),
+    "loop": (reads(lambda: LOOP.time()), r"time\(\): a program has no clock"),
+    "formatdate": (reads(lambda: email.utils.formatdate()), r"formatdate\(\): a program has no clock"),
+    "Timestamp": (reads(lambda: PANDAS.Timestamp.now()), r"Timestamp\.now\(\): a program has no clock"),
+    "text of a Timestamp": (reads(lambda: PANDAS.Timestamp("now")), r"Timestamp\('now'\): a program has no clock"),
     "datetime64": (reads(lambda: np.datetime64("now")), r"datetime64\('now'\): a program has no clock"),
     "new Random": (reads(lambda: random.Random().random()), r"random\.seed\(\): a program has no clock"),
     "new generator": (lambda kv: takes_a_new_generator, "urandom"),

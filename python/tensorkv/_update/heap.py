@@ -106,6 +106,11 @@ def _settings() -> dict[Any, Any]:
         "decimal.getcontext()": repr(decimal.getcontext()),
         "np.geterr()": repr(np.geterr()),
         "os.getcwd()": _current_folder(),
+        "os.umask()": _umask(),
+        "sys.getswitchinterval()": sys.getswitchinterval(),
+        "sys.get_int_max_str_digits()": sys.get_int_max_str_digits(),
+        "gc.get_threshold()": gc.get_threshold(),
+        "socket.getdefaulttimeout()": sys.modules["socket"].getdefaulttimeout() if "socket" in sys.modules else None,
         **contextvars.copy_context(),
     }
 
@@ -155,6 +160,13 @@ def _content_of(value: Any) -> Any:
     except Exception:  # the object refuses to be read
         return None
     return repr(value)  # itertools.count and itertools.repeat
+
+
+def _umask() -> str | None:
+    """Return the umask as the system shows it; `os.umask` would change it for a moment."""
+    with contextlib.suppress(OSError), open("/proc/self/status") as status:  # no such file outside of Linux
+        return next((line for line in status if line.startswith("Umask:")), None)
+    return None
 
 
 def _objects_in(array: np.ndarray[Any, Any]) -> list[Any]:

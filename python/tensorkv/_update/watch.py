@@ -13,6 +13,7 @@ import dis
 import functools
 import gc
 import hashlib
+import os
 import pickle
 import random
 import sys
@@ -59,7 +60,12 @@ _CLOCKS = (
     *("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime"),
     *("gmtime", "localtime", "ctime", "asctime", "strftime"),
 )
+_UNSTEADY = {("posix", "times"), ("posix", "urandom"), ("posix", "getrandom"), ("resource", "getrusage")}
 _DATES = ("now", "utcnow", "today")
+_OF_PANDAS = {"Timestamp", "to_datetime"}  # functions written in C, which a profile does not see
+_NOW = {"now", "today"}  # texts that make a time of the clock
+# Functions of Python's library that return the time, each with the argument by which it does not.
+_CLOCKS_OF_PYTHON = {"formatdate": "timeval", "localtime": "dt", "make_msgid": "", "time": ""}
 _ANY_NAME = {"setattr", "__setattr__", "__dict__", "vars", "exec", "eval"}  # attributes whose names are computed
 _ANY_GLOBAL = {"globals", "f_globals", "exec", "eval"}  # global variables whose names are computed
 _ALLOWED = (
@@ -183,6 +189,8 @@ class Watch:
                     )
         elif event == "call" and code is _SEED and frame.f_locals.get("a") is None:
             self._note_clock("random.seed()")
+        elif event == "call" and code.co_name in _CLOCKS_OF_PYTHON and _is_clock_for_user(frame):
+            self._note_clock(f"{code.co_qualname}()")
         elif event == "call" and code not in self._codes:
             self._codes.add(code)
             self._names.update(code.co_names, code.co_freevars, (one for one in code.co_consts if is_a(one, str)))
@@ -190,8 +198,9 @@ class Watch:
                 if code.co_name == "uuid1":
                     self._note_clock("uuid1()")
                 return
-            if "datetime64" in code.co_names and ("now" in code.co_consts or "today" in code.co_consts):
-                self._note_clock("datetime64('now')")
+            clock = _clock_in(code)
+            if clock is not None:
+                self._note_clock(clock)
             if code.co_freevars:
                 self._find_closure(frame)
             else:
@@ -209,7 +218,7 @@ class Watch:
             if arg.__name__ != "getstate":
                 self._draws.add(_OF_PYTHON)
         elif event == "c_call" and self.clock is None and _is_unsteady(arg):
-            is_drawn = arg.__name__ == "urandom"
+            is_drawn = arg.__name__ in ("urandom", "getrandom")
             if is_drawn or not (is_ours(code.co_filename) or _is_of_python(code.co_filename)):
                 self._note_clock(f"{arg.__qualname__}()")
 
@@ -521,9 +530,27 @@ def _is_unsteady(called: Any) -> bool:
     if name in _DATES and isinstance(owner, type) and issubclass(owner, datetime.date):
         return True
     module = getattr(called, "__module__", None)
-    return (module == "time" and name.removesuffix("_ns") in _CLOCKS) or (
-        module == "posix" and name in ("times", "urandom")
-    )
+    return (module == "time" and name.removesuffix("_ns") in _CLOCKS) or ((module, name) in _UNSTEADY)
+
+
+def _is_clock_for_user(frame: Any) -> bool:
+    """Return whether a frame, which runs a function of `_CLOCKS_OF_PYTHON`, returns the time to code outside of the library."""
+    code, caller = frame.f_code, frame.f_back
+    is_called = caller is not None and not _is_of_python(caller.f_code.co_filename)
+    is_now = frame.f_locals.get(_CLOCKS_OF_PYTHON[code.co_name]) is None
+    return is_called and is_now and _is_of_python(code.co_filename)
+
+
+def _clock_in(code: CodeType) -> str | None:
+    """Return a clock that code names and a profile does not see, or None: those of NumPy and pandas."""
+    if f"{os.sep}pandas{os.sep}" in code.co_filename:
+        return None
+    texts = {one for one in code.co_consts if is_a(one, str)}
+    made = next((name for name in code.co_names if name == "datetime64" or name in _OF_PANDAS), None)
+    if made is not None and not _NOW.isdisjoint(texts):
+        return f"{made}('now')"
+    is_method = "Timestamp" in code.co_names and not set(_DATES).isdisjoint(code.co_names)
+    return "Timestamp.now()" if is_method else None
 
 
 def difference(before: Look, after: Look, is_known: bool) -> str | None:
