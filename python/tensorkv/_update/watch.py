@@ -293,7 +293,10 @@ class Watch:
     def line_of(self, path: str) -> str | None:
         """Return file and line of the code that stores to the last name of a path."""
         name = path.partition("[")[0].rpartition(".")[2]
-        found = ((code, line_that_stores(code, name)) for code in self._codes)
+        codes = sorted(
+            self._codes, key=lambda code: _is_of_python(code.co_filename)
+        )  # the script's before Python's own
+        found = ((code, line_that_stores(code, name)) for code in codes)
         return next((f"{code.co_filename}:{line}" for code, line in found if line), None)
 
     def _note_value(
