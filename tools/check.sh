@@ -112,7 +112,7 @@ build_python_address() {
   cp build/dev/python/_core.abi3.so "$package/" && cp build/dev/cli/tkv "$package/bin/"
 }
 
-part_edges() { build_python_address && run_python_address edges -n "$(nproc)" --dist loadfile -m "edges and not framework" tests/python tests/cluster; }
+part_edges() { build_python_address && run_python_address edges -n "$(nproc)" --dist loadfile -m "edges and not framework" tests/functions tests/python tests/cluster; }
 
 # Of tests/python what counts memory, threads or seconds means another program than one with sanitizers.  Of tests/cluster: every
 # transport and launcher once, deaths, cuts, stores that share a rank.
@@ -212,7 +212,7 @@ run_pytest() {  # part, arguments of pytest...
 
 part_frameworks() {  # some of them on the pretended driver
   configure release && build_targets release fake_cuda || return 1
-  run_pytest frameworks -m framework tests/python tests/cluster
+  run_pytest frameworks -m framework tests/functions tests/python tests/cluster
 }
 part_packaging() {  # the documents' programs beside the command
   configure release && build_targets release all || return 1

@@ -8,6 +8,8 @@ import types
 import pytest
 import tensorkv as mx
 
+pytestmark = pytest.mark.framework
+
 
 @pytest.fixture
 def torch():
