@@ -625,6 +625,7 @@ def test_what_rank_0_has_set_outlives_it_with_the_head(processes, tmp_path):
         kv.barrier()
         if kv.rank == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+        until_marked("killed")
         lost = []
         for step in range(3):
             for key in keys:
@@ -652,6 +653,7 @@ def test_what_rank_0_has_set_outlives_it_with_the_head(processes, tmp_path):
         """,
     )
     assert finish(started[0])[0] == -signal.SIGKILL
+    (tmp_path / "mark-killed").touch()
     for process in started[1:]:
         status, said = finish(process, timeout=100)
         assert status == 0 and "True True" in said and "closed" in said, said
