@@ -61,11 +61,8 @@ from .fingerprints import (
 from .traced import Array
 
 _ELEMENTS_MAX = 512  # of the largest array that is compared; the largest buffer has as many bytes
-_PAUSES = (
-    0.02,
-    0.1,
-    0.4,
-)  # seconds, the least ones; each is longer, to see a thread that changes something now and then
+# Seconds of pauses, at least. Each is longer, to see a thread that changes something now and then.
+_PAUSES = (0.02, 0.1, 0.4)
 _DIFFERENT_AFTER = 10_000  # pairs of objects, after which two values count as different
 _BUFFERS = (bytearray, array.array, ctypes.Array, ctypes.Structure, ctypes.Union, ctypes._SimpleCData)
 # Iterators that know how many elements are left.
