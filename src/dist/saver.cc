@@ -449,7 +449,9 @@ bool Saver::IsLastSender(const std::string& verb, std::chrono::nanoseconds patie
   });
   if (!may_be_late) return false;
   try {
-    calls_.Await(calls_.Start(verb, calls_.Make(Operation::News{}, verb, nullptr)), patience);
+    Operation news = calls_.Make(Operation::News{}, verb, nullptr);
+    news.patience = Saturated(patience).count();
+    calls_.Await(calls_.Start(verb, std::move(news)), patience);
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) throw;  // without a head there is no news
   }
