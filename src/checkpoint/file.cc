@@ -233,7 +233,15 @@ void MakeFolder(const std::string& path) {
   if (!parent.empty() && !Exists(parent)) MakeFolder(parent);
   const int fault = FaultOf("mkdir");
   if (fault > 0) throw Failed(path, "mkdir", fault);
-  if (mkdir(path.c_str(), 0777) == 0) return SyncFolder(FolderOf(path));
+  if (mkdir(path.c_str(), 0777) == 0) {
+    try {
+      SyncFolder(FolderOf(path));
+    } catch (const Error& error) {
+      // A user may make folders in a folder that only others may read.
+      if (error.code() != Code::kFailedPrecondition) throw;
+    }
+    return;
+  }
   const int error = errno;
   if (error != EEXIST || !IsFolder(path)) throw Failed(path, "mkdir", error);
 }

@@ -66,7 +66,8 @@ std::string FolderOf(const std::string& path);
 //   throws  kNotFound  the folder for a new file does not exist
 void CheckFolderOf(const std::string& path);
 
-// Makes a folder and its parents, durably; it may exist already.
+// Makes a folder and its parents; it may exist already.  New folders are durable if this user may
+// read their parents.
 void MakeFolder(const std::string& path);
 void SyncFolder(const std::string& path);
 // Renames a file or a folder.  Replaces an existing file or an existing empty folder.
@@ -78,8 +79,8 @@ bool IsFolder(const std::string& path);
 std::vector<std::string> Names(const std::string& folder);  // sorted
 
 // For tests: sets a function that is called with the names of system calls, before each call of
-// File, FolderLock, Rename and MakeFolder, and once in RemoveAll and Names.  The result is the errno
-// with which the call fails, or 0.  With kHalf a write or read does only half of its work.
+// File, FolderLock, Rename and MakeFolder, and once in RemoveAll and Names.  The result is the
+// errno with which the call fails, or 0.  With kHalf a write or read does only half of its work.
 inline constexpr int kHalf = -1;
 using Fault = std::function<int(const char* call)>;
 void SetFault(Fault fault);

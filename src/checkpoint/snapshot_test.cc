@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <utility>
 
 #include "base/format.h"
 #include "checkpoint/snapshot_folder.h"
@@ -272,6 +273,17 @@ TEST_F(CheckpointTest, EachNewFolderIsSyncedInItsParent) {
     EXPECT_EQ(std::filesystem::exists(path), wanted == 2);
     SetFault({});
   }
+}
+
+TEST_F(CheckpointTest, AFolderThatOnlyOthersMayReadTakesANewFolder) {
+  bool is_first = true;
+  SetFault([&](const char* call) {
+    return call == std::string("open") && std::exchange(is_first, false) ? EACCES : 0;
+  });
+  WriteAll(Writer::Folder(path_, Keys()), 1);
+  SetFault({});
+  EXPECT_FALSE(is_first);
+  EXPECT_EQ(MarkOf(path_), 1);
 }
 
 TEST_F(CheckpointTest, ALinkToItselfIsReplacedByAFileOfStates) {
