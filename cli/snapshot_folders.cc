@@ -35,8 +35,8 @@ void CheckPlaces(const LaunchOptions& options) {
   }
 }
 
-// Refuses the path of one store of a snapshot, which only `load` takes.  Its keys would be those of a
-// store that the script may not have, and the script would begin anew.
+// Refuses the path of one store of a snapshot, which only `load` takes.  Its keys would be those of
+// a store that the script may not have, and the script would begin anew.
 void CheckNamesNoStore(const std::string& path) {
   const std::string name = fs::path(path).filename().string();
   constexpr std::string_view kPrefix = "store-";
@@ -65,8 +65,8 @@ Error Dangling(const std::string& what, const fs::path& folder, const fs::path& 
                                ", which does not exist; create that folder, or name another"};
 }
 
-// Refuses a folder that cannot be reached, or a link to nothing on its path.  The job would begin anew,
-// and every save would fail.
+// Refuses a folder that cannot be reached, or a link to nothing on its path.  The job would begin
+// anew, and every save would fail.
 void CheckReachable(const std::string& option, const std::string& path) {
   const std::string what = "launch: " + option + " " + path;
   std::error_code error;

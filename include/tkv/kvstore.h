@@ -288,8 +288,9 @@ class TKV_API KVStore {
   // safetensors files with an index; it appears whole or not at all.  The folder keeps the newest
   // two of the same stores.  A synchronous key is saved at the round of this worker's last push, an
   // asynchronous one in its current state.  Other workers continue meanwhile.  In a job only the
-  // lowest live rank writes, on its machine; calls of other ranks do nothing.  A rank that has become
-  // the lowest one writes nothing if the newest snapshot has the same keys, rounds and values.
+  // lowest live rank writes, on its machine; calls of other ranks do nothing.  A rank that has
+  // become the lowest one writes nothing if the newest snapshot has the same keys, rounds and
+  // values.
   //   returns  the path of the snapshot, PATH/000001 and so on; empty if this rank wrote nothing
   //   blocks   until all of it is on the disk
   //   throws   kResourceExhausted (the disk is full), kFailedPrecondition (no permission, another

@@ -46,8 +46,8 @@ class Kinds {
 };
 
 // The references of objects, as they were when this was made.  Holds the objects and the referents,
-// so that no new object gets the address of an old one.  The garbage collector knows what it holds: an
-// object may come to refer to it, through the traceback of an error.
+// so that no new object gets the address of an old one.  The garbage collector knows what it holds:
+// an object may come to refer to it, through the traceback of an error.
 class References {
  public:
   // Notes the objects of a list whose exact class is one of `kinds`.

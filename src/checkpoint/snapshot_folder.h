@@ -27,8 +27,8 @@ std::string NewNameIn(const std::string& folder);
 std::string NameMeanwhile(const std::string& name);
 // Returns true for a temporary name.  An interrupted save or removal has left such a folder.
 bool IsLeftOver(std::string_view name);
-// Removes old snapshots of a folder: of the snapshots with keys of the same stores, all but the newest
-// ones.  A folder whose index is damaged or not TensorKV's is neither counted nor removed.
+// Removes old snapshots of a folder: of the snapshots with keys of the same stores, all but the
+// newest ones.  A folder whose index is damaged or not TensorKV's is neither counted nor removed.
 void Prune(const std::string& folder, size_t kept);
 
 }  // namespace tkv::checkpoint

@@ -69,8 +69,8 @@ void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char
 }
 
 // Waits until this worker also knows of the death of the worker with the task, and at most
-// `server_patience`.  Servers may learn of it earlier.  Without this wait, the worker would not know
-// that the next turn to read is its own.
+// `server_patience`.  Servers may learn of it earlier.  Without this wait, the worker would not
+// know that the next turn to read is its own.
 void DistStore::AwaitEndOf(const Meeting& meeting) {
   constexpr std::chrono::milliseconds kStep(1);
   const auto is_over = [&] {

@@ -134,8 +134,9 @@ std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& p
   const auto is_empty = [](const SavedStore& store) { return store.records.empty(); };
   if (std::all_of(stores.begin(), stores.end(), is_empty)) return saving;
   try {
-    // Other workers go on pushing to asynchronous keys.  A user may keep the progress of a script in
-    // a later store.  Later stores are cut first, so that this progress is never ahead of values.
+    // Other workers go on pushing to asynchronous keys.  A user may keep the progress of a script
+    // in a later store.  Later stores are cut first, so that this progress is never ahead of
+    // values.
     Outcomes outcomes;
     std::vector<RecordPtr> synchronous;
     for (auto store = stores.rbegin(); store != stores.rend(); ++store) {
@@ -191,8 +192,9 @@ Saver::CutTurn::~CutTurn() {
   saves_->cut.notify_all();
 }
 
-// Cuts as Cut does.  Servers keep the versions of one worker at a time, so this waits until the save
-// or export of another worker has ended.  A save of another worker began when this one was dead.
+// Cuts as Cut does.  Servers keep the versions of one worker at a time, so this waits until the
+// save or export of another worker has ended.  A save of another worker began when this one was
+// dead.
 std::shared_ptr<Saving> Saver::CutAfterOthers(const std::string& verb, const std::string& path,
                                               Parts parts, std::span<const SavedStore> stores,
                                               std::chrono::nanoseconds patience) {
@@ -297,7 +299,8 @@ Ticket Saver::SaveAsync(const std::string& path) {
 }
 
 // Makes a save of a higher rank write nothing if the newest snapshot is equal.  All ranks may call
-// save at the end of a script, and a rank that is late finds the lower ones, which have saved, gone.
+// save at the end of a script, and a rank that is late finds the lower ones, which have saved,
+// gone.
 void Saver::SpareRepeat(std::span<const SavedStore> stores, Saving* saving) const {
   const Rank rank = worker_->Run([](ClientNode& node, Time) { return node.client().rank(); });
   if (rank > 0) saving->OnlyIfNew(true, HasErased(stores), nullptr);

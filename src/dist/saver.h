@@ -79,7 +79,8 @@ class Saver {
   void Raise(uint64_t rounds) {
     if (saving_stores_ != nullptr) saving_stores_->Raise(rounds);
   }
-  // Continues the schedule after the rounds and the last step of earlier incarnations of this worker.
+  // Continues the schedule after the rounds and the last step of earlier incarnations of this
+  // worker.
   void GoOnAfter(uint64_t rounds, uint32_t step);
   // Notes that a key with so many rounds was deleted.
   void NoteErased(uint64_t rounds) {

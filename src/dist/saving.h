@@ -50,7 +50,7 @@ class Saving final : public PendingCall {
   // same values, states and rounds.  Without a snapshot in the folder, it writes none if nothing
   // was pushed.
   //   has_replaced  values were replaced other than by pushes, so that a first snapshot is needed
-  //   has_erased    keys were deleted, so that a snapshot with more keys of these stores is no equal
+  //   has_erased    keys were deleted: a snapshot with more keys of these stores is not equal
   //   earlier       a save that has succeeded: if it had equal keys, nothing is new; null: none
   void OnlyIfNew(bool has_replaced, bool has_erased, const Saving* earlier) {
     only_if_new_ = true;

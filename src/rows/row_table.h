@@ -86,8 +86,8 @@ class RowTable {
   //           the memory
   //   throws  kResourceExhausted, kUnavailable (the disk); the table has the same rows as before
   void Reserve(std::span<const uint64_t> mixes, RowPlaces* places);
-  // Removes the rows and candidates that Reserve or Admit has made.  Call it before any other change
-  // of the table.
+  // Removes the rows and candidates that Reserve or Admit has made.  Call it before any other
+  // change of the table.
   void TakeBack(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
   // Does as Reserve, for every row of the table.
   //   throws  also kFailedPrecondition (some rows are on a disk)
@@ -98,8 +98,8 @@ class RowTable {
   void Admit(std::span<const uint64_t> mixes, RowPlaces* places);
   // Counts the push whose rows Admit has prepared.
   void NotePush(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
-  // Ends a version, even one without any push.  Looks at some rows and removes those that the policy
-  // does not keep.  Later versions look at the others.
+  // Ends a version, even one without any push.  Looks at some rows and removes those that the
+  // policy does not keep.  Later versions look at the others.
   void Advance() noexcept;
   // Moves rows that exceed the policy's memory to the disk, about the least recently written rows
   // first, and compacts pages on the disk.  If the disk does not keep up, a later call moves them.

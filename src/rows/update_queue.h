@@ -15,9 +15,9 @@ namespace tkv {
 
 inline constexpr size_t kPrefetchedRows = 16;  // rows that are prefetched at a time
 
-// A queue of rows to be updated, in the order in which they are added.  If RowUpdate takes one row at
-// a time, a row is updated while 16 later ones are being prefetched.  Otherwise a group is prefetched
-// and then updated.
+// A queue of rows to be updated, in the order in which they are added.  If RowUpdate takes one row
+// at a time, a row is updated while 16 later ones are being prefetched.  Otherwise a group is
+// prefetched and then updated.
 class UpdateQueue {
  public:
   UpdateQueue(const RowPages& pages, RowUpdate* update)

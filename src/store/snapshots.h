@@ -140,8 +140,8 @@ struct RestoreSteps {
 class RestoresSnapshots {
  public:
   virtual ~RestoresSnapshots() = default;
-  // Returns the store's number, by which snapshots of several stores tell their keys apart.  A store
-  // outside of a job has number 0 and no siblings.
+  // Returns the store's number, by which snapshots of several stores tell their keys apart.  A
+  // store outside of a job has number 0 and no siblings.
   virtual StoreIdentity identity() const { return {}; }
   // Runs the steps.
   //   throws  as the steps

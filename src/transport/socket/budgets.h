@@ -10,10 +10,10 @@ namespace tkv {
 
 // The limits of one endpoint.
 struct SocketBudgets {
-  // Strangers: connected peers that have not yet proved their membership.  At most 128
-  // bytes of each are buffered.  If there are more, the oldest is closed.  TCP strangers and Unix socket strangers are
-  // counted separately.  A process of another user on a Unix socket is closed as soon as it is
-  // accepted.
+  // Strangers: connected peers that have not yet proved their membership.  At most 128 bytes of
+  // each are buffered.  If there are more, the oldest is closed.  TCP strangers and Unix socket
+  // strangers are counted separately.  A process of another user on a Unix socket is closed as soon
+  // as it is accepted.
   int64_t handshake_nanoseconds = 2'000'000'000;
   size_t strangers_max = 256;
   // Guests: peers that have proved that they belong to the job, and that its node has not welcomed
@@ -32,8 +32,8 @@ struct SocketBudgets {
   size_t turn_bytes_max = size_t{8} << 20;
   // Closed connections.
   int64_t linger_nanoseconds = 1'000'000'000;  // until the peer has closed its side
-  // Closed by this side while their peers may still read lent memory.  If there are more, the oldest
-  // is dropped and its lent memory is used again.
+  // Closed by this side while their peers may still read lent memory.  If there are more, the
+  // oldest is dropped and its lent memory is used again.
   size_t unclosed_max = 256;
 };
 

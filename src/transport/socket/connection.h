@@ -80,7 +80,8 @@ class Connection {
   // kernel already has.
   void Starve(int64_t now);
   bool is_starved() const { return is_starved_; }
-  // Waits until queued frames have left and the peer has closed its side, after a close of this side.
+  // Waits until queued frames have left and the peer has closed its side, after a close of this
+  // side.
   void Linger(int64_t deadline);
   // Ends the connection.  If the peer may still be reading lent memory, the peer has to close it.
   void Shut(bool waits_for_peer);
@@ -89,8 +90,8 @@ class Connection {
   void SetDeadline(int64_t deadline) { deadline_ = deadline; }  // 0: none
   bool IsLate(int64_t now) const { return deadline_ != 0 && deadline_ <= now; }
   bool has_deadline() const { return deadline_ != 0 || is_blocked(); }
-  // Returns true if output waits and the peer takes none of it.  BlockedFor returns for how long, in
-  // nanoseconds; 0 if it takes some.
+  // Returns true if output waits and the peer takes none of it.  BlockedFor returns for how long,
+  // in nanoseconds; 0 if it takes some.
   bool is_blocked() const { return blocked_since_ != 0; }
   int64_t BlockedFor(int64_t now) const { return is_blocked() ? now - blocked_since_ : 0; }
 
@@ -107,8 +108,8 @@ class Connection {
   // Notes that the peer has closed the connection and reads nothing more.
   void NoteEnd() { has_ended_ = true; }
   bool has_ended() const { return has_ended_; }
-  // Throws away input and returns true if the peer has closed the connection.  Bounded in each call,
-  // because the peer may keep sending.
+  // Throws away input and returns true if the peer has closed the connection.  Bounded in each
+  // call, because the peer may keep sending.
   bool IsClosedByPeer(std::vector<std::byte>* scratch);
   // Makes the close of a connection to a peer that does not read immediate.  Otherwise the kernel
   // would retry unsent bytes for minutes.
@@ -120,8 +121,8 @@ class Connection {
   Outcome Read(LinkHandler* handler, std::vector<std::byte>* scratch, size_t bytes_max);
   Outcome Write();
   // Writes the waiting output, and notes whether the peer takes it.  Any error ends the connection,
-  // even an error of this machine alone (no memory, a firewall rule): the connection cannot write any
-  // more, and a read of what has arrived reports the end.
+  // even an error of this machine alone (no memory, a firewall rule): the connection cannot write
+  // any more, and a read of what has arrived reports the end.
   //   returns  kBlocked, kPaused: more can leave when the socket is writable
   //            kOver: it has just become unable to write
   Outcome WriteOn();

@@ -187,8 +187,8 @@ class Sockets final : public Endpoint {
     processes_.Keep(connection.dial->address, connection.process);
   }
 
-  // Ends a connection that the peer has closed, or to which this side cannot write.  If the peer is a
-  // process of this host, waits a moment to learn whether the process has ended.
+  // Ends a connection that the peer has closed, or to which this side cannot write.  If the peer is
+  // a process of this host, waits a moment to learn whether the process has ended.
   void End(Connection& connection) {
     if (connection.is_starved()) {
       return Lose(connection, Fail(Code::kResourceExhausted,

@@ -11,9 +11,9 @@
 
 namespace tkv {
 
-// Options beyond those of all transports.  The option `listen` has two forms: "unix" is an abstract
-// socket with a fresh name.  "tcp:HOST:PORT" is a TCP port; port 0 is any free one.  If HOST is a name,
-// its first usable address is taken.
+// Options beyond those of all transports.  The option `listen` has two forms: "unix" is an
+// abstract socket with a fresh name.  "tcp:HOST:PORT" is a TCP port; port 0 is any free one.  If
+// HOST is a name, its first usable address is taken.
 struct SocketOptions : EndpointOptions {
   uint32_t version = kProtocolVersion;
   bool use_unix = true;  // prefer Unix sockets to peers of this host

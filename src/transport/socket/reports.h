@@ -22,8 +22,8 @@ class Reports {
           const ConnectionTable* table)
       : tell_(std::move(tell)), first_wait_(first_wait), table_(table) {}
 
-  // Report a failure.  Later ones of the same kind are reported at growing intervals, at last once a
-  // minute.
+  // Report a failure.  Later ones of the same kind are reported at growing intervals, at last once
+  // a minute.
   void CannotAccept(const boost::system::error_code& error) {
     Report(&accept_, "accepts no connection", error);
   }
