@@ -116,12 +116,10 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
 
 // Continues the count of a key's rounds after those of earlier incarnations of this worker.
 void DistStore::ContinueRounds(const KeyRecord& record) {
-  worker_->Run([&](ClientNode& node, Time) {
-    const Client& client = node.client();
+  worker_->Ask([&](const Client& client) {
     record.former_rounds = client.RoundOf(record.name) - client.BaseOf(record.name);
     record.former_step = client.FormerStepOf(record.name);
     record.last_step = record.former_step.number;
-    return true;
   });
   saver_.GoOnAfter(record.former_rounds, record.former_step.number);
 }
@@ -161,7 +159,7 @@ uint64_t DistStore::Round(const KeyView& key) const {
     const auto lock = Lock("round");
     record = keys_.Get("round", key);
   }
-  return worker_->Run([&](ClientNode& node, Time) { return node.client().PushedOf(record->name); });
+  return worker_->Ask(&Client::PushedOf, record->name);
 }
 
 PushStep DistStore::FormerStep(const KeyView& key) const {

@@ -74,9 +74,8 @@ void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char
 void DistStore::AwaitEndOf(const Meeting& meeting) {
   constexpr std::chrono::milliseconds kStep(1);
   const auto is_over = [&] {
-    return worker_->Run([&](ClientNode& node, Time) {
-      return node.client().Reader() != meeting.worker || node.client().closed();
-    });
+    return worker_->Ask(
+        [&](const Client& client) { return client.Reader() != meeting.worker || client.closed(); });
   };
   worker_->GoOn();
   WaitUntil(nullptr, DeadlineAfter(options_.server_patience), options_.interrupt, is_over,
@@ -104,8 +103,7 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
     verified_.reset();
   }
   CheckEven(verb, loading->records);
-  loading->meeting.worker =
-      worker_->Run([](ClientNode& node, Time) { return node.client().Reader(); });
+  loading->meeting.worker = worker_->Ask(&Client::Reader);
   if (loading->meeting.worker.first != rank()) {
     loading->reader.reset();
     return;
@@ -115,8 +113,7 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
     CheckNoUpdaterStates(*loading->reader);
     std::vector<LoadedKey> keys;
     for (const RecordPtr& record : loading->records) {
-      const auto meta =
-          worker_->Run([&](ClientNode& node, Time) { return node.client().MetaOf(record->name); });
+      const auto meta = worker_->Ask(&Client::MetaOf, record->name);
       if (!meta) {
         throw Fail(Code::kNotFound, "key {}: no such key", record->key.view().ToString());
       }
@@ -245,8 +242,7 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
   worker_->Launch(call, std::move(operations));
   calls_.Await(call);
   for (const RecordPtr& record : loading.records) {
-    const PushStep step = worker_->Run(
-        [&](ClientNode& node, Time) { return node.client().FormerStepOf(record->name); });
+    const PushStep step = worker_->Ask(&Client::FormerStepOf, record->name);
     {
       const auto lock = Lock(verb);
       record->former_step = step;
@@ -266,7 +262,7 @@ KVStore::SnapshotInfo DistStore::Run(const RestoreSteps& steps) {
   Meeting meeting{.task = "reads the snapshot", .verb = "restore"};
   Meet(verb, meeting, "nothing has been created", [&] {
     steps.check();
-    meeting.worker = worker_->Run([](ClientNode& node, Time) { return node.client().Reader(); });
+    meeting.worker = worker_->Ask(&Client::Reader);
     if (meeting.worker.first != rank()) return;
     Named("restore", [&] { verified.emplace(OpenSnapshot(steps.path, identity(), options_)); });
   });
@@ -290,8 +286,7 @@ void DistStore::SendValues(const std::string& verb, std::span<const InitItem> it
   std::vector<Operation> operations;
   const CallPtr call = calls_.New(verb);
   for (size_t i = 0; i < items.size(); ++i) {
-    const auto meta = worker_->Run(
-        [&](ClientNode& node, Time) { return node.client().MetaOf(records[i]->name); });
+    const auto meta = worker_->Ask(&Client::MetaOf, records[i]->name);
     if (!meta) throw Fail(Code::kNotFound, "{} {}: no such key", verb, items[i].key.ToString());
     const NDArray* const values[] = {items[i].value};
     Operation::Restore assign;
@@ -315,8 +310,7 @@ void DistStore::SendValues(const std::string& verb, std::span<const InitItem> it
 void DistStore::CheckEven(const std::string& verb, std::span<const RecordPtr> records) {
   const RecordPtr uneven = calls_.FirstToRepeat(verb, records);
   if (uneven == nullptr) return;
-  const uint64_t round =
-      worker_->Run([&](ClientNode& node, Time) { return node.client().PushedOf(uneven->name); });
+  const uint64_t round = worker_->Ask(&Client::PushedOf, uneven->name);
   NamingKey(verb, uneven->key.view(), [&] { throw Client::Uneven(round); });
 }
 
@@ -339,7 +333,7 @@ void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> item
       }
     }
     CheckEven(verb, records);
-    meeting.worker = worker_->Run([](ClientNode& node, Time) { return node.client().Reader(); });
+    meeting.worker = worker_->Ask(&Client::Reader);
   });
   Meet(verb, meeting, "some keys may have been assigned and others not", [&] {
     if (meeting.worker.first == rank() && !HasReachedNextBarrier()) {

@@ -32,8 +32,7 @@ void DistStore::BeginAnewIfNothingHasBegun() {
     static_cast<void>(unheard);  // later calls say which server is missing
     return;
   }
-  const bool has_begun =
-      worker_->Run([](ClientNode& node, Time) { return node.client().HasJobBegun(); });
+  const bool has_begun = worker_->Ask(&Client::HasJobBegun);
   if (!has_begun) worker_->BeginAnew();
 }
 
@@ -123,8 +122,7 @@ void DistStore::CheckIsWorker(std::string_view called) const {
 // ---- updater ------------------------------------------------------------------------------------
 
 bool DistStore::Control(const std::string& verb, UpdateSpec spec) {
-  const bool is_sender =
-      worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
+  const bool is_sender = worker_->Ask(&Client::IsSender);
   // The lowest rank defines the updater for all.
   if (!is_sender) return false;
   const Operation::Control control{std::move(spec)};
@@ -198,9 +196,7 @@ void DistStore::GoOnFromHere() {
 }
 
 bool DistStore::HasReachedNextBarrier() const {
-  return worker_->Run([&](ClientNode& node, Time) {
-    return node.client().HasReachedNext(InternalKey(number_, "barrier"));
-  });
+  return worker_->Ask(&Client::HasReachedNext, InternalKey(number_, "barrier"));
 }
 
 Ticket DistStore::BarrierAsync() {

@@ -35,8 +35,7 @@ void ObserverStore::FindOne(std::string_view verb, const KeyView& key) {
   const std::string of(verb);
   KeyRecord found{Key(key), NameOf(verb, key), {}};
   calls().CheckOpen(verb);
-  const bool is_known =
-      worker()->Run([&](ClientNode& node, Time) { return node.client().Knows(found.name); });
+  const bool is_known = worker()->Ask(&Client::Knows, found.name);
   if (is_known && DistStore::Contains(key)) return;
   Outcome outcome;
   try {

@@ -154,8 +154,7 @@ std::shared_ptr<Saving> Saver::Cut(const std::string& verb, const std::string& p
     for (const auto& [record, number] : records) {
       const Outcome& outcome = outcomes.at(record);
       const auto& cut = *outcome.As<Outcome::Cut>();
-      const uint64_t base =
-          worker_->Run([&](ClientNode& node, Time) { return node.client().BaseOf(record->name); });
+      const uint64_t base = worker_->Ask(&Client::BaseOf, record->name);
       SavedKey key = Named(verb.c_str(), [&] {
         return DescribeKey(record->key, *cut.meta, *cut.states, base + outcome.round, parts);
       });
@@ -302,7 +301,7 @@ Ticket Saver::SaveAsync(const std::string& path) {
 // save at the end of a script, and a rank that is late finds the lower ones, which have saved,
 // gone.
 void Saver::SpareRepeat(std::span<const SavedStore> stores, Saving* saving) const {
-  const Rank rank = worker_->Run([](ClientNode& node, Time) { return node.client().rank(); });
+  const Rank rank = worker_->Ask(&Client::rank);
   if (rank > 0) saving->OnlyIfNew(true, HasErased(stores), nullptr);
 }
 
@@ -439,17 +438,14 @@ bool Saver::HasAsyncKeys(std::span<const SavedStore> stores) {
   });
 }
 
-bool Saver::IsSender() const {
-  return worker_->Run([](ClientNode& node, Time) { return node.client().IsSender(); });
-}
+bool Saver::IsSender() const { return worker_->Ask(&Client::IsSender); }
 
 // Returns true if every lower rank has left the job or is dead.  Under `continue` servers complete
 // rounds without those, and may know of it before this worker does: it asks the head.
 bool Saver::IsLastSender(const std::string& verb, std::chrono::nanoseconds patience) const {
   if (IsSender()) return true;
-  const bool may_be_late = worker_->Run([](ClientNode& node, Time) {
-    return node.client().epoch().policy == Epoch::Policy::kContinue;
-  });
+  const bool may_be_late = worker_->Ask(
+      [](const Client& client) { return client.epoch().policy == Epoch::Policy::kContinue; });
   if (!may_be_late) return false;
   try {
     Operation news = calls_.Make(Operation::News{}, verb, nullptr);
@@ -463,8 +459,7 @@ bool Saver::IsLastSender(const std::string& verb, std::chrono::nanoseconds patie
 
 // Returns the workers of other ranks that have neither left nor died, by their incarnations.
 std::set<uint64_t> Saver::LivingOthers() const {
-  return worker_->Run([](ClientNode& node, Time) {
-    const Client& client = node.client();
+  return worker_->Ask([](const Client& client) {
     std::set<uint64_t> living;
     for (size_t rank = 0; rank < client.epoch().workers.size(); ++rank) {
       const Epoch::Seat& seat = client.epoch().workers[rank];

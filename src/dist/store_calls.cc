@@ -112,10 +112,10 @@ void StoreCalls::CloseFailedStores() noexcept {
 RecordPtr StoreCalls::FirstToRepeat(const std::string& verb, std::span<const RecordPtr> records) {
   for (;;) {
     bool is_lost = false;
-    const RecordPtr first = worker_->Run([&](ClientNode& node, Time) -> RecordPtr {
+    const RecordPtr first = worker_->Ask([&](const Client& client) -> RecordPtr {
       for (const RecordPtr& record : records) {
-        if (!node.client().MustRepeat(record->name)) continue;
-        is_lost = node.client().HasLostPush(record->name);
+        if (!client.MustRepeat(record->name)) continue;
+        is_lost = client.HasLostPush(record->name);
         return record;
       }
       return nullptr;

@@ -108,6 +108,13 @@ class Worker final {
     return thread_->Run(
         [&](Node& node, Time now) { return f(static_cast<ClientNode&>(node), now); });
   }
+  // Calls f with the client and `arguments` under the node's lock: `Ask(&Client::rank)`.
+  template <typename F, typename... Arguments>
+  auto Ask(F f, const Arguments&... arguments) {
+    return Run([&](ClientNode& node, Time) {
+      return std::invoke(f, std::as_const(node).client(), arguments...);
+    });
+  }
   // Makes a later life begin as a first one.  Call it before anything else.
   void BeginAnew() {
     Run([](ClientNode& node, Time) { node.BeginAnew(); });
