@@ -5,9 +5,9 @@
 
 #include "base/format.h"
 #include "base/process.h"
-#include "dist/auto_save.h"
 #include "dist/dist_store.h"
 #include "dist/observer_store.h"
+#include "dist/save_schedule.h"
 #include "job/cluster.h"
 #include "job/process_job.h"
 #include "options/option_table.h"
@@ -93,8 +93,7 @@ bool SaysMoreThanLauncher(const StoreOptions& options) {
 std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreOptions& options) {
   CheckOneWay(name, options);
   CheckPlace(name, options);
-  // Checked before any process joins.
-  const AutoSave checked(options.snapshots, options.snapshot_every, 0);
+  CheckSchedule(options.snapshots, options.snapshot_every);  // before any process joins
   std::shared_ptr<Worker> worker;
   if (options.bootstrap == "self") {
     ClusterOptions cluster;

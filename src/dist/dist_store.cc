@@ -15,7 +15,7 @@ namespace tkv {
 DistStore::DistStore(std::string type, const StoreOptions& options,
                      const std::shared_ptr<Worker>& worker)
     : DistStore(std::move(type), options, worker,
-                StoresSavingIn(worker.get(), options.snapshots, options.snapshot_every)) {
+                ScheduleOf(worker.get(), options.snapshots, options.snapshot_every)) {
   if (worker_->rejoined() && number_ == 0) BeginAnewIfNothingHasBegun();
 }
 
@@ -37,9 +37,8 @@ void DistStore::BeginAnewIfNothingHasBegun() {
 }
 
 DistStore::DistStore(std::string type, const StoreOptions& options,
-                     const std::shared_ptr<Worker>& worker,
-                     std::shared_ptr<SavingStores> saving_stores)
-    : DistStore(std::move(type), options, worker, std::move(saving_stores), worker->OpenStore()) {}
+                     const std::shared_ptr<Worker>& worker, std::shared_ptr<SaveSchedule> schedule)
+    : DistStore(std::move(type), options, worker, std::move(schedule), worker->OpenStore()) {}
 
 DistStore::DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store)
     : DistStore("observer", options, std::move(observer), nullptr, store) {
@@ -47,13 +46,13 @@ DistStore::DistStore(const StoreOptions& options, std::shared_ptr<Worker> observ
 }
 
 DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker,
-                     std::shared_ptr<SavingStores> saving_stores, uint32_t number)
+                     std::shared_ptr<SaveSchedule> schedule, uint32_t number)
     : type_(std::move(type)),
       options_(options),
       mode_(IsAsync(type_) ? KeyMeta::Mode::kAsync : KeyMeta::Mode::kSync),
       worker_(std::move(worker)),
       number_(number),
-      saver_(worker_, number_, options_, &calls_, &keys_, std::move(saving_stores),
+      saver_(worker_, number_, options_, &calls_, &keys_, std::move(schedule),
              [this] { return optimizer_ != nullptr; }) {}
 
 DistStore::~DistStore() {

@@ -168,9 +168,9 @@ class DistStore : public KVStore, public RestoresSnapshots {
 
  private:
   DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker,
-            std::shared_ptr<SavingStores> saving_stores, uint32_t number);
+            std::shared_ptr<SaveSchedule> schedule, uint32_t number);
   DistStore(std::string type, const StoreOptions& options, const std::shared_ptr<Worker>& worker,
-            std::shared_ptr<SavingStores> saving_stores);
+            std::shared_ptr<SaveSchedule> schedule);
   // Throws for a verb that only workers have if this is the store of an observer.
   void CheckIsWorker(std::string_view called) const;
   // Calls f for a verb that only workers have, and counts it.

@@ -120,7 +120,7 @@ RowsExport DistStore::ExportRowsAs(const std::string& verb, const KeyView& key,
                                    const RowsFilter& filter) {
   const RecordPtr record = GetTable(verb, key);
   CheckFilter(verb, key, filter, record->meta->policy);
-  const Saver::CutTurn turn = saver_.TakeTurn(verb);
+  const CutTurn turn = saver_.TakeTurn(verb);
   struct Released {
     ~Released() { saving.Release(); }
     Saving saving;

@@ -23,7 +23,7 @@
 
 namespace tkv {
 
-struct SavingStores;
+class SaveSchedule;
 
 // Returns a number of this attempt to join, which no other process has.  The head knows a repeated
 // HELLO by it.  The head's number of the incarnation is another one.
@@ -88,12 +88,12 @@ class Worker final {
   void ObserveStore(uint32_t store);
   // Closes a store.  Returns true if it was the last one: the worker then has to leave the job.
   bool CloseStore(uint32_t store);
-  // The stores of this worker that save automatically, which the module `dist` defines.
-  struct SavingStoresByFolder {
+  // The schedules by which stores of this worker save, which the module `dist` defines.
+  struct SaveSchedules {
     std::mutex mutex;
-    std::map<std::string, std::shared_ptr<SavingStores>> by_folder;
+    std::map<std::string, std::shared_ptr<SaveSchedule>> by_folder;
   };
-  SavingStoresByFolder& saving_stores() { return saving_stores_; }
+  SaveSchedules& save_schedules() { return save_schedules_; }
   // Returns true if the last store was closed, or the worker was refused or broke.  A new store
   // then needs a new worker.
   bool is_over() const;
@@ -198,7 +198,7 @@ class Worker final {
   std::optional<Error> broken_;
 
   JobTrace trace_;
-  SavingStoresByFolder saving_stores_;
+  SaveSchedules save_schedules_;
 
   // Guards the members below.
   mutable std::mutex mutex_;
