@@ -45,41 +45,7 @@ Shape WholeShape(std::string_view verb, const KeyRecord& record) {
 
 }  // namespace
 
-// ---- checks -------------------------------------------------------------------------------------
-
-// Checks that the updater can take this key.  Call with the store's lock.
-void DistStore::CheckUpdate(std::string_view verb, const KeyRecord& record) {
-  const DType dtype = record.info.dtype;
-  const Optimizer* const optimizer = record.own ? record.own.get() : optimizer_.get();
-  if (!IsArithmetic(dtype) && (num_workers() > 1 || optimizer != nullptr)) {
-    throw Fail(Code::kInvalidArgument, "{} {}: {} values cannot be summed or updated", verb,
-               record.key.view().ToString(), Name(dtype));
-  }
-  if (optimizer == nullptr) return;
-  NamingKey(verb, record.key.view(), [&] {
-    CompiledUpdates& code = record.own ? record.own_code : compiled_;
-    BindScalars(code.For(optimizer->program(), dtype), optimizer->ParamsFor(record.key.view()), {},
-                1, num_workers());
-  });
-}
-
 // ---- gathering ----------------------------------------------------------------------------------
-
-// Adds hyperparameters to a push if the servers may not know them.  Call with the store's lock.
-void DistStore::AddParams(const KeyView& key, PushSource* source) const {
-  const KeyRecord& record = *source->record;
-  if (record.own) {
-    std::vector<double> params = record.own->ParamsFor(key);
-    if (params != record.meta->own->params) source->scalars = std::move(params);
-    return;
-  }
-  if (optimizer_ == nullptr) return;
-  std::vector<double> params = optimizer_->ParamsFor(key);
-  const bool is_first =
-      is_optimizer_of_other_ && std::atomic_ref(record.params_sent_for).load() != optimizer_number_;
-  if (is_first) source->params_sent_for = optimizer_number_;
-  if (params != committed_params_ || is_first) source->scalars = std::move(params);
-}
 
 std::vector<PushSource> DistStore::GatherSources(std::string_view verb,
                                                  std::span<const PushItem> items) {
@@ -91,19 +57,19 @@ std::vector<PushSource> DistStore::GatherSources(std::string_view verb,
   Places places;
   places.reserve(items.size());
   {
-    const auto lock = Lock(verb);
+    const auto lock = core_.Lock(verb);
     for (const PushItem& item : items) {
-      const RecordPtr record = keys_.Get(verb, item.key);
+      const RecordPtr record = core_.keys.Get(verb, item.key);
       CheckValues(verb, item, WholeShape(verb, *record), record->info.dtype);
       if (record->info.by_rows) CheckOfHost(verb, item.key, item.values);
       const auto [place, is_new] = places.emplace(record.get(), sources.size());
       const size_t at = place->second;
       if (is_new) {
-        CheckUpdate(verb, *record);
+        updater_.Check(verb, *record);
         sources.push_back({.record = record, .priority = item.priority, .step = item.step});
         values.emplace_back();
         compression_.Plan(verb, &sources.back());
-        AddParams(item.key, &sources.back());
+        updater_.AddParams(item.key, &sources.back());
       }
       sources[at].priority = std::max(sources[at].priority, item.priority);
       values[at].insert(values[at].end(), item.values.begin(), item.values.end());
@@ -138,7 +104,7 @@ void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* con
     return;
   }
   for (const NDArray* value : values) {
-    NamingKey(verb, key, [&] { calls_.WaitFor(*value, Access::kRead); });
+    NamingKey(verb, key, [&] { core_.calls.WaitFor(*value, Access::kRead); });
   }
   if (source->record->info.by_rows) return row_encoder_.EncodeAllRows(verb, values, source);
   if (values.size() == 1) {
@@ -163,12 +129,12 @@ void DistStore::GatherValues(std::string_view verb, std::span<const NDArray* con
   job.sources = pointers;
   job.value = sum.data();
   job.is_wide = true;
-  RunJobs({&job, 1}, ThreadsFor(options_.threads));
+  RunJobs({&job, 1}, ThreadsFor(core_.options.threads));
   source->Take(sum);
 }
 
 void DistStore::AwaitSum(const GpuSums& gpus, size_t lot) {
-  calls_.Timed(WaitCause::kArray, [&] { gpus.Await(lot, options_.patience); });
+  core_.calls.Timed(WaitCause::kArray, [&] { gpus.Await(lot, core_.options.patience); });
 }
 
 std::vector<NDArray> DistStore::AllOnHost(std::string_view verb, const KeyView& key,
@@ -177,12 +143,12 @@ std::vector<NDArray> DistStore::AllOnHost(std::string_view verb, const KeyView& 
   for (const NDArray* array : arrays) {
     if (IsOnGpu(array) && array->size() > 0) gpus.Add(key, {&array, 1});
   }
-  gpus.Start(options_.patience);
+  gpus.Start(core_.options.patience);
   std::vector<NDArray> all;
   size_t copied = 0;
   for (const NDArray* array : arrays) {
     if (!IsOnGpu(array)) {
-      NamingKey(verb, key, [&] { calls_.WaitFor(*array, Access::kRead); });
+      NamingKey(verb, key, [&] { core_.calls.WaitFor(*array, Access::kRead); });
       all.push_back(array->Packed());
     } else if (array->size() == 0) {
       all.push_back(NDArray::Empty(array->shape(), array->dtype()));
@@ -205,7 +171,7 @@ void DistStore::GatherFromGpus(
     source->gpus = gpus;
     source->gpu_sum = gpus->Add(source->record->key.view(), its);
   }
-  gpus->Start(options_.patience);
+  gpus->Start(core_.options.patience);
   for (const auto& [source, its] : values) {
     source->Take(gpus->OnHost(source->gpu_sum));
   }
@@ -219,9 +185,9 @@ std::vector<PullTarget> DistStore::GatherTargets(std::string_view verb,
   targets.reserve(items.size());
   outs.reserve(items.size());
   {
-    const auto lock = Lock(verb);
+    const auto lock = core_.Lock(verb);
     for (const PullItem& item : items) {
-      const RecordPtr record = keys_.Get(verb, item.key);
+      const RecordPtr record = core_.keys.Get(verb, item.key);
       CheckOuts(verb, item, WholeShape(verb, *record), record->info.dtype);
       if (record->info.by_rows) CheckOfHost(verb, item.key, item.outs);
       targets.push_back({record, {}, {}, item.priority});
@@ -257,7 +223,7 @@ std::vector<PullTarget> DistStore::GatherTargets(std::string_view verb,
     if (gpu_landings[i]) targets[i].landing = gpus->OnHost(*gpu_landings[i]);
     if (info.by_rows) {
       for (const NDArray* out : outs[i]) {
-        calls_.WaitFor(*out, Access::kWrite);
+        core_.calls.WaitFor(*out, Access::kWrite);
         targets[i].outs.push_back(*out);
         targets[i].bytes += out->bytes();
       }
@@ -265,7 +231,7 @@ std::vector<PullTarget> DistStore::GatherTargets(std::string_view verb,
       continue;
     }
     for (const NDArray* out : outs[i]) {
-      calls_.WaitFor(*out, Access::kWrite);
+      core_.calls.WaitFor(*out, Access::kWrite);
       const bool can_land = !shares && !targets[i].landing && out->contiguous() &&
                             out->dtype() == info.dtype && outs[i].size() == 1;
       if (can_land) {
@@ -310,7 +276,7 @@ Operation::Pull DistStore::PullOf(const PullTarget& target, const CallPtr& call)
 // Notes the pushes of a call that was launched.  A refused call changes no counter, and its
 // hyperparameters count as not sent.
 void DistStore::NotePushed(const std::vector<PushSource>& sources) {
-  std::lock_guard lock(keys_.mutex());
+  std::lock_guard lock(core_.keys.mutex());
   for (const PushSource& source : sources) {
     if (source.params_sent_for != 0) {
       std::atomic_ref(source.record->params_sent_for).store(source.params_sent_for);
@@ -331,7 +297,7 @@ DistStore::Pulled DistStore::PulledOf(const std::vector<PullTarget>& targets) {
 }
 
 void DistStore::CountPulled(const Pulled& pulled) {
-  std::lock_guard lock(keys_.mutex());
+  std::lock_guard lock(core_.keys.mutex());
   for (const auto& [record, bytes] : pulled) record->bytes.pulled_bytes += bytes;
 }
 
@@ -389,54 +355,54 @@ std::vector<NDArray> DistStore::OutputsOf(const std::vector<PullTarget>& targets
 CallPtr DistStore::PushAs(const std::string& verb, std::span<const PushItem> items,
                           bool until_done) {
   const std::vector<KeyView> keys = KeysOf(items);
-  calls_.RaiseUnseen(verb, keys);
+  core_.calls.RaiseUnseen(verb, keys);
   saver_.SaveIfDue(keys, StepOf(items));
   return StartPushes(verb, GatherSources(verb, items), until_done);
 }
 
 CallPtr DistStore::StartPushes(const std::string& verb, const std::vector<PushSource>& sources,
                                bool until_done) {
-  const CallPtr call = calls_.New(verb);
+  const CallPtr call = core_.calls.New(verb);
   std::vector<StoreCalls::Part> parts;
   for (const PushSource& source : sources) {
-    parts.push_back({calls_.Make(PushOf(source, call), verb, source.record.get()), &source});
+    parts.push_back({core_.calls.Make(PushOf(source, call), verb, source.record.get()), &source});
     parts.back().operation.priority = source.priority;
     if (until_done) {
-      parts.push_back({calls_.Make(Operation::Wait{}, verb, source.record.get()), &source});
+      parts.push_back({core_.calls.Make(Operation::Wait{}, verb, source.record.get()), &source});
     }
   }
-  calls_.Launch(call, std::move(parts));
+  core_.calls.Launch(call, std::move(parts));
   NotePushed(sources);
   try {
-    calls_.FreeSources(call, sources);
+    core_.calls.FreeSources(call, sources);
   } catch (...) {
     // The caller gets no ticket, so a later verb reports how the call ends.
-    calls_.Tracked(call);
+    core_.calls.Tracked(call);
     throw;
   }
   return call;
 }
 
 void DistStore::Push(std::span<const PushItem> items) {
-  AsWorker(Verb::kPush, "push", [&] { calls_.Tracked(PushAs("push", items, false)); });
+  AsWorker(Verb::kPush, "push", [&] { core_.calls.Tracked(PushAs("push", items, false)); });
 }
 
 CallPtr DistStore::PullAs(const std::string& verb, std::span<const PullItem> items, bool is_async) {
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  calls_.RaiseUnseen(verb, KeysOf(items));
+  core_.calls.RaiseUnseen(verb, KeysOf(items));
   return StartPulls(verb, GatherTargets(verb, items, {}), is_async);
 }
 
 CallPtr DistStore::StartPulls(const std::string& verb, std::vector<PullTarget> targets,
                               bool is_async) {
   const Pulled pulled = PulledOf(targets);
-  const CallPtr call = calls_.New(verb);
+  const CallPtr call = core_.calls.New(verb);
   std::vector<Operation> operations;
   // An observer has no pushes to count rounds by, and a `load` may have changed the numbers of
   // rounds.
-  if (worker_->is_observer()) {
+  if (core_.worker->is_observer()) {
     for (const PullTarget& target : targets) {
-      operations.push_back(calls_.Make(Operation::FindBase{}, verb, target.record.get()));
+      operations.push_back(core_.calls.Make(Operation::FindBase{}, verb, target.record.get()));
     }
     call->on_outcome = [pulled, &ops = call->ops](const Outcome& outcome) {
       const auto at = static_cast<size_t>(std::ranges::find(ops, outcome.op) - ops.begin());
@@ -445,27 +411,27 @@ CallPtr DistStore::StartPulls(const std::string& verb, std::vector<PullTarget> t
     };
   }
   for (const PullTarget& target : targets) {
-    operations.push_back(calls_.Make(PullOf(target, call), verb, target.record.get()));
+    operations.push_back(core_.calls.Make(PullOf(target, call), verb, target.record.get()));
     operations.back().priority = target.priority;
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
-  PrepareFinish(call, std::move(targets), options_.patience);
-  worker_->Launch(call, std::move(operations));
+  PrepareFinish(call, std::move(targets), core_.options.patience);
+  core_.worker->Launch(call, std::move(operations));
   CountPulled(pulled);
-  if (is_async) calls_.MarkArrays(call, {}, outputs);
+  if (is_async) core_.calls.MarkArrays(call, {}, outputs);
   return call;
 }
 
 CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushItem> items,
                                  std::span<const PullItem> outs, bool is_async) {
   const std::vector<KeyView> keys = KeysOf(items);
-  calls_.RaiseUnseen(verb, keys);
-  calls_.RaiseUnseen(verb, KeysOf(outs));
+  core_.calls.RaiseUnseen(verb, keys);
+  core_.calls.RaiseUnseen(verb, KeysOf(outs));
   saver_.SaveIfDue(keys, StepOf(items));
   std::vector<PullTarget> targets = GatherTargets(verb, outs, items);
   const std::vector<PushSource> sources = GatherSources(verb, items);
   const Pulled pulled = PulledOf(targets);
-  const CallPtr call = calls_.New(verb);
+  const CallPtr call = core_.calls.New(verb);
   std::vector<StoreCalls::Part> parts;
   parts.reserve(sources.size() + targets.size());
   std::vector<bool> is_pulled(targets.size());
@@ -482,20 +448,20 @@ CallPtr DistStore::StartPushPull(const std::string& verb, std::span<const PushIt
       request = Operation::PushPull{std::move(push), PullOf(targets[place->second], call)};
       is_pulled[place->second] = true;
     }
-    parts.push_back({calls_.Make(std::move(request), verb, source.record.get()), &source});
+    parts.push_back({core_.calls.Make(std::move(request), verb, source.record.get()), &source});
     parts.back().operation.priority = source.priority;
   }
   for (size_t i = 0; i < targets.size(); ++i) {
     if (is_pulled[i]) continue;
-    parts.push_back({calls_.Make(PullOf(targets[i], call), verb, targets[i].record.get())});
+    parts.push_back({core_.calls.Make(PullOf(targets[i], call), verb, targets[i].record.get())});
     parts.back().operation.priority = targets[i].priority;
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
-  PrepareFinish(call, std::move(targets), options_.patience);
-  calls_.Launch(call, std::move(parts));
+  PrepareFinish(call, std::move(targets), core_.options.patience);
+  core_.calls.Launch(call, std::move(parts));
   NotePushed(sources);
   CountPulled(pulled);
-  if (is_async) calls_.MarkArrays(call, sources, outputs);
+  if (is_async) core_.calls.MarkArrays(call, sources, outputs);
   return call;
 }
 

@@ -13,7 +13,7 @@ DistStore::NewRecordPtr DistStore::NewRecord(std::string_view verb, const KeyVie
   CheckMode(verb, key, mode);
   auto record = std::make_shared<KeyRecord>(KeyRecord{Key(key), "", std::move(info), mode_});
   try {
-    record->name = CanonicalKey(number_, key);
+    record->name = CanonicalKey(core_.number, key);
   } catch (const Error& error) {
     throw Fail(error.code(), "{}: {}", verb, error.what());
   }
@@ -29,15 +29,16 @@ KeyMeta DistStore::MetaOf(const KeyRecord& record) const {
   meta.shape = record.info.shape;
   meta.mode = record.mode;
   if (record.mode == KeyMeta::Mode::kSync) {
-    meta.staleness = static_cast<uint32_t>(options_.staleness);
+    meta.staleness = static_cast<uint32_t>(core_.options.staleness);
   }
-  meta.deterministic = options_.deterministic;
+  meta.deterministic = core_.options.deterministic;
   return meta;
 }
 
 // Returns the layout of a new key with a value.  Call with the store's lock.
 Layout DistStore::NewLayout() const {
-  const bool is_whole = optimizer_ != nullptr && NeedsWholeValue(optimizer_->program());
+  const bool is_whole =
+      updater_.optimizer() != nullptr && NeedsWholeValue(updater_.optimizer()->program());
   return is_whole ? Layout::kWhole : Layout::kDense;
 }
 
@@ -55,7 +56,7 @@ DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitIte
   if (layout == Layout::kWhole && value.bytes() > kPartBytesMax) {
     throw Fail(Code::kResourceExhausted,
                "{} {}: {} bytes, and a value that the program '{}' needs whole has at most {}",
-               verb, item.key.ToString(), value.bytes(), optimizer_->program().name(),
+               verb, item.key.ToString(), value.bytes(), updater_.optimizer()->program().name(),
                kPartBytesMax);
   }
   record->bytes.init_bytes = record->value_bytes = value.bytes();
@@ -67,7 +68,7 @@ DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitIte
 
 Operation DistStore::InitOf(std::string_view verb, const KeyRecord& record, const NDArray& value) {
   const NDArray* const values[] = {&value};
-  Operation init = calls_.Make(Operation::Init{record.meta, {}}, std::string(verb), &record);
+  Operation init = core_.calls.Make(Operation::Init{record.meta, {}}, std::string(verb), &record);
   init.value()->bytes = MemoryOf(AllOnHost(verb, record.key.view(), values)[0]);
   return init;
 }
@@ -88,25 +89,25 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
                             const std::vector<NewRecordPtr>& records) {
   std::vector<CallPtr> calls;
   for (size_t i = 0; i < inits.size(); ++i) {
-    calls.push_back(calls_.New(verb));
+    calls.push_back(core_.calls.New(verb));
     calls.back()->sources.push_back(inits[i].value()->bytes);
     calls.back()->on_outcome = [made = records[i]](const Outcome& outcome) {
       if (const auto* const found = outcome.As<Outcome::Found>()) made->meta = found->meta;
     };
     std::vector<Operation> operations;
     operations.push_back(std::move(inits[i]));
-    worker_->Launch(calls.back(), std::move(operations));
+    core_.worker->Launch(calls.back(), std::move(operations));
   }
   std::exception_ptr error;
   for (size_t i = 0; i < calls.size(); ++i) {
     try {
       if (error) {
-        worker_->GiveUp(calls[i]);
+        core_.worker->GiveUp(calls[i]);
       }
-      calls_.Await(calls[i]);
-      if (worker_->rejoined()) ContinueRounds(*records[i]);
-      const auto lock = Lock(verb);
-      keys_.Add(records[i]);
+      core_.calls.Await(calls[i]);
+      if (core_.worker->rejoined()) ContinueRounds(*records[i]);
+      const auto lock = core_.Lock(verb);
+      core_.keys.Add(records[i]);
     } catch (...) {
       if (!error) error = std::current_exception();
     }
@@ -116,7 +117,7 @@ void DistStore::LaunchInits(const std::string& verb, std::vector<Operation> init
 
 // Continues the count of a key's rounds after those of earlier incarnations of this worker.
 void DistStore::ContinueRounds(const KeyRecord& record) {
-  worker_->Ask([&](const Client& client) {
+  core_.worker->Ask([&](const Client& client) {
     record.former_rounds = client.RoundOf(record.name) - client.BaseOf(record.name);
     record.former_step = client.FormerStepOf(record.name);
     record.last_step = record.former_step.number;
@@ -128,7 +129,7 @@ void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullI
   AsWorker(Verb::kBroadcast, "broadcast", [&] {
     CheckBroadcast(items, outs);
     InitAs("broadcast", items);
-    calls_.Await(PullAs("broadcast", outs, false));
+    core_.calls.Await(PullAs("broadcast", outs, false));
   });
 }
 
@@ -137,17 +138,17 @@ void DistStore::Delete(const KeyView& key) {
 }
 
 void DistStore::Erase(const KeyView& key) {
-  calls_.RaiseUnseen("delete", {&key, 1});
+  core_.calls.RaiseUnseen("delete", {&key, 1});
   RecordPtr record;
   {
-    const auto lock = Lock("delete");
-    record = keys_.Get("delete", key);
+    const auto lock = core_.Lock("delete");
+    record = core_.keys.Get("delete", key);
   }
   const CallPtr call =
-      calls_.Start("delete", calls_.Make(Operation::Delete{}, "delete", record.get()));
-  calls_.Await(call);
-  const auto lock = Lock("delete");
-  keys_.Erase(key);
+      core_.calls.Start("delete", core_.calls.Make(Operation::Delete{}, "delete", record.get()));
+  core_.calls.Await(call);
+  const auto lock = core_.Lock("delete");
+  core_.keys.Erase(key);
   saver_.NoteErased(record->rounds());
   deleted_.rounds += call->round();
   deleted_.bytes += record->bytes;
@@ -156,15 +157,15 @@ void DistStore::Erase(const KeyView& key) {
 uint64_t DistStore::Round(const KeyView& key) const {
   RecordPtr record;
   {
-    const auto lock = Lock("round");
-    record = keys_.Get("round", key);
+    const auto lock = core_.Lock("round");
+    record = core_.keys.Get("round", key);
   }
-  return worker_->Ask(&Client::PushedOf, record->name);
+  return core_.worker->Ask(&Client::PushedOf, record->name);
 }
 
 PushStep DistStore::FormerStep(const KeyView& key) const {
-  const auto lock = Lock("round");
-  return keys_.Get("round", key)->former_step;
+  const auto lock = core_.Lock("round");
+  return core_.keys.Get("round", key)->former_step;
 }
 
 }  // namespace tkv

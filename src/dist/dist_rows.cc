@@ -53,18 +53,19 @@ void DistStore::InitRows(std::span<const RowsInitItem> items, std::string_view v
 // Makes the record of a new table.  Call with the store's lock.
 DistStore::NewRecordPtr DistStore::NewTable(std::string_view verb, const RowsInitItem& item) {
   const RowPolicy policy = CheckTable(verb, item);
-  const Optimizer* const optimizer = item.optimizer ? item.optimizer.get() : optimizer_.get();
+  const Optimizer* const optimizer =
+      item.optimizer ? item.optimizer.get() : updater_.optimizer().get();
   if (optimizer != nullptr) CheckUpdatesRows(verb, item.key, *optimizer, Code::kInvalidArgument);
   KeyInfo info{item.row_shape, item.dtype, Context::Cpu(), true, item.row_count};
   NewRecordPtr record = NewRecord(verb, item.key, std::move(info), item.mode);
   record->own = item.optimizer;
-  if (record->own) CheckUpdate(verb, *record);
+  if (record->own) updater_.Check(verb, *record);
   record->value_bytes = static_cast<size_t>(item.row_shape.size()) * ItemSize(item.dtype);
   if (item.rows != nullptr) record->bytes.init_bytes = item.rows->values.bytes();
   KeyMeta meta = MetaOf(*record);
   meta.layout = Layout::kRows;
   meta.row_count = item.row_count;
-  meta.buckets = BucketsFor(worker_->servers(), record->bytes.init_bytes);
+  meta.buckets = BucketsFor(core_.worker->servers(), record->bytes.init_bytes);
   meta.initializer = item.initializer;
   meta.policy = policy;
   if (item.optimizer != nullptr) meta.own = SpecOf(*item.optimizer);
@@ -82,8 +83,8 @@ Operation DistStore::InitRowsOf(std::string_view verb, const NewRecordPtr& recor
   NDArray values;
   std::vector<RowList> lists;
   if (rows != nullptr) {
-    calls_.WaitFor(rows->ids, Access::kRead);
-    calls_.WaitFor(rows->values, Access::kRead);
+    core_.calls.WaitFor(rows->ids, Access::kRead);
+    core_.calls.WaitFor(rows->values, Access::kRead);
     ids = rows->ids.Packed();
     values = rows->values.Packed();
     CheckIds(verb, key, IdsOf(ids), record->info.row_count);
@@ -91,17 +92,17 @@ Operation DistStore::InitRowsOf(std::string_view verb, const NewRecordPtr& recor
     lists.push_back({IdsOf(ids), values.data()});
   }
   row_encoder_.EncodeRows(verb, lists, &source);
-  return calls_.Make(Operation::Init{record->meta, *source.encoded}, std::string(verb),
-                     record.get());
+  return core_.calls.Make(Operation::Init{record->meta, *source.encoded}, std::string(verb),
+                          record.get());
 }
 
 void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> items) {
   const std::vector<KeyView> keys = KeysOf(items);
-  calls_.RaiseUnseen(verb, keys);
+  core_.calls.RaiseUnseen(verb, keys);
   std::vector<NewRecordPtr> records;
   {
-    const auto lock = Lock(verb);
-    keys_.CheckNew(verb, keys);
+    const auto lock = core_.Lock(verb);
+    core_.keys.CheckNew(verb, keys);
     for (const RowsInitItem& item : items) {
       records.push_back(item.value == nullptr
                             ? NewTable(verb, item)
@@ -127,9 +128,9 @@ std::vector<PushSource> DistStore::GatherRowSources(std::string_view verb,
   std::vector<std::vector<const Rows*>> values;
   Places places;
   {
-    const auto lock = Lock(verb);
+    const auto lock = core_.Lock(verb);
     for (const RowsPushItem& item : items) {
-      const RecordPtr record = keys_.Get(verb, item.key);
+      const RecordPtr record = core_.keys.Get(verb, item.key);
       const RowGeometry geometry = GeometryOf(verb, *record);
       if (item.values.empty()) {
         throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
@@ -138,10 +139,10 @@ std::vector<PushSource> DistStore::GatherRowSources(std::string_view verb,
       for (const Rows* rows : item.values) CheckRows(verb, item.key, rows, geometry);
       const auto [place, is_new] = places.emplace(record.get(), sources.size());
       if (is_new) {
-        CheckUpdate(verb, *record);
+        updater_.Check(verb, *record);
         sources.push_back({.record = record, .priority = item.priority});
         values.emplace_back();
-        AddParams(item.key, &sources.back());
+        updater_.AddParams(item.key, &sources.back());
       }
       PushSource& source = sources[place->second];
       source.priority = std::max(source.priority, item.priority);
@@ -161,8 +162,8 @@ std::vector<PushSource> DistStore::GatherRowSources(std::string_view verb,
     packed.reserve(2 * values[i].size());
     lists.reserve(values[i].size());
     for (const Rows* value : values[i]) {
-      calls_.WaitFor(value->ids, Access::kRead);
-      calls_.WaitFor(value->values, Access::kRead);
+      core_.calls.WaitFor(value->ids, Access::kRead);
+      core_.calls.WaitFor(value->values, Access::kRead);
       packed.push_back(value->ids.Packed());
       const auto some = IdsOf(packed.back());
       packed.push_back(value->values.Packed());
@@ -186,9 +187,9 @@ void DistStore::CheckNoneIsBoth(std::string_view verb, std::span<const PushSourc
                                 std::span<const PushItem> whole) const {
   Places with_rows;
   for (const PushSource& source : sources) with_rows.emplace(source.record.get(), 0);
-  const auto lock = Lock(verb);
+  const auto lock = core_.Lock(verb);
   for (const PushItem& item : whole) {
-    if (!with_rows.contains(keys_.Get(verb, item.key).get())) continue;
+    if (!with_rows.contains(core_.keys.Get(verb, item.key).get())) continue;
     throw Fail(Code::kInvalidArgument,
                "{} {}: the call pushes rows and a whole array to it; use one of them", verb,
                item.key.ToString());
@@ -199,7 +200,7 @@ CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushI
                               std::span<const PushItem> whole, bool until_done) {
   std::vector<KeyView> keys = KeysOf(items);
   for (const PushItem& item : whole) keys.push_back(item.key);
-  calls_.RaiseUnseen(verb, keys);
+  core_.calls.RaiseUnseen(verb, keys);
   saver_.SaveIfDue(keys, 0);
   std::vector<PushSource> sources;
   if (!items.empty() || whole.empty()) sources = GatherRowSources(verb, items);
@@ -213,13 +214,13 @@ CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushI
 void DistStore::PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
                          std::string_view verb) {
   AsWorker(Verb::kPush, verb,
-           [&] { calls_.Tracked(PushRowsAs(std::string(verb), items, whole, false)); });
+           [&] { core_.calls.Tracked(PushRowsAs(std::string(verb), items, whole, false)); });
 }
 
 Ticket DistStore::PushRowsAsync(std::span<const RowsPushItem> items,
                                 std::span<const PushItem> whole, std::string_view verb) {
   return AsWorker(Verb::kPush, verb, [&] {
-    return calls_.Tracked(PushRowsAs(std::string(verb), items, whole, true));
+    return core_.calls.Tracked(PushRowsAs(std::string(verb), items, whole, true));
   });
 }
 
@@ -232,9 +233,9 @@ std::vector<PullTarget> DistStore::GatherRowTargets(std::string_view verb,
   std::vector<std::vector<const RowsPullItem*>> readings;
   Places places;
   {
-    const auto lock = Lock(verb);
+    const auto lock = core_.Lock(verb);
     for (const RowsPullItem& item : items) {
-      const RecordPtr record = keys_.Get(verb, item.key);
+      const RecordPtr record = core_.keys.Get(verb, item.key);
       CheckByRows(verb, item.key, record->info.by_rows);
       CheckRowsOut(verb, item, GeometryOf(verb, *record));
       const auto [place, is_new] = places.emplace(record.get(), targets.size());
@@ -252,8 +253,8 @@ std::vector<PullTarget> DistStore::GatherRowTargets(std::string_view verb,
     PullTarget& target = targets[i];
     std::vector<int64_t> ids;
     for (const RowsPullItem* reading : readings[i]) {
-      calls_.WaitFor(*reading->ids, Access::kRead);
-      calls_.WaitFor(*reading->out, Access::kWrite);
+      core_.calls.WaitFor(*reading->ids, Access::kRead);
+      core_.calls.WaitFor(*reading->out, Access::kWrite);
       const NDArray packed = reading->ids->Packed();
       const auto some = IdsOf(packed);
       CheckIds(verb, target.record->key.view(), some, target.record->info.row_count);
@@ -270,18 +271,19 @@ std::vector<PullTarget> DistStore::GatherRowTargets(std::string_view verb,
 CallPtr DistStore::PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items,
                               bool is_async) {
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  calls_.RaiseUnseen(verb, KeysOf(items));
+  core_.calls.RaiseUnseen(verb, KeysOf(items));
   return StartPulls(verb, GatherRowTargets(verb, items), is_async);
 }
 
 void DistStore::PullRows(std::span<const RowsPullItem> items, std::string_view verb) {
-  calls_.Counted(Verb::kPull, verb,
-                 [&] { calls_.Await(PullRowsAs(std::string(verb), items, false)); });
+  core_.calls.Counted(Verb::kPull, verb,
+                      [&] { core_.calls.Await(PullRowsAs(std::string(verb), items, false)); });
 }
 
 Ticket DistStore::PullRowsAsync(std::span<const RowsPullItem> items, std::string_view verb) {
-  return calls_.Counted(Verb::kPull, verb,
-                        [&] { return calls_.Tracked(PullRowsAs(std::string(verb), items, true)); });
+  return core_.calls.Counted(Verb::kPull, verb, [&] {
+    return core_.calls.Tracked(PullRowsAs(std::string(verb), items, true));
+  });
 }
 
 }  // namespace tkv

@@ -45,23 +45,23 @@ void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char
     // Wait until the error is accepted.  Otherwise this worker could leave the job before the
     // others learn the reason.
     const CallPtr told = StartBarrier(verb, ErrorNow(verb));
-    worker_->GoOn();
+    core_.worker->GoOn();
     try {
-      told->WaitAccepted(options_.server_patience);
+      told->WaitAccepted(core_.options.server_patience);
     } catch (const Error& unheard) {
       static_cast<void>(unheard);  // the others end by their own patience
     }
     throw;
   }
   if (meeting.worker.first == rank()) {
-    return calls_.Await(StartBarrier(verb, {}, Task::kDone));
+    return core_.calls.Await(StartBarrier(verb, {}, Task::kDone));
   }
   const Error undone = Fail(Code::kAborted,
                             "worker {}, which {}, has not ended the {}: it is dead, or has called "
                             "something else; {}: {} again, on every rank that lives",
                             meeting.worker.first, meeting.task, meeting.verb, left, verb);
   try {
-    calls_.Await(StartBarrier(verb, undone, Task::kOfAnother));
+    core_.calls.Await(StartBarrier(verb, undone, Task::kOfAnother));
   } catch (const Error& error) {
     if (error.code() == Code::kAborted) AwaitEndOf(meeting);
     throw;
@@ -74,11 +74,11 @@ void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char
 void DistStore::AwaitEndOf(const Meeting& meeting) {
   constexpr std::chrono::milliseconds kStep(1);
   const auto is_over = [&] {
-    return worker_->Ask(
+    return core_.worker->Ask(
         [&](const Client& client) { return client.Reader() != meeting.worker || client.closed(); });
   };
-  worker_->GoOn();
-  WaitUntil(nullptr, DeadlineAfter(options_.server_patience), options_.interrupt, is_over,
+  core_.worker->GoOn();
+  WaitUntil(nullptr, DeadlineAfter(core_.options.server_patience), core_.options.interrupt, is_over,
             [&](std::chrono::nanoseconds) { std::this_thread::sleep_for(kStep); });
 }
 
@@ -93,27 +93,27 @@ static std::shared_ptr<const Optimizer> OwnOf(const KeyRecord& record, const Key
 // unless a restore has.
 void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts parts,
                         Loading* loading) {
-  calls_.RaiseUnseen(verb, {});
+  core_.calls.RaiseUnseen(verb, {});
   std::shared_ptr<const Optimizer> optimizer;
   {
-    const auto lock = Lock(verb);
-    loading->records = keys_.Records();
-    optimizer = optimizer_;
+    const auto lock = core_.Lock(verb);
+    loading->records = core_.keys.Records();
+    optimizer = updater_.optimizer();
     if (verified_ && verified_->first == path) loading->reader = std::move(verified_->second);
     verified_.reset();
   }
   CheckEven(verb, loading->records);
-  loading->meeting.worker = worker_->Ask(&Client::Reader);
+  loading->meeting.worker = core_.worker->Ask(&Client::Reader);
   if (loading->meeting.worker.first != rank()) {
     loading->reader.reset();
     return;
   }
   Named(verb.c_str(), [&] {
-    if (!loading->reader) loading->reader.emplace(OpenSnapshot(path, identity(), options_));
+    if (!loading->reader) loading->reader.emplace(OpenSnapshot(path, identity(), core_.options));
     CheckNoUpdaterStates(*loading->reader);
     std::vector<LoadedKey> keys;
     for (const RecordPtr& record : loading->records) {
-      const auto meta = worker_->Ask(&Client::MetaOf, record->name);
+      const auto meta = core_.worker->Ask(&Client::MetaOf, record->name);
       if (!meta) {
         throw Fail(Code::kNotFound, "key {}: no such key", record->key.view().ToString());
       }
@@ -132,7 +132,7 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
   const auto wait_for_first = [&] {
     const auto [call, bytes] = under_way.front();
     under_way.pop_front();
-    calls_.Await(call);
+    core_.calls.Await(call);
     bytes_ahead -= bytes;
   };
   const auto in_part = [&](const Error& error) {
@@ -152,15 +152,15 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
       restore.value.ends = std::move(restored.ends);
       restore.extent = extent;
       if (parts == Parts::kAll) restore.step = {loading.reader->keys()[loading.matches[i]].step, 0};
-      const CallPtr call = calls_.New(verb);
+      const CallPtr call = core_.calls.New(verb);
       call->keys.push_back(record);
       call->sources.push_back(restore.value.bytes);
       under_way.emplace_back(call, restore.value.bytes.size);
       bytes_ahead += restore.value.bytes.size;
       std::vector<Operation> operations;
-      operations.push_back(calls_.Make(std::move(restore), verb, record.get()));
+      operations.push_back(core_.calls.Make(std::move(restore), verb, record.get()));
       has_begun = true;
-      worker_->Launch(call, std::move(operations));
+      core_.worker->Launch(call, std::move(operations));
       while (bytes_ahead > kAheadBytes) wait_for_first();
     };
     for (size_t i = 0; i < loading.matches.size(); ++i) {
@@ -200,9 +200,9 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
 // Throws if a worker that was started again has pushed nothing in its present life.  Its script
 // may be at its beginning, and the others do not come to the barriers.
 void DistStore::CheckHasPushed(const std::string& task) {
-  const auto lock = Lock(task);
+  const auto lock = core_.Lock(task);
   const auto is_pushed = [](const RecordPtr& record) { return record->pushes > 0; };
-  if (!worker_->rejoined() || std::ranges::any_of(keys_.Records(), is_pushed)) return;
+  if (!core_.worker->rejoined() || std::ranges::any_of(core_.keys.Records(), is_pushed)) return;
   throw Fail(
       Code::kFailedPrecondition,
       "{}: this rank has lived before in this job, because it was started again or a snapshot was "
@@ -225,7 +225,7 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
   });
   // Compression residuals come from pushes that the load has undone.
   if (parts == Parts::kAll) {
-    const auto lock = Lock(verb);
+    const auto lock = core_.Lock(verb);
     for (const RecordPtr& record : loading.records) record->residual = nullptr;
   }
   SnapshotInfo info;
@@ -233,18 +233,18 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
   saver_.NoteReplaced();
   saver_.NoteLoaded();
   if (loading.records.empty()) return info;
-  const CallPtr call = calls_.New(verb);
+  const CallPtr call = core_.calls.New(verb);
   std::vector<Operation> operations;
   operations.reserve(loading.records.size());
   for (const RecordPtr& record : loading.records) {
-    operations.push_back(calls_.Make(Operation::FindBase{}, verb, record.get()));
+    operations.push_back(core_.calls.Make(Operation::FindBase{}, verb, record.get()));
   }
-  worker_->Launch(call, std::move(operations));
-  calls_.Await(call);
+  core_.worker->Launch(call, std::move(operations));
+  core_.calls.Await(call);
   for (const RecordPtr& record : loading.records) {
-    const PushStep step = worker_->Ask(&Client::FormerStepOf, record->name);
+    const PushStep step = core_.worker->Ask(&Client::FormerStepOf, record->name);
     {
-      const auto lock = Lock(verb);
+      const auto lock = core_.Lock(verb);
       record->former_step = step;
       std::atomic_ref(record->last_step).store(step.number);
     }
@@ -262,18 +262,19 @@ KVStore::SnapshotInfo DistStore::Run(const RestoreSteps& steps) {
   Meeting meeting{.task = "reads the snapshot", .verb = "restore"};
   Meet(verb, meeting, "nothing has been created", [&] {
     steps.check();
-    meeting.worker = worker_->Ask(&Client::Reader);
+    meeting.worker = core_.worker->Ask(&Client::Reader);
     if (meeting.worker.first != rank()) return;
-    Named("restore", [&] { verified.emplace(OpenSnapshot(steps.path, identity(), options_)); });
+    Named("restore",
+          [&] { verified.emplace(OpenSnapshot(steps.path, identity(), core_.options)); });
   });
   if (verified) {
-    const auto lock = Lock(verb);
+    const auto lock = core_.Lock(verb);
     verified_.emplace(steps.path, *std::move(verified));
   }
   try {
     return steps.create();
   } catch (...) {
-    std::lock_guard lock(keys_.mutex());  // a later load takes the newest snapshot
+    std::lock_guard lock(core_.keys.mutex());  // a later load takes the newest snapshot
     verified_.reset();
     throw;
   }
@@ -284,9 +285,9 @@ KVStore::SnapshotInfo DistStore::Run(const RestoreSteps& steps) {
 void DistStore::SendValues(const std::string& verb, std::span<const InitItem> items,
                            const std::vector<RecordPtr>& records) {
   std::vector<Operation> operations;
-  const CallPtr call = calls_.New(verb);
+  const CallPtr call = core_.calls.New(verb);
   for (size_t i = 0; i < items.size(); ++i) {
-    const auto meta = worker_->Ask(&Client::MetaOf, records[i]->name);
+    const auto meta = core_.worker->Ask(&Client::MetaOf, records[i]->name);
     if (!meta) throw Fail(Code::kNotFound, "{} {}: no such key", verb, items[i].key.ToString());
     const NDArray* const values[] = {items[i].value};
     Operation::Restore assign;
@@ -299,18 +300,18 @@ void DistStore::SendValues(const std::string& verb, std::span<const InitItem> it
     assign.extent = Operation::Restore::Extent::kOnlyValue;
     call->keys.push_back(records[i]);
     call->sources.push_back(assign.value.bytes);
-    operations.push_back(calls_.Make(std::move(assign), verb, records[i].get()));
+    operations.push_back(core_.calls.Make(std::move(assign), verb, records[i].get()));
   }
-  worker_->Launch(call, std::move(operations));
-  calls_.Await(call);
+  core_.worker->Launch(call, std::move(operations));
+  core_.calls.Await(call);
 }
 
 // Throws if only some parts of a key have a push of this worker, which has to repeat it.  After the
 // values are replaced, the repetition would update the other parts alone.
 void DistStore::CheckEven(const std::string& verb, std::span<const RecordPtr> records) {
-  const RecordPtr uneven = calls_.FirstToRepeat(verb, records);
+  const RecordPtr uneven = core_.calls.FirstToRepeat(verb, records);
   if (uneven == nullptr) return;
-  const uint64_t round = worker_->Ask(&Client::PushedOf, uneven->name);
+  const uint64_t round = core_.worker->Ask(&Client::PushedOf, uneven->name);
   NamingKey(verb, uneven->key.view(), [&] { throw Client::Uneven(round); });
 }
 
@@ -322,18 +323,18 @@ void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> item
   Meeting meeting{.task = "gives the values", .verb = "assign"};
   Meet(verb, meeting, "nothing has been assigned", [&] {
     const AssignedValues given(verb, items);
-    calls_.RaiseUnseen(verb, KeysOf(items));
+    core_.calls.RaiseUnseen(verb, KeysOf(items));
     {
-      const auto lock = Lock(verb);
+      const auto lock = core_.Lock(verb);
       for (const PushItem& item : given.items()) {
-        const RecordPtr record = keys_.Get(verb, item.key);
+        const RecordPtr record = core_.keys.Get(verb, item.key);
         CheckAssignable(verb, item.key, record->info.by_rows);
         CheckValues(verb, item, record->info.shape, record->info.dtype);
         records.push_back(record);
       }
     }
     CheckEven(verb, records);
-    meeting.worker = worker_->Ask(&Client::Reader);
+    meeting.worker = core_.worker->Ask(&Client::Reader);
   });
   Meet(verb, meeting, "some keys may have been assigned and others not", [&] {
     if (meeting.worker.first == rank() && !HasReachedNextBarrier()) {

@@ -17,8 +17,8 @@
 #include "dist/push_compression.h"
 #include "dist/row_encoder.h"
 #include "dist/saver.h"
-#include "dist/store_calls.h"
-#include "dist/store_keys.h"
+#include "dist/server_updater.h"
+#include "dist/store_core.h"
 #include "dist/transfers.h"
 #include "job/job_status.h"
 #include "job/worker.h"
@@ -26,14 +26,6 @@
 #include "update/cache.h"
 
 namespace tkv {
-
-// Returns an optimizer in the form that servers receive.
-inline UpdateSpec SpecOf(const Optimizer& optimizer) {
-  return {.program = optimizer.program().ToText(),
-          .multi_precision = optimizer.multi_precision(),
-          .params = ParamsOf(optimizer),
-          .lazy = optimizer.lazy()};
-}
 
 class DistStore : public KVStore, public RestoresSnapshots {
  public:
@@ -45,32 +37,36 @@ class DistStore : public KVStore, public RestoresSnapshots {
   void GoOnFromHere();
 
   // Returns the position among the stores of this worker, in the order of Create.
-  StoreIdentity identity() const override { return {number_, worker_->store_count() > 1}; }
+  StoreIdentity identity() const override {
+    return {core_.number, core_.worker->store_count() > 1};
+  }
   // As Worker::HasLostItsPlace, with the store's patience.
-  bool HasLostItsPlace() const { return worker_->HasLostItsPlace(options_.patience); }
+  bool HasLostItsPlace() const { return core_.worker->HasLostItsPlace(core_.options.patience); }
 
   void Init(std::span<const InitItem> items) override {
     AsWorker(Verb::kInit, "init", [&] { InitAs("init", items); });
   }
   void Push(std::span<const PushItem> items) override;
   void Pull(std::span<const PullItem> items) override {
-    calls_.Counted(Verb::kPull, "pull", [&] { calls_.Await(PullAs("pull", items, false)); });
+    core_.calls.Counted(Verb::kPull, "pull",
+                        [&] { core_.calls.Await(PullAs("pull", items, false)); });
   }
   void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
     AsWorker(Verb::kPushPull, "pushpull",
-             [&] { calls_.Await(StartPushPull("pushpull", items, outs, false)); });
+             [&] { core_.calls.Await(StartPushPull("pushpull", items, outs, false)); });
   }
   Ticket PushAsync(std::span<const PushItem> items) override {
     return AsWorker(Verb::kPush, "push",
-                    [&] { return calls_.Tracked(PushAs("push", items, true)); });
+                    [&] { return core_.calls.Tracked(PushAs("push", items, true)); });
   }
   Ticket PullAsync(std::span<const PullItem> items) override {
-    return calls_.Counted(Verb::kPull, "pull",
-                          [&] { return calls_.Tracked(PullAs("pull", items, true)); });
+    return core_.calls.Counted(Verb::kPull, "pull",
+                               [&] { return core_.calls.Tracked(PullAs("pull", items, true)); });
   }
   Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs) override {
-    return AsWorker(Verb::kPushPull, "pushpull",
-                    [&] { return calls_.Tracked(StartPushPull("pushpull", items, outs, true)); });
+    return AsWorker(Verb::kPushPull, "pushpull", [&] {
+      return core_.calls.Tracked(StartPushPull("pushpull", items, outs, true));
+    });
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
   void InitRows(std::span<const RowsInitItem> items, std::string_view verb) override;
@@ -114,30 +110,30 @@ class DistStore : public KVStore, public RestoresSnapshots {
   SnapshotInfo Run(const RestoreSteps& steps) override;
 
   std::string type() const override { return type_; }
-  int rank() const override { return worker_->rank(); }
-  int num_workers() const override { return worker_->workers(); }
-  bool rejoined() const override { return worker_->rejoined(); }
-  std::string url() const override { return worker_->url(); }
+  int rank() const override { return core_.worker->rank(); }
+  int num_workers() const override { return core_.worker->workers(); }
+  bool rejoined() const override { return core_.worker->rejoined(); }
+  std::string url() const override { return core_.worker->url(); }
   void Barrier() override;
   Ticket BarrierAsync() override;
   uint64_t Round(const KeyView& key) const override;
   PushStep FormerStep(const KeyView& key) const override;
 
   size_t size() const override {
-    const auto lock = Lock("len");
-    return keys_.size();
+    const auto lock = core_.Lock("len");
+    return core_.keys.size();
   }
   bool Contains(const KeyView& key) const override {
-    const auto lock = Lock("in");
-    return keys_.Contains(key);
+    const auto lock = core_.Lock("in");
+    return core_.keys.Contains(key);
   }
   KeyInfo Describe(const KeyView& key, std::string_view verb) const override {
-    const auto lock = Lock(verb);
-    return keys_.Get(verb, key)->info;
+    const auto lock = core_.Lock(verb);
+    return core_.keys.Get(verb, key)->info;
   }
   std::vector<Key> Keys() const override {
-    const auto lock = Lock("keys");
-    return keys_.order();
+    const auto lock = core_.Lock("keys");
+    return core_.keys.order();
   }
   std::shared_ptr<Optimizer> UpdateOf(const KeyView& key) const override;
   JobStatus Status() const override;
@@ -152,13 +148,9 @@ class DistStore : public KVStore, public RestoresSnapshots {
   // Makes the store of an observer, which reads the store with that number.
   DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store);
 
-  std::unique_lock<std::mutex> Lock(std::string_view verb) const { return keys_.Lock(verb); }
   // Returns the keys of each server.
   ServerListings ListAll(const std::string& verb) const;
-  const std::shared_ptr<Worker>& worker() const { return worker_; }
-  StoreCalls& calls() const { return calls_; }
-  StoreKeys& keys() { return keys_; }
-  const StoreKeys& keys() const { return keys_; }
+  StoreCore& core() const { return core_; }
   template <typename Item>
   static std::vector<KeyView> KeysOf(std::span<const Item> items) {
     std::vector<KeyView> keys;
@@ -177,12 +169,11 @@ class DistStore : public KVStore, public RestoresSnapshots {
   //   throws  as f, kFailedPrecondition (an observer's store)
   template <typename F>
   std::invoke_result_t<F&> AsWorker(Verb verb, std::string_view called, F f) {
-    return calls_.Counted(verb, called, [&] {
+    return core_.calls.Counted(verb, called, [&] {
       CheckIsWorker(called);
       return f();
     });
   }
-  void CheckUpdate(std::string_view verb, const KeyRecord& record);
   void Erase(const KeyView& key);
   void InitAs(std::string_view verb, std::span<const InitItem> items);
   void InitRowsAs(std::string_view verb, std::span<const RowsInitItem> items);
@@ -196,7 +187,6 @@ class DistStore : public KVStore, public RestoresSnapshots {
   void LaunchInits(const std::string& verb, std::vector<Operation> inits,
                    const std::vector<NewRecordPtr>& records);
 
-  void AddParams(const KeyView& key, PushSource* source) const;
   std::vector<PushSource> GatherSources(std::string_view verb, std::span<const PushItem> items);
   void GatherValues(std::string_view verb, std::span<const NDArray* const> values,
                     PushSource* source);
@@ -287,34 +277,20 @@ class DistStore : public KVStore, public RestoresSnapshots {
   void BeginAnewIfNothingHasBegun();
   // Returns true if an earlier life of this worker had reached the barrier that comes next.
   bool HasReachedNextBarrier() const;
-  void SetFunction(const UpdateFunction& updater);
-  void SetProgram(std::shared_ptr<const Optimizer> optimizer);
-  // Sets the updater; returns false if that is left to another worker.
-  bool Control(const std::string& verb, UpdateSpec spec);
 
   const std::string type_;
-  const StoreOptions options_;
   const KeyMeta::Mode mode_;
-  const std::shared_ptr<Worker> worker_;
-  const uint32_t number_;
   const Time begin_ = NodeThread::Now();
   // Made in time, because the destructor may have no memory for it.
   const Error program_failed_{Code::kAborted, "the worker's program has failed"};
-  mutable StoreCalls calls_{worker_, number_, options_};
+  mutable StoreCore core_;
   RowEncoder row_encoder_;
-  PushCompression compression_{options_.threads, options_.log};
+  PushCompression compression_{core_.options.threads, core_.options.log};
 
   // The count at the creation.  A higher count at the end means that the program has failed.
   const int exceptions_ = std::uncaught_exceptions();
-  StoreKeys keys_{&calls_};  // its mutex guards the members below too
-  std::shared_ptr<const Optimizer> optimizer_;
-  std::vector<double> committed_params_;
-  uint64_t optimizer_number_ = 0;  // counts the calls of set_optimizer
-  // Another rank has sent the optimizer to the servers.  This one then sends its hyperparameters
-  // with the first push of each key, so that the servers can see differences.
-  bool is_optimizer_of_other_ = false;
-  CompiledUpdates compiled_;
-  // The snapshot that a restore has verified, and its path as the user gave it.
+  ServerUpdater updater_{&core_};
+  // The mutex of the keys guards the two members below.  The snapshot that a restore has verified, and its path as the user gave it.
   std::optional<std::pair<std::string, checkpoint::Reader>> verified_;
   KeyStats deleted_{Key(KeyView(0))};  // the totals of deleted keys
 

@@ -32,9 +32,9 @@ struct DistStore::CutTable {
 };
 
 RecordPtr DistStore::GetTable(const std::string& verb, const KeyView& key) {
-  calls_.RaiseUnseen(verb, {&key, 1});
-  const auto lock = Lock(verb);
-  RecordPtr record = keys_.Get(verb, key);
+  core_.calls.RaiseUnseen(verb, {&key, 1});
+  const auto lock = core_.Lock(verb);
+  RecordPtr record = core_.keys.Get(verb, key);
   CheckByRows(verb, key, record->info.by_rows);
   return record;
 }
@@ -43,7 +43,7 @@ TableStats DistStore::StatsOfTable(const KeyView& key) {
   const std::string verb = "table_stats";
   const RecordPtr record = GetTable(verb, key);
   const Outcome outcome =
-      calls_.AwaitOutcome(verb, calls_.Make(Operation::Stats{}, verb, record.get()));
+      core_.calls.AwaitOutcome(verb, core_.calls.Make(Operation::Stats{}, verb, record.get()));
   return *outcome.As<TableStats>();
 }
 
@@ -56,7 +56,7 @@ NDArray DistStore::ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t fir
   const NDArray buffer = BytesOf(bytes);
   Operation::Read read{cut.meta, cut.states, part, {first, count}, {}};
   read.pull.out = BlockOf(buffer);
-  calls_.AwaitOutcome(cut.verb, calls_.Make(std::move(read), cut.verb, cut.record.get()));
+  core_.calls.AwaitOutcome(cut.verb, core_.calls.Make(std::move(read), cut.verb, cut.record.get()));
   return buffer;
 }
 
@@ -107,7 +107,8 @@ void DistStore::ReadValues(const CutTable& cut, const Rows& rows) {
     row_encoder_.AskForRows({ids + first, count}, &target);
     Operation::Read read{cut.meta, cut.states, ChunkState::kValue, {}, {}};
     read.pull = {target.ids, BlockOf(target.landing)};
-    calls_.AwaitOutcome(cut.verb, calls_.Make(std::move(read), cut.verb, cut.record.get()));
+    core_.calls.AwaitOutcome(cut.verb,
+                             core_.calls.Make(std::move(read), cut.verb, cut.record.get()));
     const auto* const landed = static_cast<const std::byte*>(target.landing.HostData());
     for (size_t i = 0; i < target.order->size(); ++i) {
       const size_t row = first + target.order->PlacesOf(i)[0];
@@ -124,9 +125,9 @@ RowsExport DistStore::ExportRowsAs(const std::string& verb, const KeyView& key,
   struct Released {
     ~Released() { saving.Release(); }
     Saving saving;
-  } const released{{verb, {}, Parts::kAll, worker_, number_, options_}};
+  } const released{{verb, {}, Parts::kAll, core_.worker, core_.number, core_.options}};
   const Outcome outcome =
-      calls_.AwaitOutcome(verb, calls_.Make(Operation::Cut{}, verb, record.get()));
+      core_.calls.AwaitOutcome(verb, core_.calls.Make(Operation::Cut{}, verb, record.get()));
   const auto& kept = *outcome.As<Outcome::Cut>();
   const CutTable cut{verb, record, kept.meta, kept.states};
   uint64_t version = UINT64_MAX;
@@ -152,8 +153,8 @@ RowsExport DistStore::ExportRows(const KeyView& key, const RowsFilter& filter) {
 void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const Rows& rows) {
   const RecordPtr record = GetTable(verb, key);
   CheckRows(verb, key, &rows, {record->info.shape, record->info.dtype, record->info.row_count});
-  calls_.WaitFor(rows.ids, Access::kRead);
-  calls_.WaitFor(rows.values, Access::kRead);
+  core_.calls.WaitFor(rows.ids, Access::kRead);
+  core_.calls.WaitFor(rows.values, Access::kRead);
   const NDArray packed_ids = rows.ids.Packed();
   const NDArray packed_values = rows.values.Packed();
   const std::span<const int64_t> ids = IdsOf(packed_ids);
@@ -177,7 +178,7 @@ void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const 
     import.value = *std::move(source.encoded);
     import.extent = Operation::Restore::Extent::kOnlyRows;
     try {
-      calls_.AwaitOutcome(verb, calls_.Make(std::move(import), verb, record.get()));
+      core_.calls.AwaitOutcome(verb, core_.calls.Make(std::move(import), verb, record.get()));
     } catch (const Error& error) {
       if (first == 0) throw;
       throw Fail(error.code(), "{}; the first {} rows have been imported", error.what(), first);

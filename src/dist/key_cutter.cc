@@ -24,21 +24,12 @@ bool HasAsyncKeys(std::span<const SavedStore> stores) {
   });
 }
 
-KeyCutter::KeyCutter(std::shared_ptr<Worker> worker, uint32_t number, const StoreOptions& options,
-                     StoreCalls* calls, StoreKeys* keys, std::function<bool()> has_optimizer)
-    : worker_(std::move(worker)),
-      number_(number),
-      options_(options),
-      calls_(*calls),
-      keys_(*keys),
-      has_optimizer_(std::move(has_optimizer)) {}
-
 // Makes the servers keep a version of these keys at their present rounds.  Adds what is kept to
 // `outcomes`.
 void KeyCutter::CutKeys(const SaveRequest& request, std::span<const RecordPtr> records,
                         Outcomes* outcomes) {
   if (records.empty()) return;
-  const CallPtr call = calls_.New(request.verb);
+  const CallPtr call = core_.calls.New(request.verb);
   const auto of_operations = std::make_shared<std::map<OpId, Outcome>>();
   call->on_outcome = [of_operations](const Outcome& outcome) {
     of_operations->emplace(outcome.op, outcome);
@@ -46,10 +37,10 @@ void KeyCutter::CutKeys(const SaveRequest& request, std::span<const RecordPtr> r
   std::vector<Operation> operations;
   operations.reserve(records.size());
   for (const RecordPtr& record : records) {
-    operations.push_back(calls_.Make(Operation::Cut{}, request.verb, record.get()));
+    operations.push_back(core_.calls.Make(Operation::Cut{}, request.verb, record.get()));
   }
-  worker_->Launch(call, std::move(operations));
-  calls_.Await(call, request.patience);
+  core_.worker->Launch(call, std::move(operations));
+  core_.calls.Await(call, request.patience);
   for (size_t i = 0; i < records.size(); ++i) {
     outcomes->emplace(records[i], of_operations->at(call->ops[i]));
   }
@@ -77,7 +68,7 @@ KeyCutter::Outcomes KeyCutter::CutStores(const SaveRequest& request) {
 SavedKey KeyCutter::DescribeCut(const SaveRequest& request, const KeyRecord& record,
                                 const Outcome& outcome) {
   const auto& cut = *outcome.As<Outcome::Cut>();
-  const uint64_t round = worker_->Ask(&Client::BaseOf, record.name) + outcome.round;
+  const uint64_t round = core_.worker->Ask(&Client::BaseOf, record.name) + outcome.round;
   SavedKey key = Named(request.verb.c_str(), [&] {
     return DescribeKey(record.key, *cut.meta, *cut.states, round, request.parts);
   });
@@ -88,12 +79,12 @@ SavedKey KeyCutter::DescribeCut(const SaveRequest& request, const KeyRecord& rec
 std::shared_ptr<Saving> KeyCutter::Cut(const SaveRequest& request) {
   bool may_lack_states = request.parts == Parts::kAll;  // a save of states alone needs some
   {
-    const auto lock = keys_.Lock(request.verb);
-    may_lack_states = may_lack_states || has_optimizer_();
+    const auto lock = core_.Lock(request.verb);
+    may_lack_states = may_lack_states || updater_.optimizer() != nullptr;
   }
-  if (!worker_->Ask(&Client::IsSender)) return nullptr;
-  auto saving = std::make_shared<Saving>(request.verb, request.path, request.parts, worker_,
-                                         number_, options_);
+  if (!core_.worker->Ask(&Client::IsSender)) return nullptr;
+  auto saving = std::make_shared<Saving>(request.verb, request.path, request.parts, core_.worker,
+                                         core_.number, core_.options);
   for (const SavedStore& store : request.stores) saving->AddStore(store.number);
   const auto is_empty = [](const SavedStore& store) { return store.records.empty(); };
   if (std::ranges::all_of(request.stores, is_empty)) return saving;
@@ -136,7 +127,8 @@ std::shared_ptr<Saving> KeyCutter::CutAfterOthers(const SaveRequest& request) {
   const auto rest = [](std::chrono::nanoseconds) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   };
-  if (!WaitUntil(nullptr, DeadlineAfter(request.patience), options_.interrupt, is_made, rest)) {
+  if (!WaitUntil(nullptr, DeadlineAfter(request.patience), core_.options.interrupt, is_made,
+                 rest)) {
     throw Error(*busy);
   }
   return *made;

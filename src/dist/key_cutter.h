@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -11,8 +10,8 @@
 #include <vector>
 
 #include "dist/saving.h"
-#include "dist/store_calls.h"
-#include "dist/store_keys.h"
+#include "dist/server_updater.h"
+#include "dist/store_core.h"
 #include "dist/store_saves.h"
 
 namespace tkv {
@@ -31,11 +30,8 @@ bool HasAsyncKeys(std::span<const SavedStore> stores);
 
 class KeyCutter {
  public:
-  // Makes the cutter of an open store.
-  //   options        outlive the cutter, as do `calls` and `keys`
-  //   has_optimizer  returns true if the store has one; called with the mutex of `keys`
-  KeyCutter(std::shared_ptr<Worker> worker, uint32_t number, const StoreOptions& options,
-            StoreCalls* calls, StoreKeys* keys, std::function<bool()> has_optimizer);
+  // Makes the cutter of an open store.  Both outlive it.
+  KeyCutter(StoreCore* core, const ServerUpdater* updater) : core_(*core), updater_(*updater) {}
 
   // Makes the servers keep a version of every key of the request at its present round.
   //   returns  the save that reads these versions; null if another rank saves
@@ -52,12 +48,8 @@ class KeyCutter {
   Outcomes CutStores(const SaveRequest& request);
   SavedKey DescribeCut(const SaveRequest& request, const KeyRecord& record, const Outcome& outcome);
 
-  const std::shared_ptr<Worker> worker_;
-  const uint32_t number_;
-  const StoreOptions& options_;
-  StoreCalls& calls_;
-  StoreKeys& keys_;
-  const std::function<bool()> has_optimizer_;
+  StoreCore& core_;
+  const ServerUpdater& updater_;
 };
 
 }  // namespace tkv

@@ -23,9 +23,10 @@ std::string ObserverStore::NameOf(std::string_view verb, const KeyView& key) con
 
 KeyMeta ObserverStore::Ask(std::string_view verb, const KeyView& key) const {
   const KeyRecord asked{Key(key), NameOf(verb, key), {}};
-  calls().CheckOpen(verb);
+  core().calls.CheckOpen(verb);
   const std::string of(verb);
-  const Outcome outcome = calls().AwaitOutcome(of, calls().Make(Operation::Describe{}, of, &asked));
+  const Outcome outcome =
+      core().calls.AwaitOutcome(of, core().calls.Make(Operation::Describe{}, of, &asked));
   return *outcome.As<Outcome::Found>()->meta;
 }
 
@@ -34,16 +35,16 @@ KeyMeta ObserverStore::Ask(std::string_view verb, const KeyView& key) const {
 void ObserverStore::FindOne(std::string_view verb, const KeyView& key) {
   const std::string of(verb);
   KeyRecord found{Key(key), NameOf(verb, key), {}};
-  calls().CheckOpen(verb);
-  const bool is_known = worker()->Ask(&Client::Knows, found.name);
+  core().calls.CheckOpen(verb);
+  const bool is_known = core().worker->Ask(&Client::Knows, found.name);
   if (is_known && DistStore::Contains(key)) return;
   Outcome outcome;
   try {
-    outcome = calls().AwaitOutcome(of, calls().Make(Operation::Open{false}, of, &found));
+    outcome = core().calls.AwaitOutcome(of, core().calls.Make(Operation::Open{false}, of, &found));
   } catch (const Error& error) {
     if (error.code() == Code::kNotFound) {
-      const auto lock = Lock("in");
-      keys().Erase(key);
+      const auto lock = core().Lock("in");
+      core().keys.Erase(key);
     }
     throw;
   }
@@ -52,8 +53,8 @@ void ObserverStore::FindOne(std::string_view verb, const KeyView& key) {
   found.info = InfoOf(meta);
   found.mode = meta.mode;
   found.value_bytes = meta.row_bytes();
-  const auto lock = Lock("in");
-  keys().Add(std::make_shared<const KeyRecord>(std::move(found)));
+  const auto lock = core().Lock("in");
+  core().keys.Add(std::make_shared<const KeyRecord>(std::move(found)));
 }
 
 KVStore::KeyInfo ObserverStore::Describe(const KeyView& key, std::string_view verb) const {
@@ -83,8 +84,8 @@ std::vector<Key> ObserverStore::Keys() const {
 }
 
 uint64_t ObserverStore::Round(const KeyView& key) const {
-  const auto lock = Lock("round");
-  const RecordPtr record = keys().Find(key);
+  const auto lock = core().Lock("round");
+  const RecordPtr record = core().keys.Find(key);
   return record == nullptr ? 0 : std::atomic_ref(record->pulled).load();
 }
 

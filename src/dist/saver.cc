@@ -64,17 +64,9 @@ std::string NamesOf(std::span<const KeyStatus> keys) {
 
 }  // namespace
 
-Saver::Saver(std::shared_ptr<Worker> worker, uint32_t number, const StoreOptions& options,
-             StoreCalls* calls, StoreKeys* keys, std::shared_ptr<SaveSchedule> schedule,
-             std::function<bool()> has_optimizer)
-    : worker_(std::move(worker)),
-      number_(number),
-      options_(options),
-      calls_(*calls),
-      keys_(*keys),
-      schedule_(std::move(schedule)),
-      cutter_(worker_, number, options, calls, keys, std::move(has_optimizer)) {
-  if (schedule_ != nullptr) schedule_->Add(number_, {keys, calls, saves_});
+Saver::Saver(StoreCore* core, const ServerUpdater* updater, std::shared_ptr<SaveSchedule> schedule)
+    : core_(*core), schedule_(std::move(schedule)), cutter_(core, updater) {
+  if (schedule_ != nullptr) schedule_->Add(core_.number, {&core_.keys, &core_.calls, saves_});
 }
 
 // ---- saves that the user asks for ---------------------------------------------------------------
@@ -89,8 +81,8 @@ std::vector<SavedStore> Saver::StoresToSave(const SaveRequest& request) const {
   if (request.parts == Parts::kAll && IsFolderOfSchedule(request.path)) {
     return schedule_->OpenStores();
   }
-  const auto lock = keys_.Lock(request.verb);
-  return {{number_, keys_.Records(), saves_}};
+  const auto lock = core_.Lock(request.verb);
+  return {{core_.number, core_.keys.Records(), saves_}};
 }
 
 // Begins a save, the only one of its stores.  Returns null if another rank saves.
@@ -101,7 +93,7 @@ std::shared_ptr<Saving> Saver::Begin(const SaveRequest& request, StoreSaves::Cut
   // The other stores take part as in a save by the schedule: their own saves wait for this one, and
   // they report no error of it.
   for (const SavedStore& store : request.stores) {
-    if (store.number == number_) {
+    if (store.number == core_.number) {
       turns.emplace_back(store.saves, request.verb, cutting);
     } else {
       turns.emplace_back(store.saves, request.verb, StoreSaves::Cutting::kByItself,
@@ -112,14 +104,15 @@ std::shared_ptr<Saving> Saver::Begin(const SaveRequest& request, StoreSaves::Cut
   if (saving == nullptr) return nullptr;
   std::unique_lock<std::mutex> lock;
   try {
-    lock = keys_.Lock(request.verb);
+    lock = core_.Lock(request.verb);
   } catch (...) {
     // Another thread has closed the store meanwhile.
     saving->Release();
     throw;
   }
   for (const SavedStore& store : request.stores) {
-    store.saves->Add(saving, cutting == StoreSaves::Cutting::kByItself || store.number != number_);
+    store.saves->Add(saving,
+                     cutting == StoreSaves::Cutting::kByItself || store.number != core_.number);
   }
   return saving;
 }
@@ -127,9 +120,9 @@ std::shared_ptr<Saving> Saver::Begin(const SaveRequest& request, StoreSaves::Cut
 // Begins a save that the user asks for.  Returns null if another rank saves.
 std::shared_ptr<Saving> Saver::BeginForUser(const std::string& verb, const std::string& path,
                                             Parts parts) {
-  calls_.RaiseUnseen(verb, {});
+  core_.calls.RaiseUnseen(verb, {});
   AwaitAutoSave();
-  SaveRequest request{verb, path, parts, {}, options_.patience};
+  SaveRequest request{verb, path, parts, {}, core_.options.patience};
   request.stores = StoresToSave(request);
   if (!IsLastSender(verb, kNewsPatience)) return nullptr;
   const uint64_t rounds = schedule_ == nullptr ? 0 : schedule_->most_rounds();
@@ -167,23 +160,24 @@ Ticket Saver::SaveAsync(const std::string& path) {
 // save at the end of a script, and a rank that is late finds the lower ones, which have saved,
 // gone.
 void Saver::SpareRepeat(std::span<const SavedStore> stores, Saving* saving) const {
-  const Rank rank = worker_->Ask(&Client::rank);
+  const Rank rank = core_.worker->Ask(&Client::rank);
   if (rank > 0) saving->OnlyIfNew(true, HasErased(stores), nullptr);
 }
 
 // Waits until an automatic save has ended, so that an explicit save does not fail because of it.
 // Waits at most the patience.
 void Saver::AwaitAutoSave() {
-  saves_->AwaitEnd(StoreSaves::Awaited::kAutomatic, DeadlineAfter(options_.patience), options_);
+  saves_->AwaitEnd(StoreSaves::Awaited::kAutomatic, DeadlineAfter(core_.options.patience),
+                   core_.options);
 }
 
 // ---- saves by the schedule ----------------------------------------------------------------------
 
 void Saver::SaveIfDue(std::span<const KeyView> keys, uint32_t step) {
-  if (schedule_ == nullptr || !schedule_->BeginsStep(keys, keys_, step)) return;
+  if (schedule_ == nullptr || !schedule_->BeginsStep(keys, core_.keys, step)) return;
   const std::optional<SaveSchedule::Due> due = schedule_->DueNow();
   if (!due || IsUneven(due->stores) || !schedule_->Begin(*due)) return;
-  SaveBeside(due->stores, options_.patience, SaveWhen::kAlways, nullptr);
+  SaveBeside(due->stores, core_.options.patience, SaveWhen::kAlways, nullptr);
 }
 
 // Returns true if a key has to be pushed again before a save, and logs that once.
@@ -191,40 +185,42 @@ bool Saver::IsUneven(std::span<const SavedStore> stores) {
   RecordPtr uneven;
   try {
     for (const SavedStore& store : stores) {
-      if (uneven == nullptr) uneven = calls_.FirstToRepeat("save", store.records);
+      if (uneven == nullptr) uneven = core_.calls.FirstToRepeat("save", store.records);
     }
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) throw;  // a signal interrupted it
     return true;  // a server is out of reach, so that the save is due again at the next push
   }
   if (uneven == nullptr) return false;
-  if (!schedule_->TakeWarningOfUneven() || !options_.log) return true;
-  options_.log(2, Format("no snapshot is saved by itself until key {} is pushed again: a push of "
-                         "this worker, or of its earlier process, has not ended, and parts have it",
-                         uneven->key.view().ToString()));
+  if (!schedule_->TakeWarningOfUneven() || !core_.options.log) return true;
+  core_.options.log(
+      2, Format("no snapshot is saved by itself until key {} is pushed again: a push of "
+                "this worker, or of its earlier process, has not ended, and parts have it",
+                uneven->key.view().ToString()));
   return true;
 }
 
 // Logs the keys that the snapshot will lack.  A job that continues from a snapshot has keys before
 // its script inits them.  Snapshots before that init lack them.
 void Saver::WarnOfLacking(std::span<const SavedStore> stores) {
-  if (!options_.log || !worker_->rejoined()) return;
+  if (!core_.options.log || !core_.worker->rejoined()) return;
   std::vector<KeyStatus> lacking;
   try {
-    if (!worker_->Ask(&Client::IsSender) || !schedule_->TakeLookForLacking()) return;
-    calls_.CheckOpen("save");
-    const ServerListings listed =
-        ListServers(worker_, "save", number_, options_.server_patience, options_.interrupt);
-    lacking = LackingKeys(ListedKeys(listed), stores, worker_->store_count());
+    if (!core_.worker->Ask(&Client::IsSender) || !schedule_->TakeLookForLacking()) return;
+    core_.calls.CheckOpen("save");
+    const ServerListings listed = ListServers(
+        core_.worker, "save", core_.number, core_.options.server_patience, core_.options.interrupt);
+    lacking = LackingKeys(ListedKeys(listed), stores, core_.worker->store_count());
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) throw;
     // The save itself will report the error.
     return;
   }
   if (lacking.empty()) return;
-  options_.log(2, Format("the servers have keys that this script has not inited, and the snapshot "
-                         "will lack them: {}; init all keys before the first push",
-                         NamesOf(lacking)));
+  core_.options.log(
+      2, Format("the servers have keys that this script has not inited, and the snapshot "
+                "will lack them: {}; init all keys before the first push",
+                NamesOf(lacking)));
 }
 
 // Starts an automatic save.  A failure becomes a line of the log.
@@ -233,7 +229,7 @@ void Saver::WarnOfLacking(std::span<const SavedStore> stores) {
 std::shared_ptr<Saving> Saver::SaveBeside(const std::vector<SavedStore>& stores,
                                           std::chrono::nanoseconds patience, SaveWhen when,
                                           const Saving* earlier) {
-  const auto log_failure = [log = options_.log](const Error& error) {
+  const auto log_failure = [log = core_.options.log](const Error& error) {
     if (log) log(2, Format("no snapshot was saved by itself: {}", error.what()));
   };
   try {
@@ -246,7 +242,7 @@ std::shared_ptr<Saving> Saver::SaveBeside(const std::vector<SavedStore>& stores,
     if (when == SaveWhen::kIfNew) {
       saving->OnlyIfNew(schedule_->has_replaced(), HasErased(stores), earlier);
     }
-    saving->OnEnd([log_failure, log = options_.log, folder, saving = saving.get()] {
+    saving->OnEnd([log_failure, log = core_.options.log, folder, saving = saving.get()] {
       if (const auto error = saving->failure()) return log_failure(*error);
       if (!log || saving->saved_path().empty()) return;
       log(1, Format("a snapshot has been saved in {}", folder));
@@ -265,23 +261,23 @@ std::shared_ptr<Saving> Saver::SaveBeside(const std::vector<SavedStore>& stores,
 // Returns true if every lower rank has left the job or is dead.  Under `continue` servers complete
 // rounds without those, and may know of it before this worker does: it asks the head.
 bool Saver::IsLastSender(const std::string& verb, std::chrono::nanoseconds patience) const {
-  if (worker_->Ask(&Client::IsSender)) return true;
-  const bool may_be_late = worker_->Ask(
+  if (core_.worker->Ask(&Client::IsSender)) return true;
+  const bool may_be_late = core_.worker->Ask(
       [](const Client& client) { return client.epoch().policy == Epoch::Policy::kContinue; });
   if (!may_be_late) return false;
   try {
-    Operation news = calls_.Make(Operation::News{}, verb, nullptr);
+    Operation news = core_.calls.Make(Operation::News{}, verb, nullptr);
     news.patience = Saturated(patience).count();
-    calls_.Await(calls_.Start(verb, std::move(news)), patience);
+    core_.calls.Await(core_.calls.Start(verb, std::move(news)), patience);
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) throw;  // without a head there is no news
   }
-  return worker_->Ask(&Client::IsSender);
+  return core_.worker->Ask(&Client::IsSender);
 }
 
 // Returns the workers of other ranks that have neither left nor died, by their incarnations.
 std::set<uint64_t> Saver::LivingOthers() const {
-  return worker_->Ask([](const Client& client) {
+  return core_.worker->Ask([](const Client& client) {
     std::set<uint64_t> living;
     for (size_t rank = 0; rank < client.epoch().workers.size(); ++rank) {
       const Epoch::Seat& seat = client.epoch().workers[rank];
@@ -299,7 +295,7 @@ std::set<uint64_t> Saver::LivingOthers() const {
 // not wait for a missing worker.
 std::shared_ptr<Saving> Saver::SaveLast(const std::vector<SavedStore>& stores,
                                         const Saving* earlier) {
-  return SaveBeside(stores, options_.server_patience, SaveWhen::kIfNew, earlier);
+  return SaveBeside(stores, core_.options.server_patience, SaveWhen::kIfNew, earlier);
 }
 
 // Saves the stores, and for asynchronous keys again for as long as other workers leave meanwhile.
@@ -309,7 +305,7 @@ std::exception_ptr Saver::SaveUntilNoneLeaves(const std::vector<SavedStore>& sto
   std::set<uint64_t> others = LivingOthers();
   std::shared_ptr<Saving> saving = SaveLast(stores, nullptr);
   while (saving != nullptr && HasAsyncKeys(stores)) {
-    if (auto stopped = AwaitOrStop(saving.get(), options_.patience)) return stopped;
+    if (auto stopped = AwaitOrStop(saving.get(), core_.options.patience)) return stopped;
     const std::set<uint64_t> remaining = LivingOthers();
     const bool has_one_left = !std::ranges::includes(remaining, others);
     if (saving->failure() || !has_one_left) break;
@@ -320,23 +316,24 @@ std::exception_ptr Saver::SaveUntilNoneLeaves(const std::vector<SavedStore>& sto
 }
 
 std::exception_ptr Saver::SaveAtEnd() {
-  if (schedule_ == nullptr || calls_.is_closed()) return nullptr;
+  if (schedule_ == nullptr || core_.calls.is_closed()) return nullptr;
   try {
     AwaitAutoSave();
     // A snapshot without the stores that were closed before must not become the newest one.
     if (!schedule_->BeginLast()) return nullptr;
-    if (!IsLastSender("close", options_.server_patience)) return nullptr;
+    if (!IsLastSender("close", core_.options.server_patience)) return nullptr;
     schedule_->NoteSaved(schedule_->most_rounds());
     const std::vector<SavedStore> stores = schedule_->OpenStores();
     // Wait also for saves that the script has begun.
-    const auto deadline = DeadlineAfter(options_.patience);
+    const auto deadline = DeadlineAfter(core_.options.patience);
     for (const SavedStore& store : stores) {
-      store.saves->AwaitEnd(StoreSaves::Awaited::kAll, deadline, options_);
+      store.saves->AwaitEnd(StoreSaves::Awaited::kAll, deadline, core_.options);
     }
     return SaveUntilNoneLeaves(stores);
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) return std::current_exception();
-    if (options_.log) options_.log(2, Format("no snapshot was saved by itself: {}", error.what()));
+    if (core_.options.log)
+      core_.options.log(2, Format("no snapshot was saved by itself: {}", error.what()));
   } catch (...) {
     return std::current_exception();
   }
@@ -349,7 +346,7 @@ std::exception_ptr Saver::SaveAtEnd() {
 //   returns  the error of the save, unless a line of the log or its caller has reported it
 std::optional<Error> Saver::StopSaving(std::chrono::nanoseconds patience,
                                        std::exception_ptr* late) {
-  if (schedule_ != nullptr) schedule_->Remove(number_);
+  if (schedule_ != nullptr) schedule_->Remove(core_.number);
   bool is_automatic = false;
   const std::shared_ptr<Saving> saving = saves_->TakeNewest(&is_automatic);
   if (saving == nullptr) return std::nullopt;

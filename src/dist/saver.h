@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -16,8 +15,7 @@
 #include "dist/key_cutter.h"
 #include "dist/save_schedule.h"
 #include "dist/saving.h"
-#include "dist/store_calls.h"
-#include "dist/store_keys.h"
+#include "dist/store_core.h"
 #include "dist/store_saves.h"
 
 namespace tkv {
@@ -25,13 +23,10 @@ namespace tkv {
 class Saver {
  public:
   // Makes the saver of an open store.
-  //   options        outlive the saver, as do `calls` and `keys`
+  //   core, updater  of the store; both outlive the saver
   //   schedule       of the worker's stores that save into one folder; null: this store saves only
   //                  when it is asked to
-  //   has_optimizer  returns true if the store has one; called with the mutex of `keys`
-  Saver(std::shared_ptr<Worker> worker, uint32_t number, const StoreOptions& options,
-        StoreCalls* calls, StoreKeys* keys, std::shared_ptr<SaveSchedule> schedule,
-        std::function<bool()> has_optimizer);
+  Saver(StoreCore* core, const ServerUpdater* updater, std::shared_ptr<SaveSchedule> schedule);
 
   // Saves all keys of the store, after the end of an automatic save.  The lowest rank that lives
   // saves; other ranks write nothing.  With Parts::kAll, a save into the folder of the
@@ -110,11 +105,7 @@ class Saver {
   void AwaitAutoSave();
   std::optional<Error> StopSaving(std::chrono::nanoseconds patience, std::exception_ptr* late);
 
-  const std::shared_ptr<Worker> worker_;
-  const uint32_t number_;
-  const StoreOptions& options_;
-  StoreCalls& calls_;
-  StoreKeys& keys_;
+  StoreCore& core_;
   const std::shared_ptr<SaveSchedule> schedule_;  // null: no automatic saves
   KeyCutter cutter_;
   const std::shared_ptr<StoreSaves> saves_ = std::make_shared<StoreSaves>();
