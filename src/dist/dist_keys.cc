@@ -69,7 +69,7 @@ DistStore::NewRecordPtr DistStore::NewValue(std::string_view verb, const InitIte
 Operation DistStore::InitOf(std::string_view verb, const KeyRecord& record, const NDArray& value) {
   const NDArray* const values[] = {&value};
   Operation init = core_.calls.Make(Operation::Init{record.meta, {}}, std::string(verb), &record);
-  init.value()->bytes = MemoryOf(AllOnHost(verb, record.key.view(), values)[0]);
+  init.value()->bytes = MemoryOf(builder_.AllOnHost(verb, record.key.view(), values)[0]);
   return init;
 }
 
@@ -129,7 +129,7 @@ void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullI
   AsWorker(Verb::kBroadcast, "broadcast", [&] {
     CheckBroadcast(items, outs);
     InitAs("broadcast", items);
-    core_.calls.Await(PullAs("broadcast", outs, false));
+    core_.calls.Await(transfers_.Pull("broadcast", outs, false));
   });
 }
 

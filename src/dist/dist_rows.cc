@@ -16,14 +16,6 @@ namespace {
 constexpr uint32_t kBucketsPerServer = 4;
 constexpr size_t kInitBytesOfBucket = size_t{64} << 20;
 
-using Places = boost::unordered_flat_map<const void*, size_t>;
-
-void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
-  if (rows < UINT32_MAX) return;
-  throw Fail(Code::kInvalidArgument, "{} {}: {} rows in one call, at most 2^32 - 2 are possible",
-             verb, key.ToString(), rows);
-}
-
 // Throws errors that servers would report for a new table, before anything is sent.
 //   returns  the policy in the form that servers have
 RowPolicy CheckTable(std::string_view verb, const RowsInitItem& item) {
@@ -121,168 +113,31 @@ void DistStore::InitRowsAs(std::string_view verb, std::span<const RowsInitItem> 
 
 // ---- push ---------------------------------------------------------------------------------------
 
-std::vector<PushSource> DistStore::GatherRowSources(std::string_view verb,
-                                                    std::span<const RowsPushItem> items) {
-  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  std::vector<PushSource> sources;
-  std::vector<std::vector<const Rows*>> values;
-  Places places;
-  {
-    const auto lock = core_.Lock(verb);
-    for (const RowsPushItem& item : items) {
-      const RecordPtr record = core_.keys.Get(verb, item.key);
-      const RowGeometry geometry = GeometryOf(verb, *record);
-      if (item.values.empty()) {
-        throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
-                   item.key.ToString());
-      }
-      for (const Rows* rows : item.values) CheckRows(verb, item.key, rows, geometry);
-      const auto [place, is_new] = places.emplace(record.get(), sources.size());
-      if (is_new) {
-        updater_.Check(verb, *record);
-        sources.push_back({.record = record, .priority = item.priority});
-        values.emplace_back();
-        updater_.AddParams(item.key, &sources.back());
-      }
-      PushSource& source = sources[place->second];
-      source.priority = std::max(source.priority, item.priority);
-      for (const Rows* rows : item.values) {
-        values[place->second].push_back(rows);
-        source.bytes += rows->values.bytes();
-      }
-    }
-  }
-  for (size_t i = 0; i < sources.size(); ++i) {
-    PushSource& source = sources[i];
-    const KeyView key = source.record->key.view();
-    const RowGeometry geometry = GeometryOf(verb, *source.record);
-    std::vector<NDArray> packed;
-    std::vector<RowList> lists;
-    size_t total = 0;
-    packed.reserve(2 * values[i].size());
-    lists.reserve(values[i].size());
-    for (const Rows* value : values[i]) {
-      core_.calls.WaitFor(value->ids, Access::kRead);
-      core_.calls.WaitFor(value->values, Access::kRead);
-      packed.push_back(value->ids.Packed());
-      const auto some = IdsOf(packed.back());
-      packed.push_back(value->values.Packed());
-      CheckIds(verb, key, some, geometry.row_count);
-      lists.push_back({some, packed.back().data()});
-      total += some.size();
-    }
-    CheckRowTotal(verb, key, total);
-    source.values = values[i].size();
-    if (source.record->info.by_rows) {
-      row_encoder_.EncodeRows(verb, lists, &source);
-    } else {
-      row_encoder_.EncodeRuns(verb, lists, &source);
-    }
-  }
-  return sources;
-}
-
-// Throws if a key of the call has both rows and whole values.
-void DistStore::CheckNoneIsBoth(std::string_view verb, std::span<const PushSource> sources,
-                                std::span<const PushItem> whole) const {
-  Places with_rows;
-  for (const PushSource& source : sources) with_rows.emplace(source.record.get(), 0);
-  const auto lock = core_.Lock(verb);
-  for (const PushItem& item : whole) {
-    if (!with_rows.contains(core_.keys.Get(verb, item.key).get())) continue;
-    throw Fail(Code::kInvalidArgument,
-               "{} {}: the call pushes rows and a whole array to it; use one of them", verb,
-               item.key.ToString());
-  }
-}
-
-CallPtr DistStore::PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items,
-                              std::span<const PushItem> whole, bool until_done) {
-  std::vector<KeyView> keys = KeysOf(items);
-  for (const PushItem& item : whole) keys.push_back(item.key);
-  core_.calls.RaiseUnseen(verb, keys);
-  saver_.SaveIfDue(keys, 0);
-  std::vector<PushSource> sources;
-  if (!items.empty() || whole.empty()) sources = GatherRowSources(verb, items);
-  if (!whole.empty()) {
-    CheckNoneIsBoth(verb, sources, whole);
-    for (PushSource& other : GatherSources(verb, whole)) sources.push_back(std::move(other));
-  }
-  return StartPushes(verb, sources, until_done);
-}
-
 void DistStore::PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
                          std::string_view verb) {
-  AsWorker(Verb::kPush, verb,
-           [&] { core_.calls.Tracked(PushRowsAs(std::string(verb), items, whole, false)); });
+  AsWorker(Verb::kPush, verb, [&] {
+    core_.calls.Tracked(transfers_.PushRows(std::string(verb), items, whole, false));
+  });
 }
 
 Ticket DistStore::PushRowsAsync(std::span<const RowsPushItem> items,
                                 std::span<const PushItem> whole, std::string_view verb) {
   return AsWorker(Verb::kPush, verb, [&] {
-    return core_.calls.Tracked(PushRowsAs(std::string(verb), items, whole, true));
+    return core_.calls.Tracked(transfers_.PushRows(std::string(verb), items, whole, true));
   });
 }
 
 // ---- pull ---------------------------------------------------------------------------------------
 
-std::vector<PullTarget> DistStore::GatherRowTargets(std::string_view verb,
-                                                    std::span<const RowsPullItem> items) {
-  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  std::vector<PullTarget> targets;
-  std::vector<std::vector<const RowsPullItem*>> readings;
-  Places places;
-  {
-    const auto lock = core_.Lock(verb);
-    for (const RowsPullItem& item : items) {
-      const RecordPtr record = core_.keys.Get(verb, item.key);
-      CheckByRows(verb, item.key, record->info.by_rows);
-      CheckRowsOut(verb, item, GeometryOf(verb, *record));
-      const auto [place, is_new] = places.emplace(record.get(), targets.size());
-      if (is_new) {
-        targets.push_back({.record = record, .priority = item.priority});
-        readings.emplace_back();
-      }
-      PullTarget& target = targets[place->second];
-      target.priority = std::max(target.priority, item.priority);
-      target.bytes += item.out->bytes();
-      readings[place->second].push_back(&item);
-    }
-  }
-  for (size_t i = 0; i < targets.size(); ++i) {
-    PullTarget& target = targets[i];
-    std::vector<int64_t> ids;
-    for (const RowsPullItem* reading : readings[i]) {
-      core_.calls.WaitFor(*reading->ids, Access::kRead);
-      core_.calls.WaitFor(*reading->out, Access::kWrite);
-      const NDArray packed = reading->ids->Packed();
-      const auto some = IdsOf(packed);
-      CheckIds(verb, target.record->key.view(), some, target.record->info.row_count);
-      ids.insert(ids.end(), some.begin(), some.end());
-      target.outs.push_back(*reading->out);
-      target.out_ends.push_back(ids.size());
-    }
-    CheckRowTotal(verb, target.record->key.view(), ids.size());
-    row_encoder_.AskForRows(ids, &target);
-  }
-  return targets;
-}
-
-CallPtr DistStore::PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items,
-                              bool is_async) {
-  if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
-  core_.calls.RaiseUnseen(verb, KeysOf(items));
-  return StartPulls(verb, GatherRowTargets(verb, items), is_async);
-}
-
 void DistStore::PullRows(std::span<const RowsPullItem> items, std::string_view verb) {
-  core_.calls.Counted(Verb::kPull, verb,
-                      [&] { core_.calls.Await(PullRowsAs(std::string(verb), items, false)); });
+  core_.calls.Counted(Verb::kPull, verb, [&] {
+    core_.calls.Await(transfers_.PullRows(std::string(verb), items, false));
+  });
 }
 
 Ticket DistStore::PullRowsAsync(std::span<const RowsPullItem> items, std::string_view verb) {
   return core_.calls.Counted(Verb::kPull, verb, [&] {
-    return core_.calls.Tracked(PullRowsAs(std::string(verb), items, true));
+    return core_.calls.Tracked(transfers_.PullRows(std::string(verb), items, true));
   });
 }
 

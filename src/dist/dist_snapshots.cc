@@ -291,7 +291,7 @@ void DistStore::SendValues(const std::string& verb, std::span<const InitItem> it
     if (!meta) throw Fail(Code::kNotFound, "{} {}: no such key", verb, items[i].key.ToString());
     const NDArray* const values[] = {items[i].value};
     Operation::Restore assign;
-    assign.value.bytes = MemoryOf(AllOnHost(verb, items[i].key, values)[0].Packed());
+    assign.value.bytes = MemoryOf(builder_.AllOnHost(verb, items[i].key, values)[0].Packed());
     size_t end = 0;
     for (uint32_t c = 0; c < meta->chunk_count(); ++c) {
       assign.value.ends.push_back(end += meta->elements_of(c) * ItemSize(meta->dtype));

@@ -19,7 +19,8 @@
 #include "dist/saver.h"
 #include "dist/server_updater.h"
 #include "dist/store_core.h"
-#include "dist/transfers.h"
+#include "dist/transfer_builder.h"
+#include "dist/transfer_calls.h"
 #include "job/job_status.h"
 #include "job/worker.h"
 #include "store/snapshots.h"
@@ -46,26 +47,30 @@ class DistStore : public KVStore, public RestoresSnapshots {
   void Init(std::span<const InitItem> items) override {
     AsWorker(Verb::kInit, "init", [&] { InitAs("init", items); });
   }
-  void Push(std::span<const PushItem> items) override;
+  void Push(std::span<const PushItem> items) override {
+    AsWorker(Verb::kPush, "push",
+             [&] { core_.calls.Tracked(transfers_.Push("push", items, false)); });
+  }
   void Pull(std::span<const PullItem> items) override {
     core_.calls.Counted(Verb::kPull, "pull",
-                        [&] { core_.calls.Await(PullAs("pull", items, false)); });
+                        [&] { core_.calls.Await(transfers_.Pull("pull", items, false)); });
   }
   void PushPull(std::span<const PushItem> items, std::span<const PullItem> outs) override {
     AsWorker(Verb::kPushPull, "pushpull",
-             [&] { core_.calls.Await(StartPushPull("pushpull", items, outs, false)); });
+             [&] { core_.calls.Await(transfers_.PushPull("pushpull", items, outs, false)); });
   }
   Ticket PushAsync(std::span<const PushItem> items) override {
     return AsWorker(Verb::kPush, "push",
-                    [&] { return core_.calls.Tracked(PushAs("push", items, true)); });
+                    [&] { return core_.calls.Tracked(transfers_.Push("push", items, true)); });
   }
   Ticket PullAsync(std::span<const PullItem> items) override {
-    return core_.calls.Counted(Verb::kPull, "pull",
-                               [&] { return core_.calls.Tracked(PullAs("pull", items, true)); });
+    return core_.calls.Counted(Verb::kPull, "pull", [&] {
+      return core_.calls.Tracked(transfers_.Pull("pull", items, true));
+    });
   }
   Ticket PushPullAsync(std::span<const PushItem> items, std::span<const PullItem> outs) override {
     return AsWorker(Verb::kPushPull, "pushpull", [&] {
-      return core_.calls.Tracked(StartPushPull("pushpull", items, outs, true));
+      return core_.calls.Tracked(transfers_.PushPull("pushpull", items, outs, true));
     });
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
@@ -151,12 +156,6 @@ class DistStore : public KVStore, public RestoresSnapshots {
   // Returns the keys of each server.
   ServerListings ListAll(const std::string& verb) const;
   StoreCore& core() const { return core_; }
-  template <typename Item>
-  static std::vector<KeyView> KeysOf(std::span<const Item> items) {
-    std::vector<KeyView> keys;
-    for (const Item& item : items) keys.push_back(item.key);
-    return keys;
-  }
 
  private:
   DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker,
@@ -187,31 +186,9 @@ class DistStore : public KVStore, public RestoresSnapshots {
   void LaunchInits(const std::string& verb, std::vector<Operation> inits,
                    const std::vector<NewRecordPtr>& records);
 
-  std::vector<PushSource> GatherSources(std::string_view verb, std::span<const PushItem> items);
-  void GatherValues(std::string_view verb, std::span<const NDArray* const> values,
-                    PushSource* source);
-  // Returns arrays without holes in host memory, and copies GPU arrays there.
-  //   blocks  for each at most the patience
-  std::vector<NDArray> AllOnHost(std::string_view verb, const KeyView& key,
-                                 std::span<const NDArray* const> arrays);
-  void AwaitSum(const GpuSums& gpus, size_t lot);
-  void GatherFromGpus(std::string_view verb,
-                      std::vector<std::pair<PushSource*, std::span<const NDArray* const>>> values);
-  std::vector<PullTarget> GatherTargets(std::string_view verb, std::span<const PullItem> items,
-                                        std::span<const PushItem> inputs);
-
   // dist_rows.cc
   NewRecordPtr NewTable(std::string_view verb, const RowsInitItem& item);
   Operation InitRowsOf(std::string_view verb, const NewRecordPtr& record, const Rows* rows);
-  CallPtr PushRowsAs(const std::string& verb, std::span<const RowsPushItem> items,
-                     std::span<const PushItem> whole, bool until_done);
-  CallPtr PullRowsAs(const std::string& verb, std::span<const RowsPullItem> items, bool is_async);
-  void CheckNoneIsBoth(std::string_view verb, std::span<const PushSource> sources,
-                       std::span<const PushItem> whole) const;
-  std::vector<PushSource> GatherRowSources(std::string_view verb,
-                                           std::span<const RowsPushItem> items);
-  std::vector<PullTarget> GatherRowTargets(std::string_view verb,
-                                           std::span<const RowsPullItem> items);
   // dist_tables.cc
   struct CutTable;
   RecordPtr GetTable(const std::string& verb, const KeyView& key);
@@ -221,27 +198,6 @@ class DistStore : public KVStore, public RestoresSnapshots {
   RowsExport ExportRowsAs(const std::string& verb, const KeyView& key, const RowsFilter& filter);
   void ImportRowsAs(const std::string& verb, const KeyView& key, const Rows& rows);
 
-  //   until_done  the call ends when the rounds of its keys are complete; otherwise when the
-  //               servers have accepted its pushes
-  //   is_async    the call goes on after the verb has returned, and marks its arrays as in use
-  CallPtr PushAs(const std::string& verb, std::span<const PushItem> items, bool until_done);
-  CallPtr PullAs(const std::string& verb, std::span<const PullItem> items, bool is_async);
-  CallPtr StartPushes(const std::string& verb, const std::vector<PushSource>& sources,
-                      bool until_done);
-  CallPtr StartPulls(const std::string& verb, std::vector<PullTarget> targets, bool is_async);
-  CallPtr StartPushPull(const std::string& verb, std::span<const PushItem> items,
-                        std::span<const PullItem> outs, bool is_async);
-  static Operation::Push PushOf(const PushSource& source, const CallPtr& call);
-  static Operation::Pull PullOf(const PullTarget& target, const CallPtr& call);
-  static std::shared_ptr<GpuLandings> GpusOf(const std::vector<PullTarget>& targets);
-  static void PrepareFinish(const CallPtr& call, std::vector<PullTarget> targets,
-                            std::chrono::nanoseconds patience);
-  // Returns the arrays of the user that the targets write to.
-  static std::vector<NDArray> OutputsOf(const std::vector<PullTarget>& targets);
-  void NotePushed(const std::vector<PushSource>& sources);
-  using Pulled = std::vector<std::pair<RecordPtr, size_t>>;  // bytes of each key
-  static Pulled PulledOf(const std::vector<PullTarget>& targets);
-  void CountPulled(const Pulled& pulled);
   // Begins a barrier.
   //   failure  the error of the work before the barrier, as in Operation: all workers that come
   //            receive it
@@ -295,6 +251,8 @@ class DistStore : public KVStore, public RestoresSnapshots {
   KeyStats deleted_{Key(KeyView(0))};  // the totals of deleted keys
 
   Saver saver_;
+  TransferBuilder builder_{&core_, &updater_, &compression_, &row_encoder_};
+  TransferCalls transfers_{&core_, &builder_, &saver_};
 };
 
 }  // namespace tkv

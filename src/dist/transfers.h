@@ -2,13 +2,16 @@
 
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "codec/compress.h"
 #include "codec/rows.h"
 #include "dist/key_record.h"
+#include "job/call.h"
 #include "tkv/ndarray.h"
 
 namespace tkv {
@@ -76,5 +79,25 @@ struct PullTarget {
   std::shared_ptr<GpuLandings> gpus = {};
   bool lands_for_gpus = false;  // this key has GPU outputs
 };
+
+// Returns the keys of the items of a call.
+template <typename Item>
+std::vector<KeyView> KeysOf(std::span<const Item> items) {
+  std::vector<KeyView> keys;
+  keys.reserve(items.size());
+  for (const Item& item : items) keys.push_back(item.key);
+  return keys;
+}
+
+// Returns the push of a value.  The call keeps the memory that it reads.
+Operation::Push PushOf(const PushSource& source, const CallPtr& call);
+// Returns the pull into a target.  The call keeps the memory that it writes.
+Operation::Pull PullOf(const PullTarget& target, const CallPtr& call);
+// Sets the work to do when all values have arrived.  From now on, users of outputs on GPUs wait for
+// it.
+void PrepareFinish(const CallPtr& call, std::vector<PullTarget> targets,
+                   std::chrono::nanoseconds patience);
+// Returns the arrays of the user that the targets write to.
+std::vector<NDArray> OutputsOf(const std::vector<PullTarget>& targets);
 
 }  // namespace tkv
