@@ -48,63 +48,16 @@ DistStore::DistStore(const StoreOptions& options, std::shared_ptr<Worker> observ
 DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker,
                      std::shared_ptr<SaveSchedule> schedule, uint32_t number)
     : type_(std::move(type)),
-      mode_(IsAsync(type_) ? KeyMeta::Mode::kAsync : KeyMeta::Mode::kSync),
       core_(options, std::move(worker), number),
-      saver_(&core_, &updater_, std::move(schedule)) {}
+      saver_(&core_, &updater_, std::move(schedule)),
+      creator_(IsAsync(type_) ? KeyMeta::Mode::kAsync : KeyMeta::Mode::kSync,
+               {&core_, &updater_, &row_encoder_, &builder_, &saver_}) {}
 
 DistStore::~DistStore() {
   if (!core_.worker->is_of_this_process() || core_.calls.is_closed()) return;
   std::optional<Error> failure;
   if (std::uncaught_exceptions() > exceptions_) failure = program_failed_;
-  LeaveUnclosed(failure);
-}
-
-// Does the work of Close for a store that is dropped without it, for about two seconds at most.
-// The store's save is finished, and its pushes are accepted.  If this was the last store, the
-// worker leaves the job.  Otherwise the servers free the store's keys, unless the program has
-// failed.  No code of the user runs.
-void DistStore::LeaveUnclosed(const std::optional<Error>& failure) noexcept {
-  const auto deadline = DeadlineAfter(std::chrono::seconds(2));
-  const auto left = [deadline] { return deadline - std::chrono::steady_clock::now(); };
-  if (const auto error = saver_.EndSavingUnclosed(left())) {
-    WarnOfDrop("while it saved, and there is no snapshot", error->what());
-  }
-  const bool is_last = core_.worker->CloseStore(core_.number);
-  try {
-    const auto calls = core_.worker->CallsOf(core_.number);
-    const auto help = [this](const std::function<bool()>& done, std::chrono::nanoseconds longest) {
-      return core_.worker->PollUntil(done, longest);
-    };
-    const auto run = [&](Operation::Request request) {
-      const auto call = std::make_shared<Call>("close", help, nullptr);
-      call->store = core_.number;
-      std::vector<Operation> operations;
-      operations.push_back(core_.calls.Make(std::move(request), "close", nullptr));
-      core_.worker->Launch(call, std::move(operations));
-      call->Wait(left());
-    };
-    if (is_last && !core_.worker->is_observer()) run(Operation::Leave{failure});
-    for (const CallPtr& call : calls) call->WaitAccepted(left());
-    if (!is_last && !failure) run(Operation::Close{});
-    if (!is_last && failure && !core_.worker->is_observer())
-      core_.worker->NoteFailedClose(core_.number);
-  } catch (const std::exception& failed) {
-    WarnOfDrop("and not all of its pushes may have been accepted", failed.what());
-  }
-  core_.worker->CancelCalls(core_.number, "the store is gone");
-  if (!is_last) return;
-  core_.worker->KeepHost();
-  core_.worker->Stop();
-}
-
-// Logs a warning about a store that is dropped without close(), if there is memory for it.
-void DistStore::WarnOfDrop(const char* what, const char* why) const noexcept {
-  if (!core_.options.log) return;
-  try {
-    core_.options.log(2, Format("a store was dropped without close(), {}: {}", what, why));
-  } catch (const std::exception& failed) {
-    static_cast<void>(failed);
-  }
+  closer_.Drop(failure);
 }
 
 void DistStore::CheckIsWorker(std::string_view called) const {
@@ -145,30 +98,60 @@ void DistStore::SetGradientCompression(const Compression& compression, const std
   compression_.Set(compression, keys);
 }
 
-// ---- barrier and end ----------------------------------------------------------------------------
+// ---- keys ---------------------------------------------------------------------------------------
 
-CallPtr DistStore::StartBarrier(const std::string& verb, const std::optional<Error>& failure,
-                                Operation::Barrier::Task task) {
-  core_.calls.CheckOpen(verb);
-  return core_.calls.Start(verb,
-                           core_.calls.Make(Operation::Barrier{task, failure}, verb, nullptr));
+void DistStore::Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) {
+  AsWorker(Verb::kBroadcast, "broadcast", [&] {
+    CheckBroadcast(items, outs);
+    creator_.Init("broadcast", items);
+    core_.calls.Await(transfers_.Pull("broadcast", outs, false));
+  });
 }
 
+void DistStore::Erase(const KeyView& key) {
+  core_.calls.RaiseUnseen("delete", {&key, 1});
+  RecordPtr record;
+  {
+    const auto lock = core_.Lock("delete");
+    record = core_.keys.Get("delete", key);
+  }
+  const CallPtr call =
+      core_.calls.Start("delete", core_.calls.Make(Operation::Delete{}, "delete", record.get()));
+  core_.calls.Await(call);
+  const auto lock = core_.Lock("delete");
+  core_.keys.Erase(key);
+  saver_.NoteErased(record->rounds());
+  deleted_.rounds += call->round();
+  deleted_.bytes += record->bytes;
+}
+
+uint64_t DistStore::Round(const KeyView& key) const {
+  RecordPtr record;
+  {
+    const auto lock = core_.Lock("round");
+    record = core_.keys.Get("round", key);
+  }
+  return core_.worker->Ask(&Client::PushedOf, record->name);
+}
+
+PushStep DistStore::FormerStep(const KeyView& key) const {
+  const auto lock = core_.Lock("round");
+  return core_.keys.Get("round", key)->former_step;
+}
+
+// ---- barrier and end ----------------------------------------------------------------------------
+
 void DistStore::Barrier() {
-  AsWorker(Verb::kBarrier, "barrier", [&] { core_.calls.Await(StartBarrier("barrier")); });
+  AsWorker(Verb::kBarrier, "barrier", [&] { core_.calls.Await(barriers_.Start("barrier")); });
 }
 
 void DistStore::GoOnFromHere() {
-  core_.calls.Await(StartBarrier("barrier", {}, Operation::Barrier::Task::kBegins));
-}
-
-bool DistStore::HasReachedNextBarrier() const {
-  return core_.worker->Ask(&Client::HasReachedNext, InternalKey(core_.number, "barrier"));
+  core_.calls.Await(barriers_.Start("barrier", {}, Operation::Barrier::Task::kBegins));
 }
 
 Ticket DistStore::BarrierAsync() {
   return AsWorker(Verb::kBarrier, "barrier",
-                  [&] { return core_.calls.Tracked(StartBarrier("barrier")); });
+                  [&] { return core_.calls.Tracked(barriers_.Start("barrier")); });
 }
 
 // ---- status, statistics and traces --------------------------------------------------------------
@@ -261,79 +244,6 @@ KVStore::TraceInfo DistStore::WriteTrace(const std::string& file) {
     return core_.worker->trace().Write(file, rank(), ask,
                                        [&] { return core_.worker->TakeNoted(); });
   });
-}
-
-// Makes the worker leave the job.
-void DistStore::Leave(const std::optional<Error>& failure) {
-  const CallPtr call =
-      core_.calls.Start("close", core_.calls.Make(Operation::Leave{failure}, "close", nullptr));
-  try {
-    core_.calls.Await(call);
-  } catch (const Error& failed) {
-    // A worker that was declared dead, or that finds no head or server to say goodbye to, is out of
-    // the job anyway.
-    if (failed.code() != Code::kAborted && failed.code() != Code::kUnavailable) throw;
-  }
-  // The servers in this process must see that this worker does not need them any more.
-  core_.worker->CancelCalls(core_.number, "the store is closed");
-  core_.worker->Stop();
-  core_.worker->AfterLeave();
-}
-
-// Asks the servers to free the keys, which they do when every worker has closed the store.
-void DistStore::FreeKeys() {
-  const CallPtr close =
-      core_.calls.Start("close", core_.calls.Make(Operation::Close{}, "close", nullptr));
-  try {
-    core_.calls.Await(close);
-  } catch (const Error& failed) {
-    if (failed.code() != Code::kAborted && failed.code() != Code::kUnavailable) throw;
-  }
-}
-
-void DistStore::CloseAs(const std::optional<Error>& failure) {
-  if (!core_.worker->is_of_this_process()) return;
-  std::exception_ptr error = failure ? nullptr : saver_.SaveAtEnd();
-  {
-    std::lock_guard lock(core_.keys.mutex());
-    if (core_.calls.is_closed()) return;
-    core_.calls.Close();
-  }
-  try {
-    saver_.EndSaving(core_.options.patience);
-  } catch (...) {
-    if (!error) error = std::current_exception();
-  }
-  const bool is_last = core_.worker->CloseStore(core_.number);
-  try {
-    if (core_.worker->is_observer()) {
-      // Nobody waits for an observer, so nobody has to be told.
-    } else if (is_last) {
-      Leave(failure);
-    } else {
-      // Pushes under way still count.
-      for (const CallPtr& call : core_.worker->CallsOf(core_.number))
-        call->WaitAccepted(core_.options.patience);
-      // After a failure, the next incarnation continues with the keys, unless the program goes on.
-      if (failure) {
-        core_.worker->NoteFailedClose(core_.number);
-      } else {
-        FreeKeys();
-      }
-    }
-  } catch (...) {
-    if (!error) error = std::current_exception();
-  }
-  core_.worker->CancelCalls(core_.number, "the store is closed");
-  if (is_last) core_.worker->Stop();
-  {
-    std::lock_guard lock(core_.keys.mutex());
-    core_.keys.Clear();
-  }
-  // Throw the first error, above all an interrupt.  Calls that failed only because this close
-  // cancelled them would hide the cause.
-  if (error) std::rethrow_exception(error);
-  core_.calls.RaiseUnseen("close", {});
 }
 
 }  // namespace tkv

@@ -2,29 +2,29 @@
 
 #pragma once
 
-#include <array>
-#include <condition_variable>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
-#include "codec/compress.h"
-#include "codec/rows.h"
+#include "dist/barriers.h"
+#include "dist/key_creator.h"
+#include "dist/loader.h"
 #include "dist/push_compression.h"
 #include "dist/row_encoder.h"
 #include "dist/saver.h"
 #include "dist/server_updater.h"
+#include "dist/store_closer.h"
 #include "dist/store_core.h"
+#include "dist/tables.h"
 #include "dist/transfer_builder.h"
 #include "dist/transfer_calls.h"
 #include "job/job_status.h"
 #include "job/worker.h"
 #include "store/snapshots.h"
-#include "update/cache.h"
 
 namespace tkv {
 
@@ -38,14 +38,12 @@ class DistStore : public KVStore, public RestoresSnapshots {
   void GoOnFromHere();
 
   // Returns the position among the stores of this worker, in the order of Create.
-  StoreIdentity identity() const override {
-    return {core_.number, core_.worker->store_count() > 1};
-  }
+  StoreIdentity identity() const override { return core_.identity(); }
   // As Worker::HasLostItsPlace, with the store's patience.
   bool HasLostItsPlace() const { return core_.worker->HasLostItsPlace(core_.options.patience); }
 
   void Init(std::span<const InitItem> items) override {
-    AsWorker(Verb::kInit, "init", [&] { InitAs("init", items); });
+    AsWorker(Verb::kInit, "init", [&] { creator_.Init("init", items); });
   }
   void Push(std::span<const PushItem> items) override {
     AsWorker(Verb::kPush, "push",
@@ -74,20 +72,45 @@ class DistStore : public KVStore, public RestoresSnapshots {
     });
   }
   void Broadcast(std::span<const InitItem> items, std::span<const PullItem> outs) override;
-  void InitRows(std::span<const RowsInitItem> items, std::string_view verb) override;
-  void PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
-                std::string_view verb) override;
-  void PullRows(std::span<const RowsPullItem> items, std::string_view verb) override;
-  Ticket PushRowsAsync(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
-                       std::string_view verb) override;
-  Ticket PullRowsAsync(std::span<const RowsPullItem> items, std::string_view verb) override;
-  RowsExport ExportRows(const KeyView& key, const RowsFilter& filter) override;
-  void ImportRows(const KeyView& key, const Rows& rows) override;
-  TableStats StatsOfTable(const KeyView& key) override;
-  void Assign(std::span<const InitItem> items) override {
-    AsWorker(Verb::kInit, "assign", [&] { AssignAs("assign", items); });
+  void InitRows(std::span<const RowsInitItem> items, std::string_view verb) override {
+    AsWorker(Verb::kInit, verb, [&] { creator_.InitRows(verb, items); });
   }
-  void Delete(const KeyView& key) override;
+  void PushRows(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                std::string_view verb) override {
+    AsWorker(Verb::kPush, verb, [&] {
+      core_.calls.Tracked(transfers_.PushRows(std::string(verb), items, whole, false));
+    });
+  }
+  void PullRows(std::span<const RowsPullItem> items, std::string_view verb) override {
+    core_.calls.Counted(Verb::kPull, verb, [&] {
+      core_.calls.Await(transfers_.PullRows(std::string(verb), items, false));
+    });
+  }
+  Ticket PushRowsAsync(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                       std::string_view verb) override {
+    return AsWorker(Verb::kPush, verb, [&] {
+      return core_.calls.Tracked(transfers_.PushRows(std::string(verb), items, whole, true));
+    });
+  }
+  Ticket PullRowsAsync(std::span<const RowsPullItem> items, std::string_view verb) override {
+    return core_.calls.Counted(Verb::kPull, verb, [&] {
+      return core_.calls.Tracked(transfers_.PullRows(std::string(verb), items, true));
+    });
+  }
+  RowsExport ExportRows(const KeyView& key, const RowsFilter& filter) override {
+    return AsWorker(Verb::kPull, "export_rows",
+                    [&] { return tables_.Export("export_rows", key, filter); });
+  }
+  void ImportRows(const KeyView& key, const Rows& rows) override {
+    AsWorker(Verb::kPush, "import_rows", [&] { tables_.Import("import_rows", key, rows); });
+  }
+  TableStats StatsOfTable(const KeyView& key) override { return tables_.Stats("table_stats", key); }
+  void Assign(std::span<const InitItem> items) override {
+    AsWorker(Verb::kInit, "assign", [&] { loader_.Assign("assign", items); });
+  }
+  void Delete(const KeyView& key) override {
+    AsWorker(Verb::kDelete, "delete", [&] { Erase(key); });
+  }
   void SetUpdater(UpdateFunction updater, UpdateEnd end, SumType sums) override;
   void SetOptimizer(std::shared_ptr<const Optimizer> optimizer) override;
   void SetGradientCompression(const Compression& compression, const std::string& keys) override;
@@ -101,7 +124,7 @@ class DistStore : public KVStore, public RestoresSnapshots {
     return begun != nullptr ? begun : DoneTicket();
   }
   SnapshotInfo Load(const std::string& path) override {
-    return AsWorker(Verb::kLoad, "load", [&] { return LoadAs("load", path, Parts::kAll); });
+    return AsWorker(Verb::kLoad, "load", [&] { return loader_.Load("load", path, Parts::kAll); });
   }
   void SaveStates(const std::string& file) override {
     constexpr const char* kVerb = "save_optimizer_states";
@@ -109,10 +132,13 @@ class DistStore : public KVStore, public RestoresSnapshots {
   }
   void LoadStates(const std::string& file) override {
     constexpr const char* kVerb = "load_optimizer_states";
-    AsWorker(Verb::kLoad, kVerb, [&] { LoadAs(kVerb, file, Parts::kStates); });
+    AsWorker(Verb::kLoad, kVerb, [&] { loader_.Load(kVerb, file, Parts::kStates); });
   }
 
-  SnapshotInfo Run(const RestoreSteps& steps) override;
+  SnapshotInfo Run(const RestoreSteps& steps) override {
+    CheckIsWorker("restore");
+    return loader_.Restore(steps);
+  }
 
   std::string type() const override { return type_; }
   int rank() const override { return core_.worker->rank(); }
@@ -146,8 +172,8 @@ class DistStore : public KVStore, public RestoresSnapshots {
   void StartTrace() override;
   void PauseTrace() override;
   TraceInfo WriteTrace(const std::string& file) override;
-  void Close() override { CloseAs({}); }
-  void CloseAfterFailure() override { CloseAs(program_failed_); }
+  void Close() override { closer_.Close({}); }
+  void CloseAfterFailure() override { closer_.Close(program_failed_); }
 
  protected:
   // Makes the store of an observer, which reads the store with that number.
@@ -174,68 +200,10 @@ class DistStore : public KVStore, public RestoresSnapshots {
     });
   }
   void Erase(const KeyView& key);
-  void InitAs(std::string_view verb, std::span<const InitItem> items);
-  void InitRowsAs(std::string_view verb, std::span<const RowsInitItem> items);
-  using NewRecordPtr = std::shared_ptr<KeyRecord>;
-  NewRecordPtr NewRecord(std::string_view verb, const KeyView& key, KeyInfo info,
-                         std::string_view mode) const;
-  KeyMeta MetaOf(const KeyRecord& record) const;
-  Layout NewLayout() const;
-  NewRecordPtr NewValue(std::string_view verb, const InitItem& item, Layout layout) const;
-  Operation InitOf(std::string_view verb, const KeyRecord& record, const NDArray& value);
-  void LaunchInits(const std::string& verb, std::vector<Operation> inits,
-                   const std::vector<NewRecordPtr>& records);
-
-  // dist_rows.cc
-  NewRecordPtr NewTable(std::string_view verb, const RowsInitItem& item);
-  Operation InitRowsOf(std::string_view verb, const NewRecordPtr& record, const Rows* rows);
-  // dist_tables.cc
-  struct CutTable;
-  RecordPtr GetTable(const std::string& verb, const KeyView& key);
-  NDArray ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t first, uint64_t count);
-  std::vector<int64_t> ExportedIds(const CutTable& cut, const RowsFilter& filter);
-  void ReadValues(const CutTable& cut, const Rows& rows);
-  RowsExport ExportRowsAs(const std::string& verb, const KeyView& key, const RowsFilter& filter);
-  void ImportRowsAs(const std::string& verb, const KeyView& key, const Rows& rows);
-
-  // Begins a barrier.
-  //   failure  the error of the work before the barrier, as in Operation: all workers that come
-  //            receive it
-  CallPtr StartBarrier(const std::string& verb, const std::optional<Error>& failure = {},
-                       Operation::Barrier::Task task = Operation::Barrier::Task::kNone);
   JobTrace::Ask Asking(const char* verb);
-  void CloseAs(const std::optional<Error>& failure);
-  void Leave(const std::optional<Error>& failure);
-  void LeaveUnclosed(const std::optional<Error>& failure) noexcept;
-  void WarnOfDrop(const char* what, const char* why) const noexcept;
-  void FreeKeys();
-  SnapshotInfo LoadAs(const std::string& verb, const std::string& path, Parts parts);
-  // A task of one worker that all workers wait for, between two barriers.
-  struct Meeting {
-    const char* task;  // the words for it in messages
-    const char* verb;
-    // The worker with the task, and its incarnation.
-    std::pair<Rank, uint64_t> worker = {kNoRank, 0};
-  };
-  struct Loading;
-  void OpenFor(const std::string& verb, const std::string& path, Parts parts, Loading* loading);
-  void PutBack(const std::string& verb, Parts parts, const Loading& loading);
-  template <typename F>
-  void Meet(const std::string& verb, const Meeting& meeting, const char* left, F f);
-  void AwaitEndOf(const Meeting& meeting);
-  void AssignAs(const std::string& verb, std::span<const InitItem> items);
-  void CheckHasPushed(const std::string& task);
-  void CheckEven(const std::string& verb, std::span<const RecordPtr> records);
-  // Sends the values of an assign to the servers, and waits for them.
-  void SendValues(const std::string& verb, std::span<const InitItem> items,
-                  const std::vector<RecordPtr>& records);
-  void ContinueRounds(const KeyRecord& record);
   void BeginAnewIfNothingHasBegun();
-  // Returns true if an earlier life of this worker had reached the barrier that comes next.
-  bool HasReachedNextBarrier() const;
 
   const std::string type_;
-  const KeyMeta::Mode mode_;
   const Time begin_ = NodeThread::Now();
   // Made in time, because the destructor may have no memory for it.
   const Error program_failed_{Code::kAborted, "the worker's program has failed"};
@@ -246,13 +214,17 @@ class DistStore : public KVStore, public RestoresSnapshots {
   // The count at the creation.  A higher count at the end means that the program has failed.
   const int exceptions_ = std::uncaught_exceptions();
   ServerUpdater updater_{&core_};
-  // The mutex of the keys guards the two members below.  The snapshot that a restore has verified, and its path as the user gave it.
-  std::optional<std::pair<std::string, checkpoint::Reader>> verified_;
-  KeyStats deleted_{Key(KeyView(0))};  // the totals of deleted keys
+  // The totals of deleted keys, which the mutex of the keys guards.
+  KeyStats deleted_{Key(KeyView(0))};
 
   Saver saver_;
   TransferBuilder builder_{&core_, &updater_, &compression_, &row_encoder_};
   TransferCalls transfers_{&core_, &builder_, &saver_};
+  KeyCreator creator_;
+  Barriers barriers_{&core_};
+  Loader loader_{&core_, &updater_, &builder_, &saver_, &barriers_};
+  Tables tables_{&core_, &row_encoder_, &saver_};
+  StoreCloser closer_{&core_, &saver_};
 };
 
 }  // namespace tkv

@@ -10,6 +10,7 @@
 #include "dist/store_calls.h"
 #include "dist/store_keys.h"
 #include "job/worker.h"
+#include "store/snapshots.h"
 
 namespace tkv {
 
@@ -20,6 +21,9 @@ struct StoreCore {
   // Locks the keys of an open store.
   //   throws  kFailedPrecondition  as StoreCalls::CheckOpen
   std::unique_lock<std::mutex> Lock(std::string_view verb) const { return keys.Lock(verb); }
+
+  // The position among the stores of the worker, in the order of create().
+  StoreIdentity identity() const { return {number, worker->store_count() > 1}; }
 
   const StoreOptions options;
   const std::shared_ptr<Worker> worker;

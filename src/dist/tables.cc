@@ -1,12 +1,11 @@
-// Whole tables: statistics, and the export and import of rows.
+#include "dist/tables.h"
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
-#include "base/duration.h"
+#include "base/format.h"
 #include "base/mix.h"
-#include "dist/dist_store.h"
 #include "rows/row_table.h"
 #include "store/checks.h"
 
@@ -19,7 +18,7 @@ constexpr size_t kBytesAtOnce = size_t{64} << 20;
 }  // namespace
 
 // A version of a table that servers keep.
-struct DistStore::CutTable {
+struct Tables::CutTable {
   std::string verb;
   RecordPtr record;
   std::shared_ptr<const KeyMeta> meta;
@@ -31,7 +30,7 @@ struct DistStore::CutTable {
   }
 };
 
-RecordPtr DistStore::GetTable(const std::string& verb, const KeyView& key) {
+RecordPtr Tables::GetTable(const std::string& verb, const KeyView& key) {
   core_.calls.RaiseUnseen(verb, {&key, 1});
   const auto lock = core_.Lock(verb);
   RecordPtr record = core_.keys.Get(verb, key);
@@ -39,8 +38,7 @@ RecordPtr DistStore::GetTable(const std::string& verb, const KeyView& key) {
   return record;
 }
 
-TableStats DistStore::StatsOfTable(const KeyView& key) {
-  const std::string verb = "table_stats";
+TableStats Tables::Stats(const std::string& verb, const KeyView& key) {
   const RecordPtr record = GetTable(verb, key);
   const Outcome outcome =
       core_.calls.AwaitOutcome(verb, core_.calls.Make(Operation::Stats{}, verb, record.get()));
@@ -50,8 +48,7 @@ TableStats DistStore::StatsOfTable(const KeyView& key) {
 // ---- export -------------------------------------------------------------------------------------
 
 // Reads one part of `count` rows from row `first` on, counted over all buckets.
-NDArray DistStore::ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t first,
-                                uint64_t count) {
+NDArray Tables::ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t first, uint64_t count) {
   const size_t bytes = ChunkState::RowBytes(part, cut.meta->dtype, cut.meta->elements()) * count;
   const NDArray buffer = BytesOf(bytes);
   Operation::Read read{cut.meta, cut.states, part, {first, count}, {}};
@@ -61,7 +58,7 @@ NDArray DistStore::ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t fir
 }
 
 // Returns the ids that pass the filter, ascending.
-std::vector<int64_t> DistStore::ExportedIds(const CutTable& cut, const RowsFilter& filter) {
+std::vector<int64_t> Tables::ExportedIds(const CutTable& cut, const RowsFilter& filter) {
   const uint64_t rows = cut.rows();
   const uint64_t age_max = cut.meta->policy.age_max;
   const bool needs_notes = filter.since.has_value() || age_max > 0;
@@ -94,7 +91,7 @@ std::vector<int64_t> DistStore::ExportedIds(const CutTable& cut, const RowsFilte
 }
 
 // Reads the values of all rows in `rows`.
-void DistStore::ReadValues(const CutTable& cut, const Rows& rows) {
+void Tables::ReadValues(const CutTable& cut, const Rows& rows) {
   const auto all = static_cast<size_t>(rows.ids.size());
   const auto* const ids = static_cast<const int64_t*>(rows.ids.HostData());
   auto* const values = static_cast<std::byte*>(rows.values.HostData());
@@ -104,7 +101,7 @@ void DistStore::ReadValues(const CutTable& cut, const Rows& rows) {
     const size_t count = std::min(at_once, all - first);
     PullTarget target;
     target.record = cut.record;
-    row_encoder_.AskForRows({ids + first, count}, &target);
+    rows_.AskForRows({ids + first, count}, &target);
     Operation::Read read{cut.meta, cut.states, ChunkState::kValue, {}, {}};
     read.pull = {target.ids, BlockOf(target.landing)};
     core_.calls.AwaitOutcome(cut.verb,
@@ -117,8 +114,7 @@ void DistStore::ReadValues(const CutTable& cut, const Rows& rows) {
   }
 }
 
-RowsExport DistStore::ExportRowsAs(const std::string& verb, const KeyView& key,
-                                   const RowsFilter& filter) {
+RowsExport Tables::Export(const std::string& verb, const KeyView& key, const RowsFilter& filter) {
   const RecordPtr record = GetTable(verb, key);
   CheckFilter(verb, key, filter, record->meta->policy);
   const CutTurn turn = saver_.TakeTurn(verb);
@@ -143,14 +139,9 @@ RowsExport DistStore::ExportRowsAs(const std::string& verb, const KeyView& key,
   return made;
 }
 
-RowsExport DistStore::ExportRows(const KeyView& key, const RowsFilter& filter) {
-  return AsWorker(Verb::kPull, "export_rows",
-                  [&] { return ExportRowsAs("export_rows", key, filter); });
-}
-
 // ---- import -------------------------------------------------------------------------------------
 
-void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const Rows& rows) {
+void Tables::Import(const std::string& verb, const KeyView& key, const Rows& rows) {
   const RecordPtr record = GetTable(verb, key);
   CheckRows(verb, key, &rows, {record->info.shape, record->info.dtype, record->info.row_count});
   core_.calls.WaitFor(rows.ids, Access::kRead);
@@ -167,7 +158,7 @@ void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const 
     const RowList list{
         some, static_cast<const std::byte*>(packed_values.data()) + first * record->value_bytes};
     PushSource source{.record = record};
-    row_encoder_.EncodeRows(verb, {&list, 1}, &source);
+    rows_.EncodeRows(verb, {&list, 1}, &source);
     std::vector<ChunkState> states(record->meta->buckets);
     for (uint32_t b = 0; b < states.size(); ++b) {
       states[b].by_rows = true;
@@ -184,10 +175,6 @@ void DistStore::ImportRowsAs(const std::string& verb, const KeyView& key, const 
       throw Fail(error.code(), "{}; the first {} rows have been imported", error.what(), first);
     }
   }
-}
-
-void DistStore::ImportRows(const KeyView& key, const Rows& rows) {
-  AsWorker(Verb::kPush, "import_rows", [&] { ImportRowsAs("import_rows", key, rows); });
 }
 
 }  // namespace tkv

@@ -1,15 +1,11 @@
-// Loading and assigning of a distributed store.
+#include "dist/loader.h"
 
 #include <algorithm>
 #include <atomic>
 #include <deque>
-#include <thread>
 
-#include "base/duration.h"
 #include "base/format.h"
 #include "base/memory_error.h"
-#include "base/wait.h"
-#include "dist/dist_store.h"
 #include "dist/snapshot_keys.h"
 #include "store/checks.h"
 
@@ -20,10 +16,17 @@ namespace {
 constexpr size_t kAheadBytes = size_t{64} << 20;
 constexpr uint64_t kCandidatesAtOnce = uint64_t{1} << 19;
 
+// Returns the own optimizer of a key.  Another rank may have set it.
+std::shared_ptr<const Optimizer> OwnOf(const KeyRecord& record, const KeyMeta& meta) {
+  if (record.own || !meta.own) return record.own;
+  return std::make_shared<const Optimizer>(Program::Parse(meta.own->program),
+                                           meta.own->multi_precision, meta.own->lazy);
+}
+
 }  // namespace
 
 // The keys to load, and their places in a snapshot.
-struct DistStore::Loading {
+struct Loader::Loading {
   std::vector<RecordPtr> records;
   Meeting meeting{.task = "reads the snapshot", .verb = "load"};
   // This member and the next ones are set only on the rank that reads.
@@ -32,67 +35,10 @@ struct DistStore::Loading {
   std::vector<size_t> matches;
 };
 
-// Runs f, and waits until every worker has done so.  An error of one worker is the error of all,
-// and the worker whose f fails waits for no other.  An interrupt and a lack of memory count, too.
-// If the worker with the task dies on the way, all others receive an error that names the undone
-// work.
-template <typename F>
-void DistStore::Meet(const std::string& verb, const Meeting& meeting, const char* left, F f) {
-  using Task = Operation::Barrier::Task;
-  try {
-    f();
-  } catch (...) {
-    // Wait until the error is accepted.  Otherwise this worker could leave the job before the
-    // others learn the reason.
-    const CallPtr told = StartBarrier(verb, ErrorNow(verb));
-    core_.worker->GoOn();
-    try {
-      told->WaitAccepted(core_.options.server_patience);
-    } catch (const Error& unheard) {
-      static_cast<void>(unheard);  // the others end by their own patience
-    }
-    throw;
-  }
-  if (meeting.worker.first == rank()) {
-    return core_.calls.Await(StartBarrier(verb, {}, Task::kDone));
-  }
-  const Error undone = Fail(Code::kAborted,
-                            "worker {}, which {}, has not ended the {}: it is dead, or has called "
-                            "something else; {}: {} again, on every rank that lives",
-                            meeting.worker.first, meeting.task, meeting.verb, left, verb);
-  try {
-    core_.calls.Await(StartBarrier(verb, undone, Task::kOfAnother));
-  } catch (const Error& error) {
-    if (error.code() == Code::kAborted) AwaitEndOf(meeting);
-    throw;
-  }
-}
-
-// Waits until this worker also knows of the death of the worker with the task, and at most
-// `server_patience`.  Servers may learn of it earlier.  Without this wait, the worker would not
-// know that the next turn to read is its own.
-void DistStore::AwaitEndOf(const Meeting& meeting) {
-  constexpr std::chrono::milliseconds kStep(1);
-  const auto is_over = [&] {
-    return core_.worker->Ask(
-        [&](const Client& client) { return client.Reader() != meeting.worker || client.closed(); });
-  };
-  core_.worker->GoOn();
-  WaitUntil(nullptr, DeadlineAfter(core_.options.server_patience), core_.options.interrupt, is_over,
-            [&](std::chrono::nanoseconds) { std::this_thread::sleep_for(kStep); });
-}
-
-// Returns the own optimizer of a key.  Another rank may have set it.
-static std::shared_ptr<const Optimizer> OwnOf(const KeyRecord& record, const KeyMeta& meta) {
-  if (record.own || !meta.own) return record.own;
-  return std::make_shared<const Optimizer>(Program::Parse(meta.own->program),
-                                           meta.own->multi_precision, meta.own->lazy);
-}
-
 // Collects the keys to load.  The rank that reads also opens the snapshot and verifies all of it,
 // unless a restore has.
-void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts parts,
-                        Loading* loading) {
+void Loader::OpenFor(const std::string& verb, const std::string& path, Parts parts,
+                     Loading* loading) {
   core_.calls.RaiseUnseen(verb, {});
   std::shared_ptr<const Optimizer> optimizer;
   {
@@ -104,12 +50,13 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
   }
   CheckEven(verb, loading->records);
   loading->meeting.worker = core_.worker->Ask(&Client::Reader);
-  if (loading->meeting.worker.first != rank()) {
+  if (loading->meeting.worker.first != core_.worker->rank()) {
     loading->reader.reset();
     return;
   }
   Named(verb.c_str(), [&] {
-    if (!loading->reader) loading->reader.emplace(OpenSnapshot(path, identity(), core_.options));
+    if (!loading->reader)
+      loading->reader.emplace(OpenSnapshot(path, core_.identity(), core_.options));
     CheckNoUpdaterStates(*loading->reader);
     std::vector<LoadedKey> keys;
     for (const RecordPtr& record : loading->records) {
@@ -125,16 +72,83 @@ void DistStore::OpenFor(const std::string& verb, const std::string& path, Parts 
   });
 }
 
-void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loading) {
-  std::deque<std::pair<CallPtr, size_t>> under_way;
-  size_t bytes_ahead = 0;
-  bool has_begun = false;
-  const auto wait_for_first = [&] {
-    const auto [call, bytes] = under_way.front();
-    under_way.pop_front();
+// Sends the parts of keys to the servers, with a bounded number of bytes on their way.
+class Loader::Restores {
+ public:
+  Restores(StoreCore* core, const std::string& verb) : core_(*core), verb_(verb) {}
+
+  bool has_begun() const { return has_begun_; }
+  // Sends a part.
+  //   blocks  while too many bytes are on their way
+  void Send(const RecordPtr& record, Operation::Restore part) {
+    const Bytes bytes = part.value.bytes;
+    const CallPtr call = core_.calls.New(verb_);
+    call->keys.push_back(record);
+    call->sources.push_back(bytes);
+    under_way_.emplace_back(call, bytes.size);
+    bytes_ahead_ += bytes.size;
+    std::vector<Operation> operations;
+    operations.push_back(core_.calls.Make(std::move(part), verb_, record.get()));
+    has_begun_ = true;
+    core_.worker->Launch(call, std::move(operations));
+    while (bytes_ahead_ > kAheadBytes) AwaitFirst();
+  }
+  void AwaitAll() {
+    while (!under_way_.empty()) AwaitFirst();
+  }
+
+ private:
+  void AwaitFirst() {
+    const auto [call, bytes] = under_way_.front();
+    under_way_.pop_front();
     core_.calls.Await(call);
-    bytes_ahead -= bytes;
+    bytes_ahead_ -= bytes;
+  }
+
+  StoreCore& core_;
+  const std::string& verb_;
+  std::deque<std::pair<CallPtr, size_t>> under_way_;
+  size_t bytes_ahead_ = 0;
+  bool has_begun_ = false;
+};
+
+// Sends one key of the snapshot.
+void Loader::PutBackKey(size_t number, Parts parts, const Loading& loading, Restores* restores) {
+  using Extent = Operation::Restore::Extent;
+  const size_t match = loading.matches[number];
+  const SavedKey& saved = loading.reader->keys()[match];
+  const KeyMeta& meta = loading.metas[number];
+  const auto send = [&](RestoredKey restored, Extent extent) {
+    Operation::Restore restore;
+    restore.states = std::make_shared<const std::vector<ChunkState>>(std::move(restored.states));
+    restore.value.bytes = MemoryOf(restored.body);
+    restore.round = saved.round;
+    restore.value.ends = std::move(restored.ends);
+    restore.extent = extent;
+    if (parts == Parts::kAll) restore.step = {saved.step, 0};
+    restores->Send(loading.records[number], std::move(restore));
   };
+  if (!meta.by_rows()) {
+    return send(GatherValue(*loading.reader, match, meta, parts), Extent::kAll);
+  }
+  const uint64_t at_once = RowsAtOnce(saved, meta, parts);
+  uint64_t first = 0;
+  // The first part goes to every bucket, even if a bucket gets no rows.
+  do {
+    const uint64_t count = std::min(at_once, saved.rows - first);
+    send(GatherRows(*loading.reader, match, meta, parts, false, first, count),
+         first > 0 ? Extent::kMore : Extent::kAll);
+    first += count;
+  } while (first < saved.rows);
+  const uint64_t candidates = parts == Parts::kAll ? saved.candidates : 0;
+  for (first = 0; first < candidates; first += kCandidatesAtOnce) {
+    const uint64_t count = std::min(kCandidatesAtOnce, candidates - first);
+    send(GatherRows(*loading.reader, match, meta, parts, true, first, count), Extent::kMore);
+  }
+}
+
+void Loader::PutBack(const std::string& verb, Parts parts, const Loading& loading) {
+  Restores restores(&core_, verb);
   const auto in_part = [&](const Error& error) {
     return Fail(error.code(),
                 "{}; some keys have been put back and others not: {} again, on every rank, before "
@@ -142,64 +156,20 @@ void DistStore::PutBack(const std::string& verb, Parts parts, const Loading& loa
                 error.what(), verb);
   };
   try {
-    using Extent = Operation::Restore::Extent;
-    const auto put_back = [&](size_t i, RestoredKey restored, Extent extent) {
-      const RecordPtr& record = loading.records[i];
-      Operation::Restore restore;
-      restore.states = std::make_shared<const std::vector<ChunkState>>(std::move(restored.states));
-      restore.value.bytes = MemoryOf(restored.body);
-      restore.round = loading.reader->keys()[loading.matches[i]].round;
-      restore.value.ends = std::move(restored.ends);
-      restore.extent = extent;
-      if (parts == Parts::kAll) restore.step = {loading.reader->keys()[loading.matches[i]].step, 0};
-      const CallPtr call = core_.calls.New(verb);
-      call->keys.push_back(record);
-      call->sources.push_back(restore.value.bytes);
-      under_way.emplace_back(call, restore.value.bytes.size);
-      bytes_ahead += restore.value.bytes.size;
-      std::vector<Operation> operations;
-      operations.push_back(core_.calls.Make(std::move(restore), verb, record.get()));
-      has_begun = true;
-      core_.worker->Launch(call, std::move(operations));
-      while (bytes_ahead > kAheadBytes) wait_for_first();
-    };
-    for (size_t i = 0; i < loading.matches.size(); ++i) {
-      const size_t match = loading.matches[i];
-      const KeyMeta& meta = loading.metas[i];
-      if (!meta.by_rows()) {
-        put_back(i, GatherValue(*loading.reader, match, meta, parts), Extent::kAll);
-        continue;
-      }
-      const SavedKey& saved = loading.reader->keys()[match];
-      const uint64_t at_once = RowsAtOnce(saved, meta, parts);
-      uint64_t first = 0;
-      // The first part goes to every bucket, even if a bucket gets no rows.
-      do {
-        const uint64_t count = std::min(at_once, saved.rows - first);
-        put_back(i, GatherRows(*loading.reader, match, meta, parts, false, first, count),
-                 first > 0 ? Extent::kMore : Extent::kAll);
-        first += count;
-      } while (first < saved.rows);
-      const uint64_t candidates = parts == Parts::kAll ? saved.candidates : 0;
-      for (first = 0; first < candidates; first += kCandidatesAtOnce) {
-        const uint64_t count = std::min(kCandidatesAtOnce, candidates - first);
-        put_back(i, GatherRows(*loading.reader, match, meta, parts, true, first, count),
-                 Extent::kMore);
-      }
-    }
-    while (!under_way.empty()) wait_for_first();
+    for (size_t i = 0; i < loading.matches.size(); ++i) PutBackKey(i, parts, loading, &restores);
+    restores.AwaitAll();
   } catch (const Error& error) {
-    if (!has_begun) throw;
+    if (!restores.has_begun()) throw;
     throw in_part(error);
   } catch (const std::bad_alloc&) {
-    if (!has_begun) throw;
+    if (!restores.has_begun()) throw;
     throw in_part(ErrorNow(verb));
   }
 }
 
 // Throws if a worker that was started again has pushed nothing in its present life.  Its script
 // may be at its beginning, and the others do not come to the barriers.
-void DistStore::CheckHasPushed(const std::string& task) {
+void Loader::CheckHasPushed(const std::string& task) {
   const auto lock = core_.Lock(task);
   const auto is_pushed = [](const RecordPtr& record) { return record->pushes > 0; };
   if (!core_.worker->rejoined() || std::ranges::any_of(core_.keys.Records(), is_pushed)) return;
@@ -213,22 +183,21 @@ void DistStore::CheckHasPushed(const std::string& task) {
 
 // Loads between two barriers.  No worker has then begun a round on the old values, and none reads
 // before all values are loaded.
-KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::string& path,
-                                        Parts parts) {
+KVStore::SnapshotInfo Loader::Load(const std::string& verb, const std::string& path, Parts parts) {
   CheckHasPushed(Format("{} {}", verb, path));
   Loading loading;
-  Meet(verb, loading.meeting, "nothing has been put back",
-       [&] { OpenFor(verb, path, parts, &loading); });
-  Meet(verb, loading.meeting, "some keys may have been put back and others not", [&] {
+  barriers_.Meet(verb, loading.meeting, "nothing has been put back",
+                 [&] { OpenFor(verb, path, parts, &loading); });
+  barriers_.Meet(verb, loading.meeting, "some keys may have been put back and others not", [&] {
     // An earlier life of this worker has put the values back, or told why it could not.
-    if (!HasReachedNextBarrier()) PutBack(verb, parts, loading);
+    if (!barriers_.HasReachedNext()) PutBack(verb, parts, loading);
   });
   // Compression residuals come from pushes that the load has undone.
   if (parts == Parts::kAll) {
     const auto lock = core_.Lock(verb);
     for (const RecordPtr& record : loading.records) record->residual = nullptr;
   }
-  SnapshotInfo info;
+  KVStore::SnapshotInfo info;
   if (loading.reader) info.path = loading.reader->path();
   saver_.NoteReplaced();
   saver_.NoteLoaded();
@@ -248,24 +217,23 @@ KVStore::SnapshotInfo DistStore::LoadAs(const std::string& verb, const std::stri
       record->former_step = step;
       std::atomic_ref(record->last_step).store(step.number);
     }
-    info.rounds.emplace_back(record->key, Round(record->key.view()));
+    info.rounds.emplace_back(record->key, core_.worker->Ask(&Client::PushedOf, record->name));
   }
   return info;
 }
 
 // Restores a snapshot.  The rank that reads verifies all of it before any rank creates keys.
-KVStore::SnapshotInfo DistStore::Run(const RestoreSteps& steps) {
+KVStore::SnapshotInfo Loader::Restore(const RestoreSteps& steps) {
   const std::string verb = "restore";
-  CheckIsWorker(verb);
   CheckHasPushed(Format("{} {}", verb, steps.path));
   std::optional<checkpoint::Reader> verified;
   Meeting meeting{.task = "reads the snapshot", .verb = "restore"};
-  Meet(verb, meeting, "nothing has been created", [&] {
+  barriers_.Meet(verb, meeting, "nothing has been created", [&] {
     steps.check();
     meeting.worker = core_.worker->Ask(&Client::Reader);
-    if (meeting.worker.first != rank()) return;
+    if (meeting.worker.first != core_.worker->rank()) return;
     Named("restore",
-          [&] { verified.emplace(OpenSnapshot(steps.path, identity(), core_.options)); });
+          [&] { verified.emplace(OpenSnapshot(steps.path, core_.identity(), core_.options)); });
   });
   if (verified) {
     const auto lock = core_.Lock(verb);
@@ -282,8 +250,8 @@ KVStore::SnapshotInfo DistStore::Run(const RestoreSteps& steps) {
 
 // ---- assigning ----------------------------------------------------------------------------------
 
-void DistStore::SendValues(const std::string& verb, std::span<const InitItem> items,
-                           const std::vector<RecordPtr>& records) {
+void Loader::SendValues(const std::string& verb, std::span<const InitItem> items,
+                        const std::vector<RecordPtr>& records) {
   std::vector<Operation> operations;
   const CallPtr call = core_.calls.New(verb);
   for (size_t i = 0; i < items.size(); ++i) {
@@ -308,7 +276,7 @@ void DistStore::SendValues(const std::string& verb, std::span<const InitItem> it
 
 // Throws if only some parts of a key have a push of this worker, which has to repeat it.  After the
 // values are replaced, the repetition would update the other parts alone.
-void DistStore::CheckEven(const std::string& verb, std::span<const RecordPtr> records) {
+void Loader::CheckEven(const std::string& verb, std::span<const RecordPtr> records) {
   const RecordPtr uneven = core_.calls.FirstToRepeat(verb, records);
   if (uneven == nullptr) return;
   const uint64_t round = core_.worker->Ask(&Client::PushedOf, uneven->name);
@@ -317,11 +285,11 @@ void DistStore::CheckEven(const std::string& verb, std::span<const RecordPtr> re
 
 // Assigns between two barriers, as a load.  No worker has begun a round on the old values, and none
 // reads before all keys have the new ones.
-void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> items) {
+void Loader::Assign(const std::string& verb, std::span<const InitItem> items) {
   CheckHasPushed(verb);
   std::vector<RecordPtr> records;
   Meeting meeting{.task = "gives the values", .verb = "assign"};
-  Meet(verb, meeting, "nothing has been assigned", [&] {
+  barriers_.Meet(verb, meeting, "nothing has been assigned", [&] {
     const AssignedValues given(verb, items);
     core_.calls.RaiseUnseen(verb, KeysOf(items));
     {
@@ -336,8 +304,8 @@ void DistStore::AssignAs(const std::string& verb, std::span<const InitItem> item
     CheckEven(verb, records);
     meeting.worker = core_.worker->Ask(&Client::Reader);
   });
-  Meet(verb, meeting, "some keys may have been assigned and others not", [&] {
-    if (meeting.worker.first == rank() && !HasReachedNextBarrier()) {
+  barriers_.Meet(verb, meeting, "some keys may have been assigned and others not", [&] {
+    if (meeting.worker.first == core_.worker->rank() && !barriers_.HasReachedNext()) {
       SendValues(verb, items, records);
     }
   });
