@@ -2,47 +2,11 @@
 
 #include <algorithm>
 #include <functional>
-#include <new>
 
 #include "base/duration.h"
 #include "dist/gpu_sums.h"
 
 namespace tkv {
-namespace {
-
-// Returns how long a push waits for servers to accept sources, before it copies them.
-// The wait is some times as long as the copy would take.  Sources that are soon accepted are then
-// not copied, and no caller waits long for a few bytes.
-std::chrono::nanoseconds WorthWaiting(size_t bytes) {
-  constexpr double kNanosecondsPerByte = 1;
-  constexpr std::chrono::nanoseconds kLeast = std::chrono::microseconds(500);
-  constexpr std::chrono::nanoseconds kMost = std::chrono::milliseconds(50);
-  const double nanoseconds = static_cast<double>(bytes) * kNanosecondsPerByte;
-  if (nanoseconds >= static_cast<double>(kMost.count())) return kMost;
-  return std::max(kLeast, std::chrono::nanoseconds(static_cast<int64_t>(nanoseconds)));
-}
-
-// Returns an object that makes writers of arrays wait until the call has read them; null if memory
-// is lacking.
-std::shared_ptr<Pending> ReaderOf(const CallPtr& call) {
-  try {
-    return std::make_shared<AcceptedPart>(call);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-
-// Marks the array as read by the call.  Returns true if its writers will wait.
-bool IsKeptFree(const NDArray& array, const std::shared_ptr<Pending>& reader) {
-  try {
-    return reader != nullptr && array.storage()->AddReader(reader);
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-}
-
-}  // namespace
-
 void StoreCalls::CheckProcess(std::string_view verb) const {
   if (!worker_->is_of_this_process()) {
     throw Fail(Code::kFailedPrecondition,
@@ -184,7 +148,6 @@ void StoreCalls::Launch(const CallPtr& call, std::vector<Part> parts) {
   }
 }
 
-// Operations have deadlines of their own.  This longer one is for a thread that is stuck.
 std::chrono::nanoseconds StoreCalls::LongestWait(std::chrono::nanoseconds patience) const {
   return Saturated(patience) + Saturated(options_.server_patience) + std::chrono::seconds(5);
 }
@@ -219,68 +182,6 @@ Ticket StoreCalls::Tracked(const CallPtr& call) {
   std::lock_guard lock(mutex_);
   unreported_.push_back(call);
   return call;
-}
-
-void StoreCalls::FreeSources(const CallPtr& call, const std::vector<PushSource>& sources) {
-  bool waits = false;
-  size_t foreign_bytes = 0;
-  const std::shared_ptr<Pending> reader = ReaderOf(call);
-  for (const PushSource& source : sources) {
-    if (source.is_own || IsKeptFree(source.array, reader)) continue;
-    waits = true;
-    foreign_bytes += source.array.bytes();
-  }
-  if (!waits) return;
-  const bool fits = BytesCopied() + foreign_bytes <= options_.window_bytes;
-  try {
-    Timed(WaitCause::kAccepted, [&] {
-      call->WaitAccepted(fits ? WorthWaiting(foreign_bytes) : Saturated(options_.patience));
-    });
-  } catch (const Error&) {
-    Copy(call, foreign_bytes);
-  } catch (const std::bad_alloc&) {
-    // No memory for the error that the time is over.
-    Copy(call, foreign_bytes);
-  } catch (...) {  // interrupted: the push continues
-    Copy(call, foreign_bytes);
-    throw;
-  }
-}
-
-// Makes the call continue with copies of its sources.  Returns false if there is no memory for
-// them.
-bool StoreCalls::GoesOnWithCopies(const CallPtr& call, size_t bytes) {
-  try {
-    {
-      std::lock_guard lock(mutex_);
-      copied_.emplace_back(call, bytes);
-    }
-    worker_->Detach(call);
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-}
-
-// Makes the call continue with copies of its sources.  Without memory for copies, the caller waits
-// until the servers have accepted the sources.  No later change of them is then sent.
-void StoreCalls::Copy(const CallPtr& call, size_t bytes) {
-  if (GoesOnWithCopies(call, bytes)) return;
-  try {
-    Timed(WaitCause::kAccepted, [&] { call->WaitAccepted(LongestWait(options_.patience)); });
-  } catch (...) {
-    worker_->GiveUp(call);
-    throw;
-  }
-}
-
-// Returns the bytes of the copies that calls hold and that no server has accepted yet.
-size_t StoreCalls::BytesCopied() {
-  std::lock_guard lock(mutex_);
-  std::erase_if(copied_, [](const auto& copied) { return copied.first->accepted(); });
-  size_t bytes = 0;
-  for (const auto& copied : copied_) bytes += copied.second;
-  return bytes;
 }
 
 void StoreCalls::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys) {
@@ -323,18 +224,6 @@ void StoreCalls::WaitFor(const NDArray& array, Access access) {
       storage.WaitWritable(options_.patience);
     }
   });
-}
-
-void StoreCalls::MarkArrays(const CallPtr& call, const std::vector<PushSource>& sources,
-                            const std::vector<NDArray>& outputs) {
-  try {
-    const auto writer = std::make_shared<WrittenPart>(call);
-    for (const NDArray& output : outputs) output.storage()->AddWriter(writer);
-    FreeSources(call, sources);
-  } catch (...) {
-    Abandon(call);
-    throw;
-  }
 }
 
 }  // namespace tkv

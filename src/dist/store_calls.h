@@ -1,5 +1,5 @@
-// The calls of one store of a worker: starts them, waits for them, frees the memory that they read,
-// and reports the errors of those for which nobody has waited.
+// The calls of one store of a worker: starts them, waits for them, and reports the errors of those
+// for which nobody has waited.
 
 #pragma once
 
@@ -93,6 +93,9 @@ class StoreCalls {
   // have arrived.
   //   blocks  for each batch of copies from GPUs, at most the patience
   void Launch(const CallPtr& call, std::vector<Part> parts);
+  // Returns the longest wait for a call.  Operations have deadlines of their own, and this longer one
+  // is for a thread that is stuck.
+  std::chrono::nanoseconds LongestWait(std::chrono::nanoseconds patience) const;
   // Waits for a call.  A call whose wait fails is cancelled.
   //   throws  the error of the call, kDeadlineExceeded, and what the interrupt throws
   void Await(const CallPtr& call, std::chrono::nanoseconds patience);
@@ -108,15 +111,6 @@ class StoreCalls {
   // Waits until no operation under way uses the array.
   //   blocks, throws  as Storage::WaitReadable and WaitWritable
   void WaitFor(const NDArray& array, Access access);
-  // Makes the sources independent of the caller, who may write to them after a push has returned.
-  // Arrays of this library stay marked as in use until they are read.  Other arrays are copied,
-  // unless the servers accept the push soon.  If the copies would exceed the window, it waits first.
-  //   blocks  for the servers to accept the push, at most the patience
-  void FreeSources(const CallPtr& call, const std::vector<PushSource>& sources);
-  // Marks the arrays of an asynchronous call that was launched, so that their users wait for it.
-  // If that fails, the caller gets no ticket, and the call is cancelled.
-  void MarkArrays(const CallPtr& call, const std::vector<PushSource>& sources,
-                  const std::vector<NDArray>& outputs);
 
  private:
   // Tells the servers about stores that this thread has closed after a failure.  Its program goes
@@ -126,12 +120,8 @@ class StoreCalls {
     VerbCounts verbs;
     SharedWaitCounts waits;
   };
-  std::chrono::nanoseconds LongestWait(std::chrono::nanoseconds patience) const;
   static void ResendParams(const Call& call);
   void CountEnd(const CallPtr& call);
-  void Copy(const CallPtr& call, size_t bytes);
-  bool GoesOnWithCopies(const CallPtr& call, size_t bytes);
-  size_t BytesCopied();
 
   const std::shared_ptr<Worker> worker_;
   const uint32_t store_;
@@ -142,8 +132,6 @@ class StoreCalls {
   // Guards the members below.  Never held during a wait.
   std::mutex mutex_;
   std::vector<CallPtr> unreported_;  // calls that perhaps nobody waits for
-  // Calls that hold copies of their sources, and the bytes of these.
-  std::vector<std::pair<CallPtr, size_t>> copied_;
 };
 
 }  // namespace tkv

@@ -69,7 +69,7 @@ CallPtr TransferCalls::StartPushes(const std::string& verb, const std::vector<Pu
   core_.calls.Launch(call, std::move(parts));
   NotePushed(sources);
   try {
-    core_.calls.FreeSources(call, sources);
+    arrays_.FreeSources(call, sources);
   } catch (...) {
     // The caller gets no ticket, so a later verb reports how the call ends.
     core_.calls.Tracked(call);
@@ -110,7 +110,7 @@ CallPtr TransferCalls::StartPulls(const std::string& verb, std::vector<PullTarge
   PrepareFinish(call, std::move(targets), core_.options.patience);
   core_.worker->Launch(call, std::move(operations));
   CountPulled(pulled);
-  if (is_async) core_.calls.MarkArrays(call, {}, outputs);
+  if (is_async) arrays_.MarkArrays(call, {}, outputs);
   return call;
 }
 
@@ -153,7 +153,7 @@ CallPtr TransferCalls::PushPull(const std::string& verb, std::span<const PushIte
   core_.calls.Launch(call, std::move(parts));
   NotePushed(sources);
   CountPulled(pulled);
-  if (is_async) core_.calls.MarkArrays(call, sources, outputs);
+  if (is_async) arrays_.MarkArrays(call, sources, outputs);
   return call;
 }
 

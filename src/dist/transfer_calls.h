@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "dist/array_keeper.h"
 #include "dist/saver.h"
 #include "dist/store_core.h"
 #include "dist/transfer_builder.h"
@@ -18,14 +19,14 @@ class TransferCalls {
  public:
   // Makes the calls of a store.  All three outlive it.
   TransferCalls(StoreCore* core, TransferBuilder* builder, Saver* saver)
-      : core_(*core), builder_(*builder), saver_(*saver) {}
+      : core_(*core), builder_(*builder), saver_(*saver), arrays_(core) {}
 
   // Start a call, which others wait for.  A push may first start a save that is due.
   //   verb        the first word of errors
   //   until_done  the call ends when the rounds of its keys are complete; otherwise when the
   //               servers have accepted its pushes
   //   is_async    the call goes on after the verb has returned, and marks its arrays as in use
-  //   blocks      until the arrays are free, and as StoreCalls::Launch and FreeSources
+  //   blocks      until the arrays are free, and as StoreCalls::Launch and ArrayKeeper::FreeSources
   //   throws      as TransferBuilder, and the error of an earlier call with one of the keys
   CallPtr Push(const std::string& verb, std::span<const PushItem> items, bool until_done);
   CallPtr Pull(const std::string& verb, std::span<const PullItem> items, bool is_async);
@@ -48,6 +49,7 @@ class TransferCalls {
   StoreCore& core_;
   TransferBuilder& builder_;
   Saver& saver_;
+  ArrayKeeper arrays_;
 };
 
 }  // namespace tkv

@@ -1,0 +1,120 @@
+#include "dist/array_keeper.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#include "base/duration.h"
+
+namespace tkv {
+namespace {
+
+// Returns how long a push waits for servers to accept sources, before it copies them.
+// The wait is some times as long as the copy would take.  Sources that are soon accepted are then
+// not copied, and no caller waits long for a few bytes.
+std::chrono::nanoseconds WorthWaiting(size_t bytes) {
+  constexpr double kNanosecondsPerByte = 1;
+  constexpr std::chrono::nanoseconds kLeast = std::chrono::microseconds(500);
+  constexpr std::chrono::nanoseconds kMost = std::chrono::milliseconds(50);
+  const double nanoseconds = static_cast<double>(bytes) * kNanosecondsPerByte;
+  if (nanoseconds >= static_cast<double>(kMost.count())) return kMost;
+  return std::max(kLeast, std::chrono::nanoseconds(static_cast<int64_t>(nanoseconds)));
+}
+
+// Returns an object that makes writers of arrays wait until the call has read them; null if memory
+// is lacking.
+std::shared_ptr<Pending> ReaderOf(const CallPtr& call) {
+  try {
+    return std::make_shared<AcceptedPart>(call);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+// Marks the array as read by the call.  Returns true if its writers will wait.
+bool IsKeptFree(const NDArray& array, const std::shared_ptr<Pending>& reader) {
+  try {
+    return reader != nullptr && array.storage()->AddReader(reader);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void ArrayKeeper::FreeSources(const CallPtr& call, const std::vector<PushSource>& sources) {
+  bool waits = false;
+  size_t foreign_bytes = 0;
+  const std::shared_ptr<Pending> reader = ReaderOf(call);
+  for (const PushSource& source : sources) {
+    if (source.is_own || IsKeptFree(source.array, reader)) continue;
+    waits = true;
+    foreign_bytes += source.array.bytes();
+  }
+  if (!waits) return;
+  const bool fits = BytesCopied() + foreign_bytes <= core_.options.window_bytes;
+  try {
+    core_.calls.Timed(WaitCause::kAccepted, [&] {
+      call->WaitAccepted(fits ? WorthWaiting(foreign_bytes) : Saturated(core_.options.patience));
+    });
+  } catch (const Error&) {
+    Copy(call, foreign_bytes);
+  } catch (const std::bad_alloc&) {
+    // No memory for the error that the time is over.
+    Copy(call, foreign_bytes);
+  } catch (...) {  // interrupted: the push continues
+    Copy(call, foreign_bytes);
+    throw;
+  }
+}
+
+void ArrayKeeper::MarkArrays(const CallPtr& call, const std::vector<PushSource>& sources,
+                             const std::vector<NDArray>& outputs) {
+  try {
+    const auto writer = std::make_shared<WrittenPart>(call);
+    for (const NDArray& output : outputs) output.storage()->AddWriter(writer);
+    FreeSources(call, sources);
+  } catch (...) {
+    core_.calls.Abandon(call);
+    throw;
+  }
+}
+
+// Makes the call continue with copies of its sources.  Returns false if there is no memory for
+// them.
+bool ArrayKeeper::GoesOnWithCopies(const CallPtr& call, size_t bytes) {
+  try {
+    {
+      std::lock_guard lock(mutex_);
+      copied_.emplace_back(call, bytes);
+    }
+    core_.worker->Detach(call);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+// Makes the call continue with copies of its sources.  Without memory for copies, the caller waits
+// until the servers have accepted the sources.  No later change of them is then sent.
+void ArrayKeeper::Copy(const CallPtr& call, size_t bytes) {
+  if (GoesOnWithCopies(call, bytes)) return;
+  try {
+    core_.calls.Timed(WaitCause::kAccepted,
+                      [&] { call->WaitAccepted(core_.calls.LongestWait(core_.options.patience)); });
+  } catch (...) {
+    core_.worker->GiveUp(call);
+    throw;
+  }
+}
+
+// Returns the bytes of the copies that calls hold and that no server has accepted yet.
+size_t ArrayKeeper::BytesCopied() {
+  std::lock_guard lock(mutex_);
+  std::erase_if(copied_, [](const auto& copied) { return copied.first->accepted(); });
+  size_t bytes = 0;
+  for (const auto& copied : copied_) bytes += copied.second;
+  return bytes;
+}
+
+}  // namespace tkv
