@@ -20,7 +20,7 @@ namespace tkv {
 namespace {
 
 // Checks that rank and num_workers are given only to a bootstrap that does not know them.
-void CheckPlace(const std::string& name, const StoreOptions& options) {
+void CheckRank(const std::string& name, const StoreOptions& options) {
   if (!options.url.empty() && options.num_workers == 0) return;
   if (options.rendezvous != nullptr || (options.rank < 0 && options.num_workers == 0)) return;
   if (options.bootstrap == "self" && options.rank <= 0 && options.num_workers <= 1) return;
@@ -92,7 +92,7 @@ bool SaysMoreThanLauncher(const StoreOptions& options) {
 
 std::unique_ptr<KVStore> CreateDistributed(const std::string& name, const StoreOptions& options) {
   CheckOneWay(name, options);
-  CheckPlace(name, options);
+  CheckRank(name, options);
   CheckSchedule(options.snapshots, options.snapshot_every);  // before any process joins
   std::shared_ptr<Worker> worker;
   if (options.bootstrap == "self") {

@@ -75,7 +75,7 @@ tkv_code tkv_array_empty(const int64_t* shape, int32_t rank, tkv_dtype dtype, tk
                          tkv_array** array, tkv_error** error) {
   return Give(array, error, "empty", [&] {
     return NDArray::Empty(ShapeOf(shape, rank, "empty"), DTypeOf(dtype, "empty"),
-                          PlaceOf(context, "empty"));
+                          ContextOf(context, "empty"));
   });
 }
 
@@ -84,8 +84,8 @@ tkv_code tkv_array_full(const int64_t* shape, int32_t rank, tkv_dtype dtype, tkv
   return Give(array, error, "full", [&] {
     const tkv::Shape extents = ShapeOf(shape, rank, "full");
     const tkv::DType type = DTypeOf(dtype, "full");
-    if (value == 0) return NDArray::Zeros(extents, type, PlaceOf(context, "full"));
-    NDArray full = NDArray::Empty(extents, type, PlaceOf(context, "full"));
+    if (value == 0) return NDArray::Zeros(extents, type, ContextOf(context, "full"));
+    NDArray full = NDArray::Empty(extents, type, ContextOf(context, "full"));
     tkv::Fill(full, value);
     return full;
   });
@@ -97,7 +97,7 @@ tkv_code tkv_array_from_bytes(const void* data, size_t bytes, const int64_t* sha
   return Give(array, error, "from_bytes", [&] {
     const char* const verb = "from_bytes";
     NDArray made =
-        NDArray::Empty(ShapeOf(shape, rank, verb), DTypeOf(dtype, verb), PlaceOf(context, verb));
+        NDArray::Empty(ShapeOf(shape, rank, verb), DTypeOf(dtype, verb), ContextOf(context, verb));
     made.CopyFrom(Bytes(const_cast<void*>(data), bytes, made, true, verb));
     return made;
   });
@@ -115,7 +115,7 @@ tkv_code tkv_array_wrap(void* data, const int64_t* shape, const int64_t* strides
     if (strides != nullptr) steps = {strides, static_cast<size_t>(rank)};
     const auto memory = std::make_shared<UserContext>(owner);
     *array = new tkv_array(NDArray::Wrap(data, extents, DTypeOf(dtype, verb),
-                                         PlaceOf(context, verb), read_only != 0, memory, steps));
+                                         ContextOf(context, verb), read_only != 0, memory, steps));
     memory->Keep(free);
   });
 }
@@ -209,8 +209,9 @@ tkv_code tkv_array_reshape(tkv_array* array, const int64_t* shape, int32_t rank,
 }
 tkv_code tkv_array_with_context(tkv_array* array, tkv_context context, tkv_array** view,
                                 tkv_error** error) {
-  return Derive(array, view, error, "with_context",
-                [&](const NDArray& a) { return a.WithContext(PlaceOf(context, "with_context")); });
+  return Derive(array, view, error, "with_context", [&](const NDArray& a) {
+    return a.WithContext(ContextOf(context, "with_context"));
+  });
 }
 tkv_code tkv_array_copy(tkv_array* array, tkv_array** copy, tkv_error** error) {
   return Derive(array, copy, error, "copy", [](const NDArray& a) { return a.Copy(); });

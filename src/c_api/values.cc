@@ -29,7 +29,7 @@ DType DTypeOf(tkv_dtype number, const char* verb) {
              static_cast<int>(number), static_cast<int>(TKV_C64));
 }
 
-Context PlaceOf(tkv_context context, const char* verb) {
+Context ContextOf(tkv_context context, const char* verb) {
   if (context.device == TKV_CPU || context.device == TKV_GPU) {
     return {static_cast<DeviceKind>(context.device), context.index};
   }

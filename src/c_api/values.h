@@ -15,7 +15,7 @@ namespace tkv::c_api {
 //   throws  kInvalidArgument  there is no dtype of that number
 DType DTypeOf(tkv_dtype number, const char* verb);
 //   throws  kInvalidArgument  there is no device of that number
-Context PlaceOf(tkv_context context, const char* verb);
+Context ContextOf(tkv_context context, const char* verb);
 tkv_context ToC(const Context& context);
 //   throws  kInvalidArgument  a negative rank, or no pointer to so many numbers
 Shape ShapeOf(const int64_t* shape, int32_t rank, const char* verb);

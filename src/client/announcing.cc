@@ -145,7 +145,7 @@ void Client::QueueControl(Op* op, const Announcement& change, Type type) {
     const auto key = keys_.find(item.key);
     if (type != Type::kControl || key == keys_.end()) continue;
     std::set<uint32_t> holders;
-    for (const ChunkPlace& place : key->second.chunks) holders.insert(place.server);
+    for (const KnownChunk& known : key->second.chunks) holders.insert(known.server);
     for (const uint32_t server : holders) rounds[server].push_back(item);
   }
   for (uint32_t server = 0; server < servers; ++server) {
@@ -224,7 +224,7 @@ bool Client::Repeat(const KeyId& id, const KeyState& key, Time patience) {
   op.deadline = now_ + (patience > 0 ? patience : options_.patience);
   op.notice_step = options_.first_notice;
   op.next_notice = now_ + options_.first_notice;
-  JoinStand(&op);
+  JoinList(&op);
   SetTimer(op);
   announcements_.AddRepeat(op.id, store);
   return true;

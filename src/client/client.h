@@ -40,7 +40,7 @@ struct ClientOptions {
   int observer_tries = 8;  // of an observer's pull, to get equal versions of all chunks
 };
 
-class Client final : private ChunkPlaces {
+class Client final : private KnownChunks {
  public:
   explicit Client(ClientOptions options)
       : options_(std::move(options)),
@@ -149,8 +149,8 @@ class Client final : private ChunkPlaces {
  private:
   friend class StateWriter;  // for checks: compares the states of machines
   enum class Creating : uint8_t { kNone, kRest, kFirst };  // which chunks of a key are being made
-  // The place of an operation in the list of its verb: the index in stands_, and its neighbours.
-  struct StandPlace {
+  // The neighbours of an operation in the list of its verb, and the index of that list.
+  struct ListEntry {
     size_t verb = 0;
     OpId older = kNoOp;
     OpId newer = kNoOp;
@@ -180,7 +180,7 @@ class Client final : private ChunkPlaces {
     Creating creating = Creating::kNone;  // of an init
     uint64_t grant = 0;                   // of an init: permits creating; 0: none
     CurrentWait wait;                     // the reason why it cannot start yet
-    StandPlace stand;
+    ListEntry entry;
 
     // Returns true if its messages read memory of the user.
     bool LendsValue() const {
@@ -222,7 +222,7 @@ class Client final : private ChunkPlaces {
     uint32_t pulls = 0;         // unanswered pulls (C3)
     uint32_t pushes = 0;        // unanswered pushes
     bool was_tried = false;     // an init of it has failed
-    SmallVector<ChunkPlace, 1> chunks;
+    SmallVector<KnownChunk, 1> chunks;
     SmallVector<OpId, 4> queue;
   };
 
@@ -266,7 +266,7 @@ class Client final : private ChunkPlaces {
   void OnPullAnswer(const Outgoing& sent, const Message& reply);
   void OnReadyAnswer(const Outgoing& sent, uint32_t server, const Message& reply);
   static void NoteGone(KeyState* key, const Error& error);
-  Found PlaceOf(const KeyId& id, uint32_t chunk) override;
+  Found ChunkOf(const KeyId& id, uint32_t chunk) override;
   void AskFor(const KeyId& id, uint32_t chunk, uint64_t version) override;
 
   // creating.cc
@@ -369,8 +369,8 @@ class Client final : private ChunkPlaces {
 
   // queries.cc: statistics and notices
   void NoteWait(const KeyState& key, Op* op);
-  void JoinStand(Op* op);
-  void LeaveStand(Op* op);
+  void JoinList(Op* op);
+  void LeaveList(Op* op);
   void LogWait(const Op& op, uint64_t round, Effects* effects) const;
 
   ClientOptions options_;
@@ -410,13 +410,13 @@ class Client final : private ChunkPlaces {
   // A heap, the earliest first: one entry for each operation, and some for ended operations.
   std::vector<std::pair<Time, OpId>> timers_;
   // The operations of one verb that are under way and not expired.
-  struct Stand {
+  struct VerbList {
     std::string verb;
     OpId oldest = kNoOp;
     OpId newest = kNoOp;
     size_t count = 0;  // 0: another verb may take the entry
   };
-  std::vector<Stand> stands_;
+  std::vector<VerbList> verb_lists_;
 };
 
 }  // namespace tkv

@@ -209,10 +209,10 @@ void Client::StartDelete(const KeyId& id, KeyState* key, Op* op) {
   // meanwhile from a late DELETE.
   const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
   std::set<uint32_t> servers;
-  for (const ChunkPlace& place : key->chunks) {
-    const bool knows_births = (links_[place.server].features() & kMakersFeature) != 0;
+  for (const KnownChunk& known : key->chunks) {
+    const bool knows_births = (links_[known.server].features() & kMakersFeature) != 0;
     if (welcome_.rank == 0 || (has_heirs && (knows_births || IsSender()))) {
-      servers.insert(place.server);
+      servers.insert(known.server);
     }
   }
   for (const uint32_t server : servers) {

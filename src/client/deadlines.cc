@@ -112,7 +112,7 @@ void Client::TickOp(Op* op, Time now, Effects* effects) {
   if (op->next_notice > now) return;
   op->notice_step = std::min(op->next_notice - op->begin, options_.notice_step_max);
   op->next_notice += op->notice_step;
-  if (stands_[op->stand.verb].oldest != op->id) return;  // the oldest has the notice for all
+  if (verb_lists_[op->entry.verb].oldest != op->id) return;  // the oldest has the notice for all
   if (!AskWho(op)) LogWait(*op, 0, effects);
 }
 
@@ -246,7 +246,7 @@ void Client::Expire(Op* op, Time now) {
     op->deadline = now + options_.server_patience;  // the CONTROL is taken back first
     return Withdraw(op, TimeoutOf(*op));
   }
-  LeaveStand(op);
+  LeaveList(op);
   op->expired = true;
   op->grace = now + options_.answer_grace;
   if (op->has_left && op->unpulled > 0) return;  // answers to its CANCELs name missing workers

@@ -125,10 +125,10 @@ void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
     return;
   }
   if (key.joining.phase == Phase::kNone) return;  // the search has failed already
-  ChunkPlace& place = key.chunks[sent.message.chunk];
+  KnownChunk& known = key.chunks[sent.message.chunk];
   if (key.joining.phase == Phase::kStatus && !unknown_barrier) {
     const ChunkStatus status = DecodeChunkStatus(reply.extra);
-    place.version = std::max(place.version, status.version);
+    known.version = std::max(known.version, status.version);
     key.base = status.base;
     NoteChunk(status, &key);
   }

@@ -174,8 +174,8 @@ void Client::Abandon(ServerLink* link, const Error& error, Effects* effects) {
   for (size_t i = 0; i < outgoing.size(); ++i) {
     const Outgoing& lost = outgoing[i];
     if (i >= sent_count && lost.message.type == Type::kPush) {
-      if (ChunkPlace* const place = PlaceOf(lost.message.key, lost.message.chunk).place) {
-        Drop(&place->queued_pushes);
+      if (KnownChunk* const known = ChunkOf(lost.message.key, lost.message.chunk).chunk) {
+        Drop(&known->queued_pushes);
       }
     }
     OnAnswer(lost, link->server(), ErrorReply(lost.message.seq, error.code(), error.what()),

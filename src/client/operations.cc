@@ -45,7 +45,7 @@ OpId Client::Start(Operation operation, Time now) {
   op.deadline = now + (op.what.patience > 0 ? op.what.patience : options_.patience);
   op.notice_step = options_.first_notice;
   op.next_notice = now + options_.first_notice;
-  JoinStand(&op);
+  JoinList(&op);
   SetTimer(op);
   if (closed_ || has_left_) {
     Fail(&op, closed_ ? *closed_ : StoreIsClosed());
@@ -351,7 +351,7 @@ void Client::Finish(Op* op) {
 }
 
 void Client::Erase(Op* op) {
-  if (!op->expired) LeaveStand(op);
+  if (!op->expired) LeaveList(op);
   head_.End(op->id);
   if (op->what.Is<Operation::Control>()) announcements_.End(op->id);
   leaving_.erase(op->id);

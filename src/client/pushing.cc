@@ -60,8 +60,8 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
     }
     if (!known) return false;
   }
-  for (const ChunkPlace& place : key->chunks) {
-    if (const auto& dead = links_[place.server].dead()) {
+  for (const KnownChunk& known : key->chunks) {
+    if (const auto& dead = links_[known.server].dead()) {
       Fail(op, *dead);
       return true;
     }
@@ -109,9 +109,9 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
 }
 
 void Client::Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t version) {
-  ChunkPlace& place = key->chunks[chunk];
-  if (place.asked) return;
-  place.asked = true;
+  KnownChunk& known = key->chunks[chunk];
+  if (known.asked) return;
+  known.asked = true;
   ++key->pulls;
   Outgoing ask;
   ask.purpose = Purpose::kReady;
@@ -120,7 +120,7 @@ void Client::Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t versio
   ask.message.key = id;
   ask.message.chunk = chunk;
   ask.message.number = version;
-  Queue(place.server, std::move(ask));
+  Queue(known.server, std::move(ask));
 }
 
 void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
@@ -128,8 +128,8 @@ void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
   if (pull != nullptr) {
     if (const auto error = JudgeIds(*key, *pull)) return Fail(op, *error);
   }
-  for (const ChunkPlace& place : key->chunks) {
-    if (const auto& dead = links_[place.server].dead()) return Fail(op, *dead);
+  for (const KnownChunk& known : key->chunks) {
+    if (const auto& dead = links_[known.server].dead()) return Fail(op, *dead);
   }
   if (op->what.Is<Operation::Cut>() && key->is_uneven()) {
     return Fail(op, Uneven(key->base + key->round));
@@ -225,8 +225,8 @@ void Client::OnPushAnswer(const Outgoing& sent, const Message& reply) {
         LosePush(found->first, &key, sent.message.number, ErrorOf(reply));
       }
     } else {
-      ChunkPlace& place = key.chunks[sent.message.chunk];
-      place.version = std::max(place.version, reply.number);
+      KnownChunk& known = key.chunks[sent.message.chunk];
+      known.version = std::max(known.version, reply.number);
     }
   }
   Op* const op = Find(sent.op);
@@ -336,7 +336,7 @@ bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
 // Notes that this client's request for a version of a chunk is over.
 void Client::EndAsk(const Message& ask, uint32_t server) {
   links_[server].Asked(ask.key, ask.chunk);
-  if (ChunkPlace* const place = PlaceOf(ask.key, ask.chunk).place) place->asked = false;
+  if (KnownChunk* const known = ChunkOf(ask.key, ask.chunk).chunk) known->asked = false;
 }
 
 void Client::OnReadyAnswer(const Outgoing& sent, uint32_t server, const Message& reply) {
@@ -344,14 +344,14 @@ void Client::OnReadyAnswer(const Outgoing& sent, uint32_t server, const Message&
   const auto found = keys_.find(sent.message.key);
   if (found == keys_.end()) return;
   KeyState& key = found->second;
-  ChunkPlace& place = key.chunks[sent.message.chunk];
+  KnownChunk& known = key.chunks[sent.message.chunk];
   Drop(&key.pulls);
   Wake(found->first);
   if (reply.type == Type::kValue) {
-    place.version = std::max(place.version, reply.number);
+    known.version = std::max(known.version, reply.number);
     return;
   }
-  place.unbounded = true;
+  known.unbounded = true;
   NoteGone(&key, ErrorOf(reply));
   FailFront(&key, ErrorOf(reply));
 }
@@ -374,7 +374,7 @@ Block Client::Landing(LinkId link, const Message& message) {
   return {pull->out.data + range.begin, range.size, pull->out.owner};
 }
 
-ChunkPlaces::Found Client::PlaceOf(const KeyId& id, uint32_t chunk) {
+KnownChunks::Found Client::ChunkOf(const KeyId& id, uint32_t chunk) {
   const auto found = keys_.find(id);
   if (found == keys_.end() || chunk >= found->second.chunks.size()) return {};
   return {&found->second.chunks[chunk], &found->second.meta};

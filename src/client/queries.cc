@@ -103,7 +103,7 @@ size_t Client::unaccepted_bytes() const {
 // Notes why an operation, the first in its key's queue, cannot start.
 void Client::NoteWait(const KeyState& key, Op* op) {
   bool asks = false;  // a request for the version that a push needs is under way
-  for (const ChunkPlace& place : key.chunks) asks |= place.asked;
+  for (const KnownChunk& known : key.chunks) asks |= known.asked;
   const WaitCause cause = asks            ? WaitCause::kRound
                           : key.pulls > 0 ? WaitCause::kPull
                                           : WaitCause::kOrder;
@@ -112,23 +112,23 @@ void Client::NoteWait(const KeyState& key, Op* op) {
 
 // Appends the newest operation to the list of its verb.  A notice names only the oldest operation
 // of a list.
-void Client::JoinStand(Op* op) {
-  auto place = std::ranges::find(stands_, op->what.verb, &Stand::verb);
-  if (place == stands_.end()) place = std::ranges::find(stands_, 0U, &Stand::count);
-  if (place == stands_.end()) place = stands_.emplace(place);
-  if (place->count == 0) place->verb = op->what.verb;
-  op->stand = {static_cast<size_t>(place - stands_.begin()), place->newest, kNoOp};
-  (place->count == 0 ? place->oldest : Find(place->newest)->stand.newer) = op->id;
-  place->newest = op->id;
-  ++place->count;
+void Client::JoinList(Op* op) {
+  auto list = std::ranges::find(verb_lists_, op->what.verb, &VerbList::verb);
+  if (list == verb_lists_.end()) list = std::ranges::find(verb_lists_, 0U, &VerbList::count);
+  if (list == verb_lists_.end()) list = verb_lists_.emplace(list);
+  if (list->count == 0) list->verb = op->what.verb;
+  op->entry = {static_cast<size_t>(list - verb_lists_.begin()), list->newest, kNoOp};
+  (list->count == 0 ? list->oldest : Find(list->newest)->entry.newer) = op->id;
+  list->newest = op->id;
+  ++list->count;
 }
 
-void Client::LeaveStand(Op* op) {
-  const StandPlace& place = op->stand;
-  Stand& stand = stands_[place.verb];
-  (place.older == kNoOp ? stand.oldest : Find(place.older)->stand.newer) = place.newer;
-  (place.newer == kNoOp ? stand.newest : Find(place.newer)->stand.older) = place.older;
-  --stand.count;
+void Client::LeaveList(Op* op) {
+  const ListEntry& entry = op->entry;
+  VerbList& list = verb_lists_[entry.verb];
+  (entry.older == kNoOp ? list.oldest : Find(entry.older)->entry.newer) = entry.newer;
+  (entry.newer == kNoOp ? list.newest : Find(entry.newer)->entry.older) = entry.older;
+  --list.count;
 }
 
 // Logs a notice that names the waiting operation and the worker or server that it waits for.
@@ -150,7 +150,7 @@ void Client::LogWait(const Op& op, uint64_t round, Effects* effects) const {
       fields.Add("last_word", Format("{:.1f}s", static_cast<double>(*age) / kSecond));
     }
   }
-  const size_t count = stands_[op.stand.verb].count;
+  const size_t count = verb_lists_[op.entry.verb].count;
   if (count > 1) fields.Add("others", count - 1);
   effects->Log(Level::kWarning,
                Format("still waiting {:.0f} s for {} ({}{}): {}", waited, who, Head(op),

@@ -14,12 +14,12 @@ bool CanBePassed(const Outgoing& waiting) {
 }
 
 // Returns true if the message is a pull that has to see a push that is still queued.
-bool FollowsPush(const Outgoing& outgoing, ChunkPlaces* places) {
+bool FollowsPush(const Outgoing& outgoing, KnownChunks* chunks) {
   if (outgoing.message.type != Type::kPull || outgoing.purpose != Purpose::kOp) return false;
   if ((outgoing.message.flags & kOfCut) != 0) return false;
-  const ChunkPlace* const place =
-      places->PlaceOf(outgoing.message.key, outgoing.message.chunk).place;
-  return place != nullptr && place->queued_pushes > 0;
+  const KnownChunk* const known =
+      chunks->ChunkOf(outgoing.message.key, outgoing.message.chunk).chunk;
+  return known != nullptr && known->queued_pushes > 0;
 }
 
 }  // namespace
@@ -197,24 +197,24 @@ std::optional<Time> ServerLink::SinceLastWord(Time now) const {
 
 // ---- messages -----------------------------------------------------------------------------------
 
-void ServerLink::Queue(Outgoing outgoing, ChunkPlaces* places) {
-  const bool follows_push = IsMutating(outgoing.message.type) || FollowsPush(outgoing, places);
+void ServerLink::Queue(Outgoing outgoing, KnownChunks* chunks) {
+  const bool follows_push = IsMutating(outgoing.message.type) || FollowsPush(outgoing, chunks);
   if (CanBePassed(outgoing)) has_priorities_ |= outgoing.priority != 0;
   Insert(std::move(outgoing), follows_push ? &pushes_ : &pulls_);
 }
 
 void ServerLink::Insert(Outgoing outgoing, std::deque<Outgoing>* queue) {
-  auto place = queue->end();
+  auto position = queue->end();
   if (CanBePassed(outgoing)) {
-    while (place != queue->begin()) {
-      const Outgoing& before = *std::prev(place);
+    while (position != queue->begin()) {
+      const Outgoing& before = *std::prev(position);
       const bool passes = before.priority < outgoing.priority && CanBePassed(before) &&
                           before.message.key != outgoing.message.key;
       if (!passes) break;
-      --place;
+      --position;
     }
   }
-  queue->insert(place, std::move(outgoing));
+  queue->insert(position, std::move(outgoing));
 }
 
 void ServerLink::Send(const LinkTurn& turn) {
@@ -269,16 +269,16 @@ void ServerLink::Judge(Outgoing pull, const LinkTurn& turn) {
     return Leave(std::move(pull), turn);
   }
   const bool is_of_cut = (message.flags & kOfCut) != 0;
-  ChunkPlace* const place =
-      is_of_cut ? nullptr : turn.places->PlaceOf(message.key, message.chunk).place;
-  if (place == nullptr && !is_of_cut) return Leave(std::move(pull), turn);
-  if (place != nullptr && place->queued_pushes > 0) {  // the pull has to see that push
+  KnownChunk* const known =
+      is_of_cut ? nullptr : turn.chunks->ChunkOf(message.key, message.chunk).chunk;
+  if (known == nullptr && !is_of_cut) return Leave(std::move(pull), turn);
+  if (known != nullptr && known->queued_pushes > 0) {  // the pull has to see that push
     return pushes_.push_back(std::move(pull));
   }
-  if (pull.pull_bytes == 0 || (place != nullptr && place->unbounded)) {
+  if (pull.pull_bytes == 0 || (known != nullptr && known->unbounded)) {
     return Leave(std::move(pull), turn);
   }
-  if (place != nullptr && message.number > place->version) {
+  if (known != nullptr && message.number > known->version) {
     if (CountPull(Outgoing::Pulled::kWaiting, &waiting_pull_bytes_, &pull, turn)) {
       return Leave(std::move(pull), turn);
     }
@@ -286,7 +286,7 @@ void ServerLink::Judge(Outgoing pull, const LinkTurn& turn) {
     const uint32_t chunk = message.chunk;
     const uint64_t version = message.number;
     asking_pulls_[{key, chunk}].push_back(std::move(pull));
-    return turn.places->AskFor(key, chunk, version);
+    return turn.chunks->AskFor(key, chunk, version);
   }
   if (ready_pulls_.empty() &&
       CountPull(Outgoing::Pulled::kReady, &ready_pull_bytes_, &pull, turn)) {
@@ -318,7 +318,7 @@ void ServerLink::Leave(Outgoing outgoing, const LinkTurn& turn) {
     mutating_.push_back(message.seq);
     unaccepted_bytes_ += message.body.size;
   }
-  SetNeed(turn.places->PlaceOf(message.key, message.chunk), outgoing.purpose, turn.role, &message);
+  SetNeed(turn.chunks->ChunkOf(message.key, message.chunk), outgoing.purpose, turn.role, &message);
   if (sent_.empty()) {  // from now on the server owes an answer
     last_heard_ = turn.now;
     next_ping_ = turn.now + turn.limits.ping_after;
@@ -331,23 +331,23 @@ void ServerLink::Leave(Outgoing outgoing, const LinkTurn& turn) {
 // Sets the condition under which the server takes the message.  An asynchronous push needs the push
 // before it, and a worker's pull that asks for no round needs the last push (C5).  Every other
 // message names the birth of its key: a worker that has missed a delete then gets an error.
-void ServerLink::SetNeed(ChunkPlaces::Found found, Purpose purpose, Role role, Message* message) {
+void ServerLink::SetNeed(KnownChunks::Found found, Purpose purpose, Role role, Message* message) {
   const bool is_push = message->type == Type::kPush;
   const bool is_read = message->type == Type::kPull && purpose == Purpose::kOp;
   const bool is_of_cut = message->type == Type::kPull && (message->flags & kOfCut) != 0;
-  if (found.place == nullptr || is_of_cut) return;
+  if (found.chunk == nullptr || is_of_cut) return;
   if (!is_push && message->type != Type::kPull && message->type != Type::kAbstain) return;
   const bool follows = is_push ? found.meta->mode == KeyMeta::Mode::kAsync
                                : is_read && role == Role::kWorker && !found.meta->exact_reads();
   if (follows) {
-    message->need = found.place->last_push_seq;
+    message->need = found.chunk->last_push_seq;
   } else {
     message->need = found.meta->birth;
     message->flags |= kOfBirth;
   }
   if (!is_push) return;
-  found.place->last_push_seq = message->seq;
-  Drop(&found.place->queued_pushes);
+  found.chunk->last_push_seq = message->seq;
+  Drop(&found.chunk->queued_pushes);
 }
 
 std::optional<Outgoing> ServerLink::Take(uint64_t seq) {

@@ -1,7 +1,7 @@
 // A client's side of its session with one server: the queued messages, the unanswered messages, and
 // their limits (window, credit, pulled bytes).  The link also decides when to dial and to ping.
 //
-// A link knows nothing of keys but the places of their chunks.
+// A link knows nothing of keys but the numbers of their chunks' servers and versions.
 
 #pragma once
 
@@ -45,7 +45,7 @@ struct Outgoing {
 };
 
 // A chunk of a key, as the client knows it.
-struct ChunkPlace {
+struct KnownChunk {
   uint32_t server = 0;
   uint64_t version = 0;  // the newest known one
   uint64_t last_push_seq = 0;
@@ -54,19 +54,19 @@ struct ChunkPlace {
   bool unbounded = false;  // that pull has failed: later pulls ignore the limits and may fail
 };
 
-// The places of all chunks, as a link sees them.
-class ChunkPlaces {
+// All chunks, as a link sees them.
+class KnownChunks {
  public:
   struct Found {
-    ChunkPlace* place = nullptr;  // null: the chunk no longer exists
+    KnownChunk* chunk = nullptr;  // null: the chunk no longer exists
     const KeyMeta* meta = nullptr;
   };
-  virtual Found PlaceOf(const KeyId& key, uint32_t chunk) = 0;
+  virtual Found ChunkOf(const KeyId& key, uint32_t chunk) = 0;
   // Asks the chunk's server to report this version, unless such a request is under way.
   virtual void AskFor(const KeyId& key, uint32_t chunk, uint64_t version) = 0;
 
  protected:
-  ~ChunkPlaces() = default;
+  ~KnownChunks() = default;
 };
 
 struct LinkLimits {
@@ -81,7 +81,7 @@ struct LinkTurn {
   Role role;
   Time now;
   Time* next_timer;
-  ChunkPlaces* places;
+  KnownChunks* chunks;
   Effects* effects;
 
   void Rearm(Time at) const { *next_timer = std::min(*next_timer, at); }
@@ -153,7 +153,7 @@ class ServerLink {
   // ---- messages
   // Queues a message, larger priorities first.  Messages of equal priority or of one key keep their
   // order.
-  void Queue(Outgoing outgoing, ChunkPlaces* places);
+  void Queue(Outgoing outgoing, KnownChunks* chunks);
   // Sends the queued messages that the limits allow, if the connection is open.
   void Send(const LinkTurn& turn);
   // Removes and returns the message that an answer with this number belongs to.
@@ -164,7 +164,7 @@ class ServerLink {
   std::vector<Outgoing> TakeAll(size_t* sent_count);
   void Forget() { TakeAll(nullptr); }
   void PutFirst(Outgoing outgoing) { pushes_.push_front(std::move(outgoing)); }
-  // Lets the pulls leave that wait for the answer to ChunkPlaces::AskFor, which has arrived.
+  // Lets the pulls leave that wait for the answer to KnownChunks::AskFor, which has arrived.
   void Asked(const KeyId& key, uint32_t chunk);
   // Returns the sequence numbers of the matching sent messages, in order.
   template <typename F>
@@ -219,7 +219,7 @@ class ServerLink {
   void Judge(Outgoing pull, const LinkTurn& turn);
   static bool CountPull(Outgoing::Pulled as, size_t* used, Outgoing* pull, const LinkTurn& turn);
   void Leave(Outgoing outgoing, const LinkTurn& turn);
-  static void SetNeed(ChunkPlaces::Found found, Purpose purpose, Role role, Message* message);
+  static void SetNeed(KnownChunks::Found found, Purpose purpose, Role role, Message* message);
   void Uncount(const Outgoing& sent);
 
   uint32_t server_ = 0;

@@ -181,18 +181,18 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
     return Fail(op, Error(Code::kInvalidArgument, Format("{} chunks, the key has {}",
                                                          what.states->size(), key->chunks.size())));
   }
-  for (const ChunkPlace& place : key->chunks) {
-    const ServerLink& link = links_[place.server];
+  for (const KnownChunk& known : key->chunks) {
+    const ServerLink& link = links_[known.server];
     if (link.incarnation() == 0) continue;
     if (key->meta.by_rows() && (link.features() & kSavesRowsFeature) == 0) {
-      return Fail(op, CannotSaveRows(place.server));
+      return Fail(op, CannotSaveRows(known.server));
     }
     if (what.extent == Operation::Restore::Extent::kOnlyValue &&
         (link.features() & kAssignsFeature) == 0) {
       return Fail(op, Error(Code::kUnimplemented,
                             Format("server {} cannot assign values to keys that exist; upgrade "
                                    "tensorkv where it runs",
-                                   place.server)));
+                                   known.server)));
     }
   }
   key->opening = op->id;  // no other operation on this key starts meanwhile

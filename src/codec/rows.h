@@ -47,7 +47,7 @@ class IdOrder {
   size_t size() const { return mixes_.size(); }
   std::span<const uint64_t> mixes() const { return mixes_; }
   // Returns the positions of the i-th id in the input, ascending.
-  std::span<const uint32_t> PlacesOf(size_t i) const {
+  std::span<const uint32_t> PositionsOf(size_t i) const {
     return {places_.data() + begins_[i], begins_[i + 1] - begins_[i]};
   }
 

@@ -23,7 +23,7 @@ void ExpectRightOrder(const std::vector<int64_t>& ids) {
   size_t i = 0;
   for (const auto& [mix, places] : wanted) {
     ASSERT_EQ(order.mixes()[i], mix);
-    const auto found = order.PlacesOf(i++);
+    const auto found = order.PositionsOf(i++);
     ASSERT_EQ(std::vector<uint32_t>(found.begin(), found.end()), places);
   }
 }

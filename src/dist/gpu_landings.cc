@@ -18,7 +18,7 @@ size_t GpuLandings::Add(const KeyView& key, const Shape& shape, DType dtype,
 
 // Reserves room for a value on each GPU with outputs of it.  A large value is copied directly to
 // the first suitable output there.
-void GpuLandings::Place(Landing* landing) {
+void GpuLandings::Locate(Landing* landing) {
   const size_t bytes = static_cast<size_t>(landing->shape.size()) * ItemSize(landing->dtype);
   std::vector<Device*> devices;
   for (const NDArray& out : landing->outs) {
@@ -33,15 +33,15 @@ void GpuLandings::Place(Landing* landing) {
                            out.dtype() == landing->dtype;
     if (is_direct && landing->direct[at] == nullptr) landing->direct[at] = &out;
   }
-  landing->place = lots_.Add(devices, bytes);
+  landing->slot = lots_.Add(devices, bytes);
   for (size_t i = 0; i < devices.size(); ++i) {
-    if (landing->direct[i] != nullptr) lots_.UseInPlace(landing->place, i, *landing->direct[i]);
+    if (landing->direct[i] != nullptr) lots_.UseInPlace(landing->slot, i, *landing->direct[i]);
   }
 }
 
 KeyView GpuLandings::KeyOf(size_t lot) const {
   const auto first = std::ranges::find_if(
-      landings_, [&](const Landing& landing) { return landing.place.lot == lot; });
+      landings_, [&](const Landing& landing) { return landing.slot.lot == lot; });
   return first->key.view();
 }
 
@@ -55,7 +55,7 @@ T& GpuLandings::Of(Device* device, std::deque<T>* all) {
 // Adds the writing of outputs on a landing's n-th device, none of which receives the value
 // directly.
 void GpuLandings::AddStep(const Landing& landing, size_t device, std::span<const NDArray> outs) {
-  const GpuLot& lot = lots_.all()[landing.place.lot];
+  const GpuLot& lot = lots_.all()[landing.slot.lot];
   Step& step =
       shares_ ? steps_.emplace_back(lot.devices[device]) : Of(lot.devices[device], &steps_);
   // Values of other dtypes are copied as bytes.
@@ -74,7 +74,7 @@ void GpuLandings::AddStep(const Landing& landing, size_t device, std::span<const
   TileJob job;
   job.dtype = is_number ? landing.dtype : DType::kU8;
   job.count = landing.on_host.bytes() / ItemSize(job.dtype);
-  job.value = lots_.OnGpu(landing.place, device);
+  job.value = lots_.OnGpu(landing.slot, device);
   job.outputs = outputs;
   step.batch.Names(landing.key.view());
   step.batch.Add(job, {}, 0);
@@ -82,7 +82,7 @@ void GpuLandings::AddStep(const Landing& landing, size_t device, std::span<const
 }
 
 void GpuLandings::Prepare() {
-  for (Landing& landing : landings_) Place(&landing);
+  for (Landing& landing : landings_) Locate(&landing);
   for (size_t l = 0; l < lots_.all().size(); ++l) {
     NamingKey(verb_, KeyOf(l), [&] { lots_.Allocate(l); });
     const GpuLot& lot = lots_.all()[l];
@@ -94,8 +94,8 @@ void GpuLandings::Prepare() {
     }
   }
   for (Landing& landing : landings_) {
-    landing.on_host = lots_.OnHost(landing.place, landing.shape, landing.dtype);
-    const GpuLot& lot = lots_.all()[landing.place.lot];
+    landing.on_host = lots_.OnHost(landing.slot, landing.shape, landing.dtype);
+    const GpuLot& lot = lots_.all()[landing.slot.lot];
     NamingKey(verb_, landing.key.view(), [&] {
       for (size_t i = 0; i < lot.devices.size(); ++i) {
         std::vector<NDArray> outs;

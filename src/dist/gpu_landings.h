@@ -55,7 +55,7 @@ class GpuLandings final {
     Shape shape;
     DType dtype;
     std::vector<NDArray> outs;
-    GpuLots::Place place;
+    GpuLots::Slot slot;
     // For each GPU, the output that the value is copied to directly; null: none.
     std::vector<const NDArray*> direct;
     NDArray on_host;
@@ -80,7 +80,7 @@ class GpuLandings final {
     std::optional<DeviceWork> work;
   };
 
-  void Place(Landing* landing);
+  void Locate(Landing* landing);
   // Returns the first key of a lot, for errors.
   KeyView KeyOf(size_t lot) const;
   void AddStep(const Landing& landing, size_t device, std::span<const NDArray> outs);

@@ -16,7 +16,7 @@ NDArray BytesIn(Memory memory, size_t bytes) {
 
 }  // namespace
 
-GpuLots::Place GpuLots::Add(const std::vector<Device*>& devices, size_t bytes) {
+GpuLots::Slot GpuLots::Add(const std::vector<Device*>& devices, size_t bytes) {
   const bool is_small = bytes < kSmallBytes;
   // The newest lot that small values of these devices share.
   const auto last = std::find_if(lots_.rbegin(), lots_.rend(), [&](const GpuLot& lot) {
@@ -31,8 +31,8 @@ GpuLots::Place GpuLots::Add(const std::vector<Device*>& devices, size_t bytes) {
   return {static_cast<size_t>(lots_.rend() - last) - 1, begin};
 }
 
-void GpuLots::UseInPlace(const Place& place, size_t device, const NDArray& array) {
-  lots_[place.lot].on_gpu[device] = array;
+void GpuLots::UseInPlace(const Slot& slot, size_t device, const NDArray& array) {
+  lots_[slot.lot].on_gpu[device] = array;
 }
 
 void GpuLots::Allocate(size_t lot) {

@@ -21,7 +21,7 @@ struct GpuLot {
 
 class GpuLots final {
  public:
-  struct Place {
+  struct Slot {
     size_t lot = 0;
     size_t begin_bytes = 0;
   };
@@ -30,20 +30,20 @@ class GpuLots final {
   static constexpr size_t kLotBytes = size_t{1} << 20;
 
   // Reserves so many bytes (not 0) on each of the devices.
-  Place Add(const std::vector<Device*>& devices, size_t bytes);
+  Slot Add(const std::vector<Device*>& devices, size_t bytes);
   // Uses a contiguous array as the memory of a large value on one of its devices.
-  void UseInPlace(const Place& place, size_t device, const NDArray& array);
+  void UseInPlace(const Slot& slot, size_t device, const NDArray& array);
   // Allocates the pinned host memory of a lot, and GPU memory where UseInPlace has named no array.
   //   throws  kResourceExhausted, kUnavailable
   void Allocate(size_t lot);
 
   const std::vector<GpuLot>& all() const noexcept { return lots_; }
   // Return the memory of a value, once its lot is allocated.
-  NDArray OnHost(const Place& place, const Shape& shape, DType dtype) const {
-    return NDArray::OfStorage(lots_[place.lot].on_host.storage(), place.begin_bytes, shape, dtype);
+  NDArray OnHost(const Slot& slot, const Shape& shape, DType dtype) const {
+    return NDArray::OfStorage(lots_[slot.lot].on_host.storage(), slot.begin_bytes, shape, dtype);
   }
-  std::byte* OnGpu(const Place& place, size_t device) const {
-    return static_cast<std::byte*>(lots_[place.lot].on_gpu[device].data()) + place.begin_bytes;
+  std::byte* OnGpu(const Slot& slot, size_t device) const {
+    return static_cast<std::byte*>(lots_[slot.lot].on_gpu[device].data()) + slot.begin_bytes;
   }
 
  private:

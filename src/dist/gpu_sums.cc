@@ -36,7 +36,7 @@ bool GpuSums::IsInPlace(const Sum& sum) const {
 template <typename F>
 void GpuSums::Naming(size_t lot, F f) const {
   const auto first =
-      std::ranges::find_if(sums_, [&](const Sum& sum) { return sum.place.lot == lot; });
+      std::ranges::find_if(sums_, [&](const Sum& sum) { return sum.slot.lot == lot; });
   NamingKey(verb_, first->key.view(), f);
 }
 
@@ -44,15 +44,15 @@ void GpuSums::Start(std::chrono::nanoseconds patience) {
   for (Sum& sum : sums_) {
     NamingKey(verb_, sum.key.view(), [&] {
       const auto elements = static_cast<size_t>(sum.values[0].size());
-      sum.place = lots_.Add({&FirstGpuOf(sum.values)}, elements * ItemSize(TypeOf(sum)));
-      if (IsInPlace(sum)) lots_.UseInPlace(sum.place, 0, sum.values[0].Packed());
+      sum.slot = lots_.Add({&FirstGpuOf(sum.values)}, elements * ItemSize(TypeOf(sum)));
+      if (IsInPlace(sum)) lots_.UseInPlace(sum.slot, 0, sum.values[0].Packed());
     });
   }
   for (size_t lot = 0; lot < lots(); ++lot) {
     Naming(lot, [&] { lots_.Allocate(lot); });
   }
   for (Sum& sum : sums_) {
-    sum.on_host = lots_.OnHost(sum.place, sum.values[0].shape(), TypeOf(sum));
+    sum.on_host = lots_.OnHost(sum.slot, sum.values[0].shape(), TypeOf(sum));
   }
   SumOnGpus(patience);
   for (size_t lot = 0; lot < lots(); ++lot) {
@@ -71,7 +71,7 @@ void GpuSums::SumOnGpus(std::chrono::nanoseconds patience) {
   for (size_t i = 0; i < sums_.size(); ++i) {
     const Sum& sum = sums_[i];
     if (IsInPlace(sum)) continue;
-    const GpuLot& lot = lots_.all()[sum.place.lot];
+    const GpuLot& lot = lots_.all()[sum.slot.lot];
     GpuBatch& batch = gpus.Of(lot.on_gpu[0]);
     batch.Names(sum.key.view());
     NamingKey(verb_, sum.key.view(), [&] {
@@ -88,7 +88,7 @@ void GpuSums::SumOnGpus(std::chrono::nanoseconds patience) {
       job.count = sum.values[0].bytes() / ItemSize(job.dtype);
       job.is_wide = sum.on_host.dtype() != dtype;
       job.sources = sources[i];
-      job.value = lots_.OnGpu(sum.place, 0);
+      job.value = lots_.OnGpu(sum.slot, 0);
       batch.Add(job, {}, 0);
       batch.Writes(lot.on_gpu[0]);
     });
@@ -111,7 +111,7 @@ void GpuSums::Await(size_t lot, std::chrono::nanoseconds patience) const {
   // The wait also ends if a GPU is lost before it has copied or written a value.  IsInUse asks the
   // driver, and CheckUsable reports the loss.
   for (const Sum& sum : sums_) {
-    if (sum.place.lot != lot) continue;
+    if (sum.slot.lot != lot) continue;
     NamingKey(verb_, sum.key.view(), [&] {
       for (const NDArray& value : sum.values) {
         if (!IsOfDevice(value)) continue;

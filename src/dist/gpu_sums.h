@@ -34,7 +34,7 @@ class GpuSums final {
 
   // The sums that one copy brings form a lot.
   size_t lots() const noexcept { return lots_.all().size(); }
-  size_t LotOf(size_t sum) const noexcept { return sums_[sum].place.lot; }
+  size_t LotOf(size_t sum) const noexcept { return sums_[sum].slot.lot; }
   // Waits for a lot.
   //   blocks  until the copy has ended, at most the patience
   //   throws  kDeadlineExceeded, kUnavailable, what the interrupt throws
@@ -44,7 +44,7 @@ class GpuSums final {
   struct Sum {
     Key key;
     std::vector<NDArray> values;  // until the sum has arrived
-    GpuLots::Place place;
+    GpuLots::Slot slot;
     NDArray on_host;
   };
 

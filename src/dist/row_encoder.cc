@@ -117,7 +117,7 @@ void ScatterRows(const PullTarget& target) {
   };
   for (size_t i = 0; i < order.size(); ++i) {
     const std::byte* const row = landed + i * row_bytes;
-    for (const size_t place : order.PlacesOf(i)) {
+    for (const size_t place : order.PositionsOf(i)) {
       if (target.is_shared) {
         for (size_t out = 0; out < packed.size(); ++out) write(out, place, row);
         continue;

@@ -18,7 +18,7 @@ std::string CheckedFolder(const std::string& folder, const std::string& every) {
     throw Fail(Code::kInvalidArgument,
                "create: snapshots='{}', snapshot_every='{}': both are needed", folder, every);
   }
-  return PlaceOf(folder);
+  return AbsolutePath(folder);
 }
 
 }  // namespace
@@ -42,7 +42,7 @@ SaveSchedule::SaveSchedule(const std::string& folder, std::string every, Time no
 bool SaveSchedule::IsFolder(const std::string& path) const {
   if (path.empty()) return false;
   std::error_code error;
-  return PlaceOf(path) == folder_ || std::filesystem::equivalent(path, folder_, error);
+  return AbsolutePath(path) == folder_ || std::filesystem::equivalent(path, folder_, error);
 }
 
 // ---- the stores ---------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ std::string Saver::Save(const std::string& verb, const std::string& path, Parts 
 }
 
 Ticket Saver::SaveAsync(const std::string& path) {
-  const std::shared_ptr<Saving> saving = BeginForUser("save", PlaceOf(path), Parts::kAll);
+  const std::shared_ptr<Saving> saving = BeginForUser("save", AbsolutePath(path), Parts::kAll);
   if (saving != nullptr) Saving::Start(saving);
   return saving;
 }

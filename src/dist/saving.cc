@@ -54,7 +54,7 @@ class Saving::KeptParts final : public PartSource {
   };
 
   // The position of the next request: a part, or some of its rows.
-  struct Place {
+  struct Position {
     size_t item = 0;
     uint64_t row = 0;
   };
@@ -123,7 +123,7 @@ class Saving::KeptParts final : public PartSource {
   const Saving& saving_;
   const std::function<void()> interrupt_;
   const std::vector<checkpoint::Item> items_;
-  Place next_;
+  Position next_;
   size_t bytes_ahead_ = 0;
   std::deque<Reading> ahead_;
   Reading now_;
@@ -154,21 +154,21 @@ bool Saving::IsInNewest(const std::function<void()>& interrupt) const {
     const SavedKey& key = newest->keys()[i];
     saved.emplace(CanonicalKey(key.store, key.key.view()), i);
   }
-  std::vector<size_t> places;  // of the keys in the newest snapshot
+  std::vector<size_t> positions;  // of the keys in the newest snapshot
   for (size_t i = 0; i < keys_.size(); ++i) {
     const auto found = saved.find(sources_[i].name);
     if (found == saved.end() || newest->keys()[found->second] != keys_[i]) return false;
-    places.push_back(found->second);
+    positions.push_back(found->second);
   }
   const auto is_of_these = [&](const SavedKey& key) { return stores_.contains(key.store); };
   const auto count = std::ranges::count_if(newest->keys(), is_of_these);
   if (has_erased_ && static_cast<size_t>(count) != keys_.size()) return false;
-  return HasSameParts(*newest, places, interrupt);
+  return HasSameParts(*newest, positions, interrupt);
 }
 
 // Compares the checksums of all parts.  Equal rounds do not make values equal: another job, another
 // key of the same name, an assign, imported rows or a load may have given the keys these values.
-bool Saving::HasSameParts(const checkpoint::Reader& newest, const std::vector<size_t>& places,
+bool Saving::HasSameParts(const checkpoint::Reader& newest, const std::vector<size_t>& positions,
                           const std::function<void()>& interrupt) const {
   KeptParts source(*this, interrupt);
   for (const checkpoint::Item& item : checkpoint::LayoutOf(keys_, UINT64_MAX).items) {
@@ -180,7 +180,7 @@ bool Saving::HasSameParts(const checkpoint::Reader& newest, const std::vector<si
       check.Add(bytes);
       done += bytes.size();
     } while (done < item.tensor.bytes());
-    if (check.Digits() != newest.ChecksumOf(places[item.key], item.part)) return false;
+    if (check.Digits() != newest.ChecksumOf(positions[item.key], item.part)) return false;
   }
   return true;
 }

@@ -85,7 +85,7 @@ class Saving final : public PendingCall {
  private:
   class KeptParts;
   bool IsInNewest(const std::function<void()>& interrupt) const;
-  bool HasSameParts(const checkpoint::Reader& newest, const std::vector<size_t>& places,
+  bool HasSameParts(const checkpoint::Reader& newest, const std::vector<size_t>& positions,
                     const std::function<void()>& interrupt) const;
   std::string Write(const std::function<void()>& interrupt);
   void End(std::optional<Error> error, std::string saved_path = {});

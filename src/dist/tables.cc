@@ -108,7 +108,7 @@ void Tables::ReadValues(const CutTable& cut, const Rows& rows) {
                              core_.calls.Make(std::move(read), cut.verb, cut.record.get()));
     const auto* const landed = static_cast<const std::byte*>(target.landing.HostData());
     for (size_t i = 0; i < target.order->size(); ++i) {
-      const size_t row = first + target.order->PlacesOf(i)[0];
+      const size_t row = first + target.order->PositionsOf(i)[0];
       std::memcpy(values + row * row_bytes, landed + i * row_bytes, row_bytes);
     }
   }

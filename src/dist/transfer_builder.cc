@@ -17,7 +17,7 @@ namespace tkv {
 namespace {
 
 // The position of each key of a call in its list.
-using Places = boost::unordered_flat_map<const void*, size_t>;
+using Positions = boost::unordered_flat_map<const void*, size_t>;
 
 void CheckRowTotal(std::string_view verb, const KeyView& key, size_t rows) {
   if (rows < UINT32_MAX) return;
@@ -47,16 +47,16 @@ std::vector<PushSource> TransferBuilder::Sources(std::string_view verb,
   std::vector<SmallVector<const NDArray*>> values;
   sources.reserve(items.size());
   values.reserve(items.size());
-  Places places;
-  places.reserve(items.size());
+  Positions positions;
+  positions.reserve(items.size());
   {
     const auto lock = core_.Lock(verb);
     for (const PushItem& item : items) {
       const RecordPtr record = core_.keys.Get(verb, item.key);
       CheckValues(verb, item, WholeShape(verb, *record), record->info.dtype);
       if (record->info.by_rows) CheckOfHost(verb, item.key, item.values);
-      const auto [place, is_new] = places.emplace(record.get(), sources.size());
-      const size_t at = place->second;
+      const auto [position, is_new] = positions.emplace(record.get(), sources.size());
+      const size_t at = position->second;
       if (is_new) {
         updater_.Check(verb, *record);
         sources.push_back({.record = record, .priority = item.priority, .step = item.step});
@@ -175,7 +175,7 @@ std::vector<PushSource> TransferBuilder::RowSources(std::string_view verb,
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   std::vector<PushSource> sources;
   std::vector<std::vector<const Rows*>> values;
-  Places places;
+  Positions positions;
   {
     const auto lock = core_.Lock(verb);
     for (const RowsPushItem& item : items) {
@@ -186,17 +186,17 @@ std::vector<PushSource> TransferBuilder::RowSources(std::string_view verb,
                    item.key.ToString());
       }
       for (const Rows* rows : item.values) CheckRows(verb, item.key, rows, geometry);
-      const auto [place, is_new] = places.emplace(record.get(), sources.size());
+      const auto [position, is_new] = positions.emplace(record.get(), sources.size());
       if (is_new) {
         updater_.Check(verb, *record);
         sources.push_back({.record = record, .priority = item.priority});
         values.emplace_back();
         updater_.AddParams(item.key, &sources.back());
       }
-      PushSource& source = sources[place->second];
+      PushSource& source = sources[position->second];
       source.priority = std::max(source.priority, item.priority);
       for (const Rows* rows : item.values) {
-        values[place->second].push_back(rows);
+        values[position->second].push_back(rows);
         source.bytes += rows->values.bytes();
       }
     }
@@ -234,7 +234,7 @@ std::vector<PushSource> TransferBuilder::RowSources(std::string_view verb,
 // Throws if a key of the call has both rows and whole values.
 void TransferBuilder::CheckNoneIsBoth(std::string_view verb, std::span<const PushSource> sources,
                                       std::span<const PushItem> whole) const {
-  Places with_rows;
+  Positions with_rows;
   for (const PushSource& source : sources) with_rows.emplace(source.record.get(), 0);
   const auto lock = core_.Lock(verb);
   for (const PushItem& item : whole) {
@@ -320,22 +320,22 @@ std::vector<PullTarget> TransferBuilder::RowTargets(std::string_view verb,
   if (items.empty()) throw Fail(Code::kInvalidArgument, "{}: the list of keys is empty", verb);
   std::vector<PullTarget> targets;
   std::vector<std::vector<const RowsPullItem*>> readings;
-  Places places;
+  Positions positions;
   {
     const auto lock = core_.Lock(verb);
     for (const RowsPullItem& item : items) {
       const RecordPtr record = core_.keys.Get(verb, item.key);
       CheckByRows(verb, item.key, record->info.by_rows);
       CheckRowsOut(verb, item, GeometryOf(verb, *record));
-      const auto [place, is_new] = places.emplace(record.get(), targets.size());
+      const auto [position, is_new] = positions.emplace(record.get(), targets.size());
       if (is_new) {
         targets.push_back({.record = record, .priority = item.priority});
         readings.emplace_back();
       }
-      PullTarget& target = targets[place->second];
+      PullTarget& target = targets[position->second];
       target.priority = std::max(target.priority, item.priority);
       target.bytes += item.out->bytes();
-      readings[place->second].push_back(&item);
+      readings[position->second].push_back(&item);
     }
   }
   for (size_t i = 0; i < targets.size(); ++i) {

@@ -164,7 +164,7 @@ class StateWriter {
 
   // Adds nothing: no behaviour depends on these counters.
   void Add(const CurrentWait&) {}
-  void Add(const Client::StandPlace&) {}  // derived from ops_
+  void Add(const Client::ListEntry&) {}  // derived from ops_
 
   void Add(const Backoff& backoff) { Add(backoff.wait_); }
   void Add(const Head& head) {
@@ -203,7 +203,7 @@ class StateWriter {
     All(changes.queue_, changes.last_, changes.generation_);
   }
   void Add(const HeadRequests& head) { All(head.requests_, head.lost_since_, head.has_ended_); }
-  // Adds a client without pushes_, timers_ and stands_, which are derived from ops_.
+  // Adds a client without pushes_, timers_ and verb_lists_, which are derived from ops_.
   void Add(const Client& client) {
     All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
         client.head_, client.now_, client.last_op_, client.ops_, client.barriers_, client.keys_,

@@ -51,8 +51,8 @@ void HostedServices::WaitUntilOver(std::chrono::milliseconds patience,
 
 namespace {
 
-// The place of this process in a job whose processes host the servers and the head.
-struct Place {
+// The seat of this process in a job whose processes host the servers and the head.
+struct Seat {
   int workers = 0;
   int servers = 0;
   int worker = -1;  // its rank; -1: no worker
@@ -105,13 +105,13 @@ bool ReadTerms(const std::string& text, Job* job) {
 }
 
 // Throws if this process was started with other terms than the process with the head.
-void CheckTerms(const Job& job, const Place& place, std::string_view own_token) {
-  if (job.servers != place.servers) {
+void CheckTerms(const Job& job, const Seat& seat, std::string_view own_token) {
+  if (job.servers != seat.servers) {
     throw Fail(
         Code::kFailedPrecondition,
         "create: servers={} here, and {} in the process with the head; TKV_SERVERS (servers=) "
         "has to be the same in all processes",
-        place.servers, job.servers);
+        seat.servers, job.servers);
   }
   if (!own_token.empty() && own_token != job.token) {
     throw Fail(Code::kUnauthenticated,
@@ -155,18 +155,18 @@ std::unique_ptr<Service> StartWith(const Job& job, const StoreOptions& options) 
   return StartService(job, options.log, options.server_patience, options.patience);
 }
 
-std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const Place& place,
+std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const Seat& seat,
                                               const TermsExchange& terms, Job* job) {
   std::vector<std::unique_ptr<Service>> services;
-  job->workers = place.workers;
-  job->servers = place.servers;
+  job->workers = seat.workers;
+  job->servers = seat.servers;
   if (!options.on_death.empty()) job->on_death = options.on_death;
   static_cast<NetworkOptions&>(*job) = options;
-  job->rank = place.worker;
-  job->worker_beside_head = place.worker_beside_head;
-  job->server_beside_head = place.server_beside_head;
+  job->rank = seat.worker;
+  job->worker_beside_head = seat.worker_beside_head;
+  job->server_beside_head = seat.server_beside_head;
   const std::string own_token = TokenFromEnvironment();
-  if (place.has_head) {
+  if (seat.has_head) {
     job->id = RandomHex(8);
     job->token = own_token.empty() ? NewToken() : own_token;
     Job head = *job;
@@ -181,13 +181,13 @@ std::vector<std::unique_ptr<Service>> HostJob(const StoreOptions& options, const
     if (!ReadTerms(text, job)) {
       throw Fail(Code::kInvalidArgument, "create: worker 0 gives {}", kNoTerms);
     }
-    CheckTerms(*job, place, own_token);
+    CheckTerms(*job, seat, own_token);
   }
-  if (place.server >= 0) {
+  if (seat.server >= 0) {
     Job server = *job;
     server.role = Job::Role::kServer;
-    server.rank = place.server;
-    server.is_in_worker = place.worker >= 0;
+    server.rank = seat.server;
+    server.is_in_worker = seat.worker >= 0;
     services.push_back(StartWith(server, options));
   }
   return services;
@@ -207,12 +207,12 @@ WorkerOptions OptionsOf(const Job& job, const Service::Log& log) {
 }
 
 std::shared_ptr<Worker> WorkerWithHost(const std::string& type, const StoreOptions& options,
-                                       const Place& place, const TermsExchange& terms) {
+                                       const Seat& seat, const TermsExchange& terms) {
   Job job;
-  const auto host = std::make_shared<HostedServices>(HostJob(options, place, terms, &job));
+  const auto host = std::make_shared<HostedServices>(HostJob(options, seat, terms, &job));
   WorkerOptions worker = OptionsOf(job, options.log);
   worker.host = host;
-  worker.local_workers = place.local_workers;
+  worker.local_workers = seat.local_workers;
   worker.after_leave = [host = host.get(), patience = options.patience,
                         interrupt = options.interrupt] {
     host->WaitUntilOver(patience, interrupt);
@@ -277,33 +277,33 @@ void ExchangeIn(PmixGroup* group, const StoreOptions& options) {
   });
 }
 
-// Returns the place of this process in the group, from the roles of all its processes.  Rank 0 of
+// Returns the seat of this process in the group, from the roles of all its processes.  Rank 0 of
 // the group has the head.
-Place PlaceIn(PmixGroup* group, bool is_server, int number, const StoreOptions& options) {
+Seat SeatIn(PmixGroup* group, bool is_server, int number, const StoreOptions& options) {
   const std::string key = Format("tkv.role.{}", number);
   const std::string here = Format(" {}", HostId());
   group->Put(key, (is_server ? "server" : "worker") + here);
   ExchangeIn(group, options);
-  Place place;
-  place.local_workers = 0;
+  Seat seat;
+  seat.local_workers = 0;
   for (int rank = 0; rank < group->size(); ++rank) {
     const std::string role = group->Get(rank, key);
     const bool serves = role.starts_with("server");
-    const int index = serves ? place.servers++ : place.workers++;
-    place.local_workers += static_cast<int>(!serves && role.ends_with(here));
-    if (rank == 0) (serves ? place.server_beside_head : place.worker_beside_head) = index;
-    if (rank == group->rank()) (serves ? place.server : place.worker) = index;
+    const int index = serves ? seat.servers++ : seat.workers++;
+    seat.local_workers += static_cast<int>(!serves && role.ends_with(here));
+    if (rank == 0) (serves ? seat.server_beside_head : seat.worker_beside_head) = index;
+    if (rank == group->rank()) (serves ? seat.server : seat.worker) = index;
   }
-  if (place.workers == 0) {
+  if (seat.workers == 0) {
     throw Fail(Code::kInvalidArgument, "all {} processes of the group are servers", group->size());
   }
-  if (place.servers == 0) {
-    place.servers = ServersAmong(options, place.workers);
-    if (place.worker < place.servers) place.server = place.worker;
-    place.server_beside_head = 0;
+  if (seat.servers == 0) {
+    seat.servers = ServersAmong(options, seat.workers);
+    if (seat.worker < seat.servers) seat.server = seat.worker;
+    seat.server_beside_head = 0;
   }
-  place.has_head = group->rank() == 0;
-  return place;
+  seat.has_head = group->rank() == 0;
+  return seat;
 }
 
 TermsExchange TermsIn(PmixGroup* group, int number, const StoreOptions& options) {
@@ -410,19 +410,19 @@ std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreO
                "create '{}': rank={}, num_workers={}; a rank from 0 to num_workers - 1 is needed",
                type, options.rank, options.num_workers);
   }
-  Place place;
-  place.workers = options.num_workers;
-  place.servers = ServersAmong(options, options.num_workers);
-  place.worker = options.rank;
-  if (options.rank < place.servers) place.server = options.rank;
-  place.has_head = options.rank == 0;
-  place.worker_beside_head = place.server_beside_head = 0;
-  place.local_workers = LocalWorkersFromEnvironment();
+  Seat seat;
+  seat.workers = options.num_workers;
+  seat.servers = ServersAmong(options, options.num_workers);
+  seat.worker = options.rank;
+  if (options.rank < seat.servers) seat.server = options.rank;
+  seat.has_head = options.rank == 0;
+  seat.worker_beside_head = seat.server_beside_head = 0;
+  seat.local_workers = LocalWorkersFromEnvironment();
   const JobNumber number(options.rank);
   const std::string key = Format("tensorkv/{}/job", number.value());
   const TermsExchange terms{[&](const std::string& text) { options.rendezvous->Set(key, text); },
                             [&] { return AskRendezvous(options, key); }};
-  auto worker = WorkerWithHost(type, options, place, terms);
+  auto worker = WorkerWithHost(type, options, seat, terms);
   number.Used();
   return worker;
 }
@@ -430,9 +430,9 @@ std::shared_ptr<Worker> WorkerByRendezvous(const std::string& type, const StoreO
 std::shared_ptr<Worker> WorkerInGroup(const std::string& type, const StoreOptions& options) {
   PmixGroup* const group = GroupOfProcess();
   const JobNumber number(group->rank());
-  const Place place = PlaceIn(group, false, number.value(), options);
+  const Seat seat = SeatIn(group, false, number.value(), options);
   number.Used();
-  return WorkerWithHost(type, options, place, TermsIn(group, number.value(), options));
+  return WorkerWithHost(type, options, seat, TermsIn(group, number.value(), options));
 }
 
 std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& given) {
@@ -440,11 +440,11 @@ std::unique_ptr<Service> Service::StartInGroup(const StoreOptions& given) {
   options.log = WithoutThrowing(given.log);
   PmixGroup* const group = GroupOfProcess();
   const JobNumber number(group->rank());
-  const Place place = PlaceIn(group, true, number.value(), options);
+  const Seat seat = SeatIn(group, true, number.value(), options);
   number.Used();
   Job job;
   return std::make_unique<GroupService>(
-      HostJob(options, place, TermsIn(group, number.value(), options), &job));
+      HostJob(options, seat, TermsIn(group, number.value(), options), &job));
 }
 
 std::unique_ptr<Service> Service::StartFromEnvironment(const StoreOptions& given) {

@@ -68,7 +68,7 @@ void RowUpdate::Run(std::span<const RowParts> rows, const void* const* sums,
 }
 
 void RowUpdate::RunElements(const void* sum, void* value, std::byte* states, size_t state_bytes,
-                            size_t count, const DrawPlace& place) noexcept {
+                            size_t count, const DrawPosition& place) noexcept {
   void* outputs[Program::kStatesMax + 1] = {value};
   const void* inputs[Program::kStatesMax + 2] = {sum, value};
   for (size_t i = 0; i < arrays_; ++i) {
@@ -87,7 +87,7 @@ void RowUpdate::RunElements(const void* sum, void* value, std::byte* states, siz
 // Returns the position of the row's draws: the index of its first element among the elements of all
 // rows, as in a dense value.  Each 2^64 elements have a stream of their own.  A row that crosses
 // such a border continues in its stream, at positions that no other row uses.
-DrawPlace RowUpdate::FirstOf(uint64_t id) const noexcept {
+DrawPosition RowUpdate::FirstOf(uint64_t id) const noexcept {
   __extension__ using Wide = unsigned __int128;
   const Wide first = static_cast<Wide>(id) * elements_;
   return {stream_ ^ Mix(static_cast<uint64_t>(first >> 64)), static_cast<uint64_t>(first)};
@@ -95,7 +95,7 @@ DrawPlace RowUpdate::FirstOf(uint64_t id) const noexcept {
 
 void RowUpdate::RunInPlace(const RowParts& row, const void* sum, uint64_t id) noexcept {
   const size_t item = ItemSize(dtype_), wide = ItemSize(compute_);
-  const DrawPlace first = FirstOf(id);
+  const DrawPosition first = FirstOf(id);
   for (size_t begin = 0; begin < elements_; begin += kTileElements) {
     const size_t count = std::min(kTileElements, elements_ - begin);
     std::byte* const stored = row.value + begin * item;

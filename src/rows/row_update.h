@@ -51,8 +51,8 @@ class RowUpdate {
   void RunInPlace(const RowParts& row, const void* sum, uint64_t id) noexcept;
   void RunGathered(std::span<const RowParts> rows, const void* const* sums) noexcept;
   void RunElements(const void* sum, void* value, std::byte* states, size_t state_bytes,
-                   size_t count, const DrawPlace& place) noexcept;
-  DrawPlace FirstOf(uint64_t id) const noexcept;
+                   size_t count, const DrawPosition& place) noexcept;
+  DrawPosition FirstOf(uint64_t id) const noexcept;
   size_t row_bytes() const { return elements_ * ItemSize(dtype_); }
 
   const CompiledUpdate& update_;

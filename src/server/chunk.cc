@@ -204,7 +204,7 @@ Block ChunkWorker::CopyOf(const Block& block) {
 }
 
 //   throws  kInvalidArgument  as codec::PositionsOf, codec::RunsOf
-ChunkWorker::Places ChunkWorker::PlacesOf(const Chunk& chunk, const codec::Part& part) {
+ChunkWorker::Positions ChunkWorker::PositionsOf(const Chunk& chunk, const codec::Part& part) {
   if (part.encoding == Encoding::kTopK) return {codec::PositionsOf(part, chunk.elements), {}};
   if (part.encoding == Encoding::kRuns) {
     return {{}, codec::RunsOf(part, chunk.dtype, chunk.elements)};
@@ -212,12 +212,12 @@ ChunkWorker::Places ChunkWorker::PlacesOf(const Chunk& chunk, const codec::Part&
   return {};
 }
 
-void ChunkWorker::AddAt(const Chunk& chunk, const codec::Part& part, const Places& places,
+void ChunkWorker::AddAt(const Chunk& chunk, const codec::Part& part, const Positions& positions,
                         Block* sum) {
   if (part.encoding == Encoding::kRuns) {
-    codec::AddRuns(part, places.runs, chunk.dtype, sum->data);
+    codec::AddRuns(part, positions.runs, chunk.dtype, sum->data);
   } else {
-    codec::AddAt(part, places.positions, sum->as<float>());
+    codec::AddAt(part, positions.positions, sum->as<float>());
   }
 }
 
@@ -261,7 +261,7 @@ ChunkWorker::Runs ChunkWorker::ChangedBy(const Chunk& chunk, const Round& round,
 }
 
 // Returns a part as the first term of a sum, in the compute type.
-//   throws  as PlacesOf
+//   throws  as PositionsOf
 Block ChunkWorker::SumOf(const Chunk& chunk, codec::Part part) {
   const DType compute = ComputeType(chunk.dtype);
   Bytes& body = part.bytes;
@@ -269,7 +269,7 @@ Block ChunkWorker::SumOf(const Chunk& chunk, codec::Part part) {
     if (CanAdopt(body)) return Adopt(std::move(body));
     return CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr});
   }
-  const Places places = PlacesOf(chunk, part);
+  const Positions positions = PositionsOf(chunk, part);
   Block sum = pool_->Allocate(chunk.elements * ItemSize(compute));
   if (part.is_dense()) {
     const void* source[] = {body.data};
@@ -279,18 +279,18 @@ Block ChunkWorker::SumOf(const Chunk& chunk, codec::Part part) {
                     kernels::Into::kWrite);
   } else {
     if (sum.size > 0) std::memset(sum.data, 0, sum.size);
-    AddAt(chunk, part, places, &sum);
+    AddAt(chunk, part, positions, &sum);
   }
   return sum;
 }
 
 // Adds a part to a sum.
-//   throws  as PlacesOf; nothing is added
+//   throws  as PositionsOf; nothing is added
 void ChunkWorker::AddOnto(const Chunk& chunk, const codec::Part& part, Block* sum) {
-  const Places places = PlacesOf(chunk, part);
+  const Positions positions = PositionsOf(chunk, part);
   if (!sum->unique()) *sum = CopyOf(*sum);
   if (part.is_dense()) return AddDense(chunk.dtype, part.bytes.data, sum, chunk.elements);
-  if (!part.is_tiled()) return AddAt(chunk, part, places, sum);
+  if (!part.is_tiled()) return AddAt(chunk, part, positions, sum);
   kernels::Decode(part.coding(), part.bytes.data, sum->as<float>(), chunk.elements,
                   kernels::Into::kAdd);
 }
@@ -318,7 +318,7 @@ void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec:
     if (chunk->value.by_rows()) {
       CheckRows(*chunk, part);
     } else if (!part.is_tiled()) {
-      PlacesOf(*chunk, part);
+      PositionsOf(*chunk, part);
     }
     const Bytes& body = part.bytes;
     if (!CanAdopt(body)) {

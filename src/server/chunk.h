@@ -226,12 +226,13 @@ class ChunkWorker {
   bool CanAdopt(const Bytes& body) const;
   Block Adopt(Bytes body) const;
   Block CopyOf(const Block& block);
-  struct Places {  // positions or runs that a part names
+  struct Positions {  // positions or runs that a part names
     std::vector<uint32_t> positions;
     std::vector<codec::Run> runs;
   };
-  static Places PlacesOf(const Chunk& chunk, const codec::Part& part);
-  static void AddAt(const Chunk& chunk, const codec::Part& part, const Places& places, Block* sum);
+  static Positions PositionsOf(const Chunk& chunk, const codec::Part& part);
+  static void AddAt(const Chunk& chunk, const codec::Part& part, const Positions& places,
+                    Block* sum);
   using Runs = std::optional<std::vector<codec::Run>>;  // nullopt: all elements
   static Runs RunsOf(const Chunk& chunk, const codec::Part& part);
   static void NoteRuns(const Runs& runs, Round* round) noexcept;

@@ -276,7 +276,7 @@ std::string SaveKeys(const Claim& claim, const std::string& path, Parts parts) {
 void LoadKeys(const checkpoint::Reader& reader, Parts parts, Claim* claim) {
   const Updater& updater = *claim->updater;
   if (parts == Parts::kStates) CheckKnowsStates(updater);
-  const auto of_updater = PlaceOfUpdaterStates(reader);
+  const auto of_updater = FindUpdaterStates(reader);
   if (!updater.states.put) CheckNoUpdaterStates(reader);
   KeyLoader loader(reader, parts, claim);
   loader.Read();

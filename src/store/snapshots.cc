@@ -176,7 +176,7 @@ void CheckSameRows(const std::string& path, const SavedKey& saved, const LoadedK
 
 }  // namespace
 
-std::string PlaceOf(const std::string& path) {
+std::string AbsolutePath(const std::string& path) {
   if (path.empty()) return path;
   std::error_code failed;
   const std::filesystem::path place = std::filesystem::absolute(path, failed);
@@ -315,7 +315,7 @@ std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const 
   return matches;
 }
 
-std::optional<size_t> PlaceOfUpdaterStates(const checkpoint::Reader& reader) {
+std::optional<size_t> FindUpdaterStates(const checkpoint::Reader& reader) {
   const auto& keys = reader.keys();
   const auto found =
       std::find_if(keys.begin(), keys.end(), [](const SavedKey& key) { return key.is_of_updater; });
@@ -324,7 +324,7 @@ std::optional<size_t> PlaceOfUpdaterStates(const checkpoint::Reader& reader) {
 }
 
 void CheckNoUpdaterStates(const checkpoint::Reader& reader) {
-  if (!PlaceOfUpdaterStates(reader)) return;
+  if (!FindUpdaterStates(reader)) return;
   throw Fail(Code::kFailedPrecondition,
              "{}: it has states of an updater that is Python code; a store of one process loads "
              "them, after set_updater or set_optimizer with the same one",

@@ -19,7 +19,7 @@ using checkpoint::SavedKey;
 enum class Parts : uint8_t { kAll, kStates };
 
 // Returns the absolute path, so that a later change of the working directory does not matter.
-std::string PlaceOf(const std::string& path);
+std::string AbsolutePath(const std::string& path);
 // Returns the optimizer's hyperparameters for keys without a multiplier.
 std::vector<double> ParamsOf(const Optimizer& optimizer);
 // Returns true if two optimizers update these keys alike and keep the same states.
@@ -114,7 +114,7 @@ std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const 
 
 // Returns the index of the states that an updater, a function, keeps for all keys; none if there
 // are none.
-std::optional<size_t> PlaceOfUpdaterStates(const checkpoint::Reader& reader);
+std::optional<size_t> FindUpdaterStates(const checkpoint::Reader& reader);
 // Throws if a snapshot has such states, for a store that cannot take them.
 //   throws  kFailedPrecondition
 void CheckNoUpdaterStates(const checkpoint::Reader& reader);

@@ -15,8 +15,9 @@ namespace tkv {
 std::vector<std::byte> RoundFor(const TileCode& code, std::span<const double> values) {
   std::vector<double> needed(values.size(), 0.0);
   for (const TileCode::Step& step : code.steps) {
-    for (const TileCode::Place& place : step.operands) {
-      if (place.kind == TileCode::Place::Kind::kScalar) needed[place.index] = values[place.index];
+    for (const TileCode::Location& location : step.operands) {
+      if (location.kind == TileCode::Location::Kind::kScalar)
+        needed[location.index] = values[location.index];
     }
   }
   return RoundScalars(needed, code.compute);

@@ -13,7 +13,7 @@
 namespace tkv {
 namespace {
 
-using Place = TileCode::Place;
+using Location = TileCode::Location;
 
 kernels::OpFunction Resolve(kernels::Op op, DType compute, kernels::ScalarMask mask) {
   const kernels::OpFunction run = kernels::ResolveOp(op, compute, mask);
@@ -69,8 +69,8 @@ class Allocator {
       }
     }
     const int end = static_cast<int>(body.instructions.size());
-    places_.resize(ArrayCount());
-    for (uint16_t i = 0; i < body.input_count(); ++i) places_[i] = {Place::Kind::kInput, i};
+    locations_.resize(ArrayCount());
+    for (uint16_t i = 0; i < body.input_count(); ++i) locations_[i] = {Location::Kind::kInput, i};
     for (const uint16_t array : part_.reduced) last_use_[array] = end;
     for (const StoreTo& store : part_.stores) {
       if (!TryDirect(store)) {
@@ -91,11 +91,12 @@ class Allocator {
       size_t position = 0;
       for (const Operand& operand : Operands(i)) {
         if (operand.is_scalar) mask |= static_cast<kernels::ScalarMask>(1U << position);
-        step.operands[position++] = PlaceOf(operand);
+        step.operands[position++] = LocationOf(operand);
       }
       if (body_.instructions[i].is_draw) {
         step.draw = body_.instructions[i].draw;
-        for (int k = 0; k < 2; ++k) step.operands[k] = PlaceOf(body_.instructions[i].operands[k]);
+        for (int k = 0; k < 2; ++k)
+          step.operands[k] = LocationOf(body_.instructions[i].operands[k]);
       } else {
         step.run = Resolve(op, compute, mask);
       }
@@ -106,8 +107,8 @@ class Allocator {
     AppendCopies(&code);
     for (size_t i = 0; i < part_.reduced.size(); ++i) {
       code.steps.push_back({nullptr,
-                            {places_[part_.reduced[i]], {}, {}},
-                            {Place::Kind::kReduction, static_cast<uint16_t>(i)}});
+                            {locations_[part_.reduced[i]], {}, {}},
+                            {Location::Kind::kReduction, static_cast<uint16_t>(i)}});
     }
     code.register_count = register_count_;
     return code;
@@ -122,9 +123,9 @@ class Allocator {
     return {i.operands, static_cast<size_t>(kernels::Arity(i.op))};
   }
 
-  Place PlaceOf(const Operand& operand) const {
-    if (operand.is_scalar) return {Place::Kind::kScalar, operand.index};
-    return places_[operand.index];
+  Location LocationOf(const Operand& operand) const {
+    if (operand.is_scalar) return {Location::Kind::kScalar, operand.index};
+    return locations_[operand.index];
   }
 
   bool TryDirect(const StoreTo& store) {
@@ -136,28 +137,28 @@ class Allocator {
         last_use_[store.target] > defined ||
         std::any_of(part_.stores.begin(), part_.stores.end(),
                     [&](const StoreTo& s) { return s.source == store.target; });
-    if (is_read_later || places_[store.source].kind != Place::Kind::kNone) return false;
-    places_[store.source] = {Place::Kind::kOutput, static_cast<uint16_t>(store.target - 1)};
+    if (is_read_later || locations_[store.source].kind != Location::Kind::kNone) return false;
+    locations_[store.source] = {Location::Kind::kOutput, static_cast<uint16_t>(store.target - 1)};
     return true;
   }
 
   void Release(const Operand& operand, int now) {
     if (operand.is_scalar || last_use_[operand.index] != now) return;
-    Place& place = places_[operand.index];
-    if (place.kind == Place::Kind::kRegister &&
-        std::find(free_.begin(), free_.end(), place.index) == free_.end()) {
-      free_.push_back(place.index);
+    Location& location = locations_[operand.index];
+    if (location.kind == Location::Kind::kRegister &&
+        std::find(free_.begin(), free_.end(), location.index) == free_.end()) {
+      free_.push_back(location.index);
     }
   }
 
-  Place Claim(uint16_t array, int now) {
-    Place& place = places_[array];
-    if (place.kind == Place::Kind::kOutput) return place;
+  Location Claim(uint16_t array, int now) {
+    Location& location = locations_[array];
+    if (location.kind == Location::Kind::kOutput) return location;
     if (free_.empty()) free_.push_back(register_count_++);
-    place = {Place::Kind::kRegister, free_.back()};
+    location = {Location::Kind::kRegister, free_.back()};
     free_.pop_back();
-    if (last_use_[array] < now) free_.push_back(place.index);  // no later step reads it
-    return place;
+    if (last_use_[array] < now) free_.push_back(location.index);  // no later step reads it
+    return location;
   }
 
   // Outputs are the memory of inputs.  If a copy reads an input that another copy overwrites (a
@@ -169,18 +170,18 @@ class Allocator {
                  part_.stores.begin(), part_.stores.end(),
                  [&](const StoreTo& s) { return s.target == copy.source; });
     };
-    std::vector<Place> sources;
+    std::vector<Location> sources;
     for (const StoreTo& copy : copies_) {
-      Place source = places_[copy.source];
+      Location source = locations_[copy.source];
       if (is_overwritten(copy)) {
-        const Place saved{Place::Kind::kRegister, register_count_++};
+        const Location saved{Location::Kind::kRegister, register_count_++};
         code->steps.push_back({nullptr, {source, {}, {}}, saved});
         source = saved;
       }
       sources.push_back(source);
     }
     for (size_t i = 0; i < copies_.size(); ++i) {
-      const Place target{Place::Kind::kOutput, static_cast<uint16_t>(copies_[i].target - 1)};
+      const Location target{Location::Kind::kOutput, static_cast<uint16_t>(copies_[i].target - 1)};
       code->steps.push_back({nullptr, {sources[i], {}, {}}, target});
     }
   }
@@ -188,7 +189,7 @@ class Allocator {
   const ProgramBody& body_;
   const Part part_;
   std::vector<int> last_use_;
-  std::vector<Place> places_;
+  std::vector<Location> locations_;
   std::vector<StoreTo> copies_;
   std::vector<uint16_t> free_;
   uint16_t register_count_ = 0;
@@ -303,10 +304,10 @@ TileCode CompileOne(kernels::Op op, DType dtype, kernels::ScalarMask scalars) {
   uint16_t input = 0;
   for (int i = 0; i < kernels::Arity(op); ++i) {
     const bool is_scalar = (scalars & (1U << i)) != 0;
-    step.operands[i] =
-        is_scalar ? Place{Place::Kind::kScalar, 0} : Place{Place::Kind::kInput, input++};
+    step.operands[i] = is_scalar ? Location{Location::Kind::kScalar, 0}
+                                 : Location{Location::Kind::kInput, input++};
   }
-  step.out = {Place::Kind::kOutput, 0};
+  step.out = {Location::Kind::kOutput, 0};
   code.steps.push_back(step);
   return code;
 }
@@ -378,13 +379,13 @@ class Run {
   void operator()(size_t begin, size_t count, double* sums, const Draws& draws) const {
     for (const TileCode::Step& step : code_.steps) {
       const void* const first = At(step.operands[0], begin);
-      if (step.out.kind == Place::Kind::kReduction) {
+      if (step.out.kind == Location::Kind::kReduction) {
         sums[step.out.index] = kernels::ReduceSum(code_.compute, first, count);
         continue;
       }
       void* const out = At(step.out, begin);
       if (step.draw >= 0) {
-        DrawNormals(code_.compute, draws.place,
+        DrawNormals(code_.compute, draws.location,
                     {draws.scalars[step.operands[0].index], draws.scalars[step.operands[1].index],
                      static_cast<uint32_t>(step.draw)},
                     out, count);
@@ -397,18 +398,18 @@ class Run {
   }
 
  private:
-  void* At(const Place& place, size_t begin) const {
-    switch (place.kind) {
-      case Place::Kind::kInput:
-        return static_cast<std::byte*>(const_cast<void*>(inputs_[place.index])) + begin * item_;
-      case Place::Kind::kOutput:
-        return static_cast<std::byte*>(outputs_[place.index]) + begin * item_;
-      case Place::Kind::kRegister:
-        return scratch_ + place.index * register_bytes_;
-      case Place::Kind::kScalar:
-        return const_cast<std::byte*>(scalars_) + place.index * item_;
-      case Place::Kind::kReduction:
-      case Place::Kind::kNone:
+  void* At(const Location& location, size_t begin) const {
+    switch (location.kind) {
+      case Location::Kind::kInput:
+        return static_cast<std::byte*>(const_cast<void*>(inputs_[location.index])) + begin * item_;
+      case Location::Kind::kOutput:
+        return static_cast<std::byte*>(outputs_[location.index]) + begin * item_;
+      case Location::Kind::kRegister:
+        return scratch_ + location.index * register_bytes_;
+      case Location::Kind::kScalar:
+        return const_cast<std::byte*>(scalars_) + location.index * item_;
+      case Location::Kind::kReduction:
+      case Location::Kind::kNone:
         break;
     }
     return nullptr;
@@ -430,7 +431,7 @@ void RunTile(const TileCode& code, const void* scalars, const void* const* input
   const size_t item = ItemSize(code.compute);
   // Sums are defined over a whole tile, and draws by its first element.
   const bool is_whole = std::any_of(code.steps.begin(), code.steps.end(), [](const auto& step) {
-    return step.draw >= 0 || step.out.kind == Place::Kind::kReduction;
+    return step.draw >= 0 || step.out.kind == Location::Kind::kReduction;
   });
   if (is_whole) {
     return Run(code, scalars, inputs, outputs, scratch, kTileElements * item)(0, count, sums,

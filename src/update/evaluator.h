@@ -21,15 +21,15 @@ namespace tkv {
 inline constexpr size_t kTileElements = 2048;
 
 struct TileCode {
-  struct Place {
+  struct Location {
     enum class Kind : uint8_t { kNone, kInput, kRegister, kOutput, kScalar, kReduction };
     Kind kind = Kind::kNone;
     uint16_t index = 0;
   };
   struct Step {
     kernels::OpFunction run = nullptr;  // null: copies the first operand to `out`, or reduces it
-    Place operands[3];
-    Place out;
+    Location operands[3];
+    Location out;
     int draw = -1;  // number of the draw, which has a seed and a count as operands; -1: no draw
   };
 
@@ -42,7 +42,7 @@ struct TileCode {
 
 // The position of a tile's draws, and the f64 scalars, which contain their seeds and counts.
 struct Draws {
-  DrawPlace place;
+  DrawPosition location;
   const double* scalars = nullptr;
 };
 

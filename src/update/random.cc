@@ -39,7 +39,7 @@ Pair NormalPair(uint64_t block, uint64_t count, uint64_t key) {
 }
 
 template <typename T>
-void Fill(const DrawPlace& place, const Draw& draw, T* out, size_t count) {
+void Fill(const DrawPosition& place, const Draw& draw, T* out, size_t count) {
   const uint64_t salt =
       Mixed(std::bit_cast<uint64_t>(draw.seed) + draw.number * 0x9E3779B97F4A7C15u);
   const uint64_t key = Mixed(place.stream ^ salt);
@@ -76,7 +76,8 @@ uint64_t StreamOf(const KeyView& key) noexcept {
   return Mixed(hash);
 }
 
-void DrawNormals(DType dtype, const DrawPlace& place, const Draw& draw, void* out, size_t count) {
+void DrawNormals(DType dtype, const DrawPosition& place, const Draw& draw, void* out,
+                 size_t count) {
   if (dtype == DType::kF64) return Fill(place, draw, static_cast<double*>(out), count);
   Fill(place, draw, static_cast<float*>(out), count);
 }

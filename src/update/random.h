@@ -19,7 +19,7 @@ std::array<uint32_t, 4> Philox(std::array<uint32_t, 4> counter, std::array<uint3
 // Returns the stream of a key: a hash of its text or number, the same in every store.
 uint64_t StreamOf(const KeyView& key) noexcept;
 
-struct DrawPlace {
+struct DrawPosition {
   uint64_t stream = 0;  // stream of the key
   uint64_t begin = 0;   // index of the first element in the value
 };
@@ -33,6 +33,6 @@ struct Draw {
 // Draws standard normal numbers by Box and Muller.  Element i and its neighbour i ^ 1 share a block
 // of Philox.
 //   shape  out: f32 or f64, given by `dtype`
-void DrawNormals(DType dtype, const DrawPlace& place, const Draw& draw, void* out, size_t count);
+void DrawNormals(DType dtype, const DrawPosition& place, const Draw& draw, void* out, size_t count);
 
 }  // namespace tkv

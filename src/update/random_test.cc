@@ -20,7 +20,7 @@ TEST(Random, PhiloxHasTheKnownVectors) {
             (Words{0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1}));
 }
 
-std::vector<double> Drawn(const DrawPlace& place, size_t count, const Draw& draw = {0, 1, 0}) {
+std::vector<double> Drawn(const DrawPosition& place, size_t count, const Draw& draw = {0, 1, 0}) {
   std::vector<double> numbers(count);
   DrawNormals(DType::kF64, place, draw, numbers.data(), count);
   return numbers;
