@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "simulation/scenario.h"
+#include "simulation/sim_values.h"
 
 namespace tkv::simulation {
 

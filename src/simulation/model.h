@@ -12,6 +12,7 @@
 #include "server/shard.h"
 #include "simulation/row_truth.h"
 #include "simulation/scenario.h"
+#include "simulation/sim_values.h"
 
 namespace tkv::simulation {
 

@@ -10,6 +10,7 @@
 
 #include "rows/row_table.h"
 #include "simulation/scenario.h"
+#include "simulation/sim_values.h"
 
 namespace tkv::simulation {
 

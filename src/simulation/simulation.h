@@ -13,6 +13,7 @@
 #include "simulation/history.h"
 #include "simulation/model.h"
 #include "simulation/scenario.h"
+#include "simulation/sim_values.h"
 #include "transport/inproc/network.h"
 
 namespace tkv::simulation {
