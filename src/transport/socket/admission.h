@@ -18,9 +18,9 @@ class Admission {
   explicit Admission(const SocketBudgets* budgets) : budgets_(*budgets) {}
 
   // Returns true if a standing has no place left, so that its oldest connection has to go.
-  bool IsFull(Connection::Standing standing) const;
+  bool IsFull(Standing standing) const;
   // Changes the standing of a connection.
-  void Move(Connection* connection, Connection::Standing standing);
+  void Move(Connection* connection, Standing standing);
   // Gives a guest more time after its first frame.  Makes it a member when the node has welcomed it.
   void Promote(Connection* connection, int64_t now);
 

@@ -46,8 +46,8 @@ class ConnectionTable {
 };
 
 inline void ConnectionTable::Enter(const Shared& connection) {
-  connection->number = ++last_number_;
-  by_number_[connection->number] = connection;
+  connection->SetNumber(++last_number_);
+  by_number_[connection->number()] = connection;
 }
 
 }  // namespace tkv

@@ -58,8 +58,9 @@ Dialer::Dialer(const SocketOptions* options, std::string host, Reactor* reactor)
       resolver_(options->look_up, [reactor] { reactor->Interrupt(); }) {}
 
 Dialer::Result Dialer::Start(Connection* connection, const std::string& address) {
-  connection->peer = address;
-  DialState& dial = connection->dial.emplace(address);
+  Peer& peer = connection->peer();
+  peer.name = address;
+  DialState& dial = peer.dial.emplace(address);
   for (const PeerAddress& one : ParseAddresses(address)) {
     if (IsWithinReach(one)) dial.alternatives.push_back(one);
   }
@@ -72,66 +73,67 @@ bool Dialer::IsWithinReach(const PeerAddress& address) const {
 }
 
 Dialer::Result Dialer::TryNext(Connection* connection, const Error& why) {
-  DialState& dial = *connection->dial;
+  DialState& dial = *connection->peer().dial;
   if (dial.alternatives.empty()) return Failed(why);
   const PeerAddress address = dial.alternatives.front();
   dial.alternatives.pop_front();
-  connection->peer = ToString(address);
+  connection->peer().name = ToString(address);
   const bool is_first = !std::exchange(dial.has_tried, true);
   ++dial.attempt;
   dial.attempt_deadline = SteadyNow() + kAttemptNanoseconds;
-  boost::system::error_code ignored;
-  if (connection->socket.is_open()) std::ignore = connection->socket.close(ignored);
+  if (connection->socket().system().is_open()) connection->socket().Close();
   if (address.kind == PeerAddress::Kind::kUnix) return TryUnix(connection, address.name);
   if (options_.token.empty() && !options_.insecure_network) {
-    return Failed(NeedsToken(connection->peer, !is_first, why));
+    return Failed(NeedsToken(connection->peer().name, !is_first, why));
   }
   return TryTcp(connection, address);
 }
 
 Dialer::Result Dialer::TryUnix(Connection* connection, const std::string& name) {
-  connection->peer = "this host";
-  if (const auto error = ConnectByUnix(&connection->socket, name)) {
-    return Connected(connection, error);
-  }
-  if (!IsOfThisUser(connection->socket.native_handle(), &connection->process)) {
+  Peer& peer = connection->peer();
+  StreamSocket::Socket& socket = connection->socket().system();
+  peer.name = "this host";
+  if (const auto error = ConnectByUnix(&socket, name)) return Connected(connection, error);
+  if (!IsOfThisUser(socket.native_handle(), &peer.process)) {
     return TryNext(connection, Fail(Code::kUnauthenticated,
-                                    "{}: the process there is of another user", connection->peer));
+                                    "{}: the process there is of another user", peer.name));
   }
   return {Result::Kind::kConnected, true, std::nullopt};
 }
 
 Dialer::Result Dialer::TryTcp(Connection* connection, const PeerAddress& address) {
-  DialState& dial = *connection->dial;
+  DialState& dial = *connection->peer().dial;
   boost::system::error_code error;
   const asio::ip::address numeric = asio::ip::make_address(address.host, error);
   if (!error) {
-    reactor_->Connect(&connection->socket, {numeric, address.port}, connection->number,
+    reactor_->Connect(&connection->socket().system(), {numeric, address.port}, connection->number(),
                       dial.attempt);
     return {};
   }
   dial.port = address.port;
   dial.attempt_deadline = 0;  // the lookup is bounded by the deadline of the whole dial
-  resolver_.Ask(connection->number, address.host);
+  resolver_.Ask(connection->number(), address.host);
   return {};
 }
 
 Dialer::Result Dialer::Connected(Connection* connection, const boost::system::error_code& error) {
   if (!error) return {Result::Kind::kConnected, false, std::nullopt};
   if (IsOutOfMeans(error)) {  // the next address would fail in the same way
-    return Failed(
-        Fail(Code::kResourceExhausted, "{}: no connection: {}", connection->peer, error.message()));
+    return Failed(Fail(Code::kResourceExhausted, "{}: no connection: {}", connection->peer().name,
+                       error.message()));
   }
-  return TryNext(connection, Fail(Code::kUnavailable, "{}: {}", connection->peer, error.message()));
+  return TryNext(connection,
+                 Fail(Code::kUnavailable, "{}: {}", connection->peer().name, error.message()));
 }
 
 // Dials the addresses of a name one after the other, before the peer's other alternatives.
 Dialer::Result Dialer::Resolved(Connection* connection, const LookedUp& found) {
-  DialState& dial = *connection->dial;
+  DialState& dial = *connection->peer().dial;
   for (auto at = found.addresses.rbegin(); at != found.addresses.rend(); ++at) {
     dial.alternatives.push_front({PeerAddress::Kind::kTcp, *at, "", dial.port});
   }
-  return TryNext(connection, Fail(Code::kUnavailable, "{}: {}", connection->peer, found.error));
+  return TryNext(connection,
+                 Fail(Code::kUnavailable, "{}: {}", connection->peer().name, found.error));
 }
 
 }  // namespace tkv

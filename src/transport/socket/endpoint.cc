@@ -1,7 +1,5 @@
 #include "transport/socket/endpoint.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/error.hpp>
@@ -29,9 +27,7 @@ namespace tkv {
 namespace {
 
 namespace asio = boost::asio;
-using Outcome = Connection::Outcome;
 using Stage = Connection::Stage;
-using Standing = Connection::Standing;
 
 constexpr int64_t kCheckNanoseconds = 50'000'000;
 // From the close of a process's sockets to its end.
@@ -68,9 +64,9 @@ class Sockets final : public Endpoint {
   void Send(uint64_t link, Frame frame) override {
     const auto connection = connections_.FindLink(link);  // lives as long as this call
     if (connection == nullptr || connection->stage() != Stage::kOpen) return;
-    const bool is_first = !connection->has_output();
-    connection->Queue(std::move(frame));
-    if (is_first) WriteOn(*connection);
+    const bool is_first = !connection->writer().has_output();
+    connection->writer().Add(std::move(frame));
+    if (is_first) Write(*connection);
     CheckOutput(*connection);
   }
 
@@ -80,8 +76,8 @@ class Sockets final : public Endpoint {
     connections_.RemoveLink(link);
     const bool was_open = connection->stage() == Stage::kOpen;
     KeepProcess(*connection);
-    connection->link = 0;
-    const bool may_linger = connection->DropBodies() && was_open;
+    connection->SetLink(0);
+    const bool may_linger = connection->writer().DropBodies() && was_open;
     try {
       if (!may_linger) return Drop(*connection);
       connection->Linger(SteadyNow() + options_.budgets.linger_nanoseconds);
@@ -93,10 +89,14 @@ class Sockets final : public Endpoint {
   }
 
   void ReleaseSource(const void* data, size_t bytes) override {
-    for (auto& [number, connection] : connections_.all()) connection->ReleaseSource(data, bytes);
+    for (auto& [number, connection] : connections_.all()) {
+      connection->writer().ReleaseSource(data, bytes);
+    }
   }
   void ReleaseTarget(const void* data, size_t bytes) override {
-    for (auto& [number, connection] : connections_.all()) connection->ReleaseTarget(data, bytes);
+    for (auto& [number, connection] : connections_.all()) {
+      connection->reader().ReleaseTarget(data, bytes);
+    }
   }
 
   // A lack of memory costs the connection whose event needed it, and nothing else.
@@ -158,46 +158,49 @@ class Sockets final : public Endpoint {
   }
 
   void DropOldest(Standing standing) {
-    const auto is_meant = [&](const auto& entry) { return entry.second->standing == standing; };
+    const auto is_meant = [&](const auto& entry) {
+      return entry.second->notes().standing == standing;
+    };
     const auto& all = connections_.all();
     const auto oldest = std::find_if(all.begin(), all.end(), is_meant);
     if (oldest == all.end()) return;
     const std::shared_ptr<Connection> connection = oldest->second;
-    Lose(*connection, Fail(Code::kUnavailable, "{}: too many others", connection->peer));
+    Lose(*connection, Fail(Code::kUnavailable, "{}: too many others", connection->peer().name));
   }
 
   // Closes a connection with too much waiting output.
   void CheckOutput(Connection& connection) {
     if (!admission_.HasTooMuchOutput(connection)) return;
     connection.CloseAtOnce();
-    Lose(connection,
-         Fail(Code::kResourceExhausted, "{}: it does not read; {} + {} bytes wait", connection.peer,
-              connection.waiting_head_bytes(), connection.waiting_body_bytes()));
+    Lose(connection, Fail(Code::kResourceExhausted, "{}: it does not read; {} + {} bytes wait",
+                          connection.peer().name, connection.writer().waiting_head_bytes(),
+                          connection.writer().waiting_body_bytes()));
   }
 
   static Error Ended(const Connection& connection) {
-    return Fail(Code::kAborted, "{}: its process has ended", connection.peer);
+    return Fail(Code::kAborted, "{}: its process has ended", connection.peer().name);
   }
 
   // Keeps the process of a peer whose connection is ending, for a later dial of its address.
   void KeepProcess(const Connection& connection) {
     const bool was_open =
         connection.stage() == Stage::kOpen || connection.stage() == Stage::kEnding;
-    if (!connection.is_dialer() || !was_open || connection.process.is_empty()) return;
-    processes_.Keep(connection.dial->address, connection.process);
+    if (!connection.is_dialer() || !was_open || connection.peer().process.is_empty()) return;
+    processes_.Keep(connection.peer().dial->address, connection.peer().process);
   }
 
   // Ends a connection that the peer has closed, or to which this side cannot write.  If the peer is
   // a process of this host, waits a moment to learn whether the process has ended.
   void End(Connection& connection) {
     if (connection.is_starved()) {
-      return Lose(connection, Fail(Code::kResourceExhausted,
-                                   "{}: this process has no memory for it", connection.peer));
-    }
-    if (connection.process.HasExited()) return Lose(connection, Ended(connection));
-    if (connection.process.is_empty() || connection.stage() == Stage::kEnding) {
       return Lose(connection,
-                  Fail(Code::kUnavailable, "{}: the connection is lost", connection.peer));
+                  Fail(Code::kResourceExhausted, "{}: this process has no memory for it",
+                       connection.peer().name));
+    }
+    if (connection.peer().process.HasExited()) return Lose(connection, Ended(connection));
+    if (connection.peer().process.is_empty() || connection.stage() == Stage::kEnding) {
+      return Lose(connection,
+                  Fail(Code::kUnavailable, "{}: the connection is lost", connection.peer().name));
     }
     connection.AwaitExit(SteadyNow() + kExitNanoseconds);
     has_deadlines_ = true;
@@ -215,7 +218,7 @@ class Sockets final : public Endpoint {
 
   std::shared_ptr<Connection> Add(uint64_t link) {
     auto connection = std::make_shared<Connection>(reactor_.context());
-    connection->link = link;
+    connection->SetLink(link);
     // The link is first, so that Close finds it if there is no memory for the number.
     connections_.SetLink(link, connection);
     connections_.Enter(connection);
@@ -231,7 +234,7 @@ class Sockets final : public Endpoint {
         return Lose(connection, *result.error);
       case Dialer::Result::Kind::kConnected:
         Shake(connection, result.is_unix);
-        WriteOn(connection);
+        Write(connection);
         return connection.AwaitRead(&reactor_);
     }
   }
@@ -252,44 +255,46 @@ class Sockets final : public Endpoint {
     connection.StartHandshake(is_unix, SteadyNow() + options_.budgets.handshake_nanoseconds);
     has_deadlines_ = true;
     HandshakeOptions options{options_.who, options_.token, is_unix || options_.insecure_network,
-                             options_.version, connection.peer};
+                             options_.version, connection.peer().name};
     options.can_tls = !is_unix && !options_.token.empty() && options_.tls != UseTls::kNever;
-    options.wants_tls = options.can_tls &&
-                        (options_.tls == UseTls::kAlways || !IsWithinThisHost(connection.socket));
+    options.wants_tls = options.can_tls && (options_.tls == UseTls::kAlways ||
+                                            !IsWithinThisHost(connection.socket().system()));
     connection.Greet(std::move(options), options_.check_bodies && !is_unix);
   }
 
   void OnHandshake(Connection& connection, LinkHandler* handler) {
-    Outcome outcome = Outcome::kOver;
+    bool is_connected = false;
     try {
-      outcome = connection.ReadHandshake();
+      is_connected = connection.ReadHandshake();
       const Handshake& handshake = connection.handshake();
       if (handshake.done() && handshake.uses_tls()) connection.StartTls();
     } catch (const Error& error) {
-      return Lose(connection, Fail(Code::kUnavailable, "{}: {}", connection.peer, error.what()));
+      return Lose(connection,
+                  Fail(Code::kUnavailable, "{}: {}", connection.peer().name, error.what()));
     }
-    if (connection.has_output()) WriteOn(connection);
+    if (connection.writer().has_output()) Write(connection);
     if (connection.handshake().failed()) return Lose(connection, *connection.handshake().failed());
-    if (outcome == Outcome::kOver) {
+    if (!is_connected) {
       // A dialer with a wrong proof learns nothing more than this.
       return Lose(connection, Fail(Code::kUnavailable,
                                    "{} has closed the connection before it was "
                                    "open",
-                                   connection.peer));
+                                   connection.peer().name));
     }
     if (!connection.handshake().done()) return connection.AwaitRead(&reactor_);
-    if (connection.uses_tls()) return Secure(connection, handler);
+    if (connection.socket().uses_tls()) return Secure(connection, handler);
     Open(connection, handler);
   }
 
   void Secure(Connection& connection, LinkHandler* handler) {
-    if (connection.has_output()) WriteOn(connection);  // the end of TensorKV's own handshake
-    if (connection.has_output()) return;
+    if (connection.writer().has_output()) Write(connection);  // the end of TensorKV's own handshake
+    if (connection.writer().has_output()) return;
     Tls::Step step{};
     try {
-      step = connection.ShakeTls();
+      step = connection.socket().ShakeTls();
     } catch (const Error& error) {
-      return Lose(connection, Fail(Code::kUnavailable, "{}: {}", connection.peer, error.what()));
+      return Lose(connection,
+                  Fail(Code::kUnavailable, "{}: {}", connection.peer().name, error.what()));
     }
     if (step == Tls::Step::kReads) return connection.AwaitRead(&reactor_);
     if (step == Tls::Step::kWrites) return connection.AwaitWrite(&reactor_);
@@ -300,61 +305,66 @@ class Sockets final : public Endpoint {
   void Open(Connection& connection, LinkHandler* handler) {
     connection.Open(options_.share_memory, options_);
     if (connection.is_dialer()) {
-      processes_.Forget(connection.dial->address);
-      connection.is_welcome = true;
-      handler->Opened(connection.link);
+      processes_.Forget(connection.peer().dial->address);
+      connection.reader().Welcome();
+      handler->Opened(connection.link());
     } else {
       Admit(connection, Standing::kGuest);
       connection.SetDeadline(SteadyNow() + options_.budgets.hello_nanoseconds);
-      connection.link = handler->Accepted();
-      connections_.SetLink(connection.link, connections_.Find(connection.number));
+      connection.SetLink(handler->Accepted());
+      connections_.SetLink(connection.link(), connections_.Find(connection.number()));
     }
     // Bytes that followed the handshake are read at once.
-    reactor_.ReadAgain(connection.number);
+    reactor_.ReadAgain(connection.number());
   }
 
   // ---- reading and writing
 
   // Writes the waiting output.
-  void WriteOn(Connection& connection) {
-    const Outcome outcome = connection.WriteOn();
-    if (connection.is_blocked()) has_deadlines_ = true;
-    if (outcome == Outcome::kBlocked || outcome == Outcome::kPaused) {
+  void Write(Connection& connection) {
+    using Result = FrameWriter::Result;
+    const Result result = connection.writer().Write();
+    if (connection.writer().is_blocked()) has_deadlines_ = true;
+    if (result == Result::kBlocked || result == Result::kPaused) {
       connection.AwaitWrite(&reactor_);
-    } else if (outcome == Outcome::kOver) {
-      reactor_.ReadAgain(connection.number);
+    } else if (result == Result::kFailed) {
+      reactor_.ReadAgain(connection.number());
     }
   }
 
-  void ReadOn(Connection& connection, LinkHandler* handler) {
-    Outcome outcome = Outcome::kOver;
+  void Read(Connection& connection, LinkHandler* handler) {
+    using Result = FrameReader::Result;
+    Result result = Result::kEnded;
     try {
-      outcome = connection.Read(handler, &scratch_, options_.budgets.turn_bytes_max);
+      result = connection.reader().Read(handler, connection.link(), &scratch_,
+                                        options_.budgets.turn_bytes_max);
     } catch (const Error& error) {
       // This code does not blame the peer: it may be dialed again.
-      const Error reason = Fail(Code::kInvalidArgument, "{}: {}", connection.peer, error.what());
+      const Error reason =
+          Fail(Code::kInvalidArgument, "{}: {}", connection.peer().name, error.what());
       return Lose(connection, reason);
     }
     if (connection.stage() != Stage::kOpen) return;
     admission_.Promote(&connection, SteadyNow());
-    if (outcome == Outcome::kOver) connection.NoteEnd();
-    const bool has_read_all = outcome == Outcome::kBlocked;
-    if (outcome == Outcome::kOver || (has_read_all && connection.cannot_write())) {
+    if (result == Result::kEnded) connection.socket().NoteEnd();
+    const bool has_read_all = result == Result::kEmpty;
+    if (result == Result::kEnded || (has_read_all && connection.writer().has_failed())) {
       return End(connection);
     }
     // Reading may have brought lent memory back, or records that give it back to the peer.
-    if (connection.shares_memory() && connection.has_output()) WriteOn(connection);
+    if (connection.shares_memory() && connection.writer().has_output()) Write(connection);
     CheckOutput(connection);
     if (connection.stage() != Stage::kOpen) return;
-    if (outcome == Outcome::kBlocked) return connection.AwaitRead(&reactor_);
-    reactor_.ReadAgain(connection.number);
+    if (has_read_all) return connection.AwaitRead(&reactor_);
+    reactor_.ReadAgain(connection.number());
   }
 
   // Sends the rest after a close, then waits until the peer closes its side.
   void Linger(Connection& connection) {
-    if (connection.Write() == Outcome::kBlocked) return connection.AwaitWrite(&reactor_);
-    shutdown(connection.socket.native_handle(), SHUT_WR);
-    if (!connection.IsClosedByPeer(&scratch_)) return connection.AwaitRead(&reactor_);
+    const FrameWriter::Result result = connection.writer().WriteRest();
+    if (result == FrameWriter::Result::kBlocked) return connection.AwaitWrite(&reactor_);
+    connection.socket().EndOutput();
+    if (!connection.socket().IsClosedByPeer(&scratch_)) return connection.AwaitRead(&reactor_);
     Drop(connection);
   }
 
@@ -362,13 +372,13 @@ class Sockets final : public Endpoint {
 
   void Drop(Connection& connection) {
     Admit(connection, Standing::kNone);
-    if (connection.link != 0) connections_.RemoveLink(connection.link);
+    if (connection.link() != 0) connections_.RemoveLink(connection.link());
     // If the peer may still be reading lent memory, even after a long silence, the connection is
     // kept until the peer closes it.
-    const bool is_kept = connection.has_lent() && !connection.has_ended();
-    if (is_kept) Keep(connections_.Find(connection.number));
+    const bool is_kept = connection.writer().has_lent() && !connection.socket().has_ended();
+    if (is_kept) Keep(connections_.Find(connection.number()));
     connection.Shut(is_kept);
-    connections_.Remove(connection.number);  // the last statement: this may be the last reference
+    connections_.Remove(connection.number());  // the last statement: this may be the last reference
   }
 
   void Keep(const std::shared_ptr<Connection>& connection) {
@@ -379,14 +389,14 @@ class Sockets final : public Endpoint {
 
   void Lose(Connection& connection, const Error& reason) {
     if (reason.code() != Code::kAborted) KeepProcess(connection);
-    if (connection.link != 0) {
+    if (connection.link() != 0) {
       const bool has_ended = reason.code() == Code::kUnavailable && connection.is_dialer() &&
-                             processes_.HasEnded(connection.dial->address);
-      lost_traffic_[connection.link] = connection.traffic();
-      failed_.emplace_back(connection.link, has_ended ? Ended(connection) : reason);
+                             processes_.HasEnded(connection.peer().dial->address);
+      lost_traffic_[connection.link()] = connection.traffic();
+      failed_.emplace_back(connection.link(), has_ended ? Ended(connection) : reason);
       // The link is told once, also if memory is lacking for the rest.
-      connections_.RemoveLink(connection.link);
-      connection.link = 0;
+      connections_.RemoveLink(connection.link());
+      connection.SetLink(0);
       Wake();
     }
     Drop(connection);
@@ -401,7 +411,7 @@ class Sockets final : public Endpoint {
   // Returns true if the address being dialed has not answered in time and there is another.
   static bool IsToTryNext(const Connection& connection, int64_t now) {
     return connection.stage() == Stage::kDialing && connection.is_dialer() &&
-           connection.dial->IsToTryNext(now);
+           connection.peer().dial->IsToTryNext(now);
   }
 
   // Reports the links that were lost.  Returns their number.
@@ -424,7 +434,8 @@ class Sockets final : public Endpoint {
     next_check_ = now + kCheckNanoseconds;
     for (const auto& connection : FindLate(handler, now)) EndLate(*connection, now);
     std::erase_if(unclosed_, [&](const auto& connection) {
-      return connection->process.HasExited() || connection->IsClosedByPeer(&scratch_);
+      return connection->peer().process.HasExited() ||
+             connection->socket().IsClosedByPeer(&scratch_);
     });
     listener_.Resume(now);
     has_deadlines_ = !unclosed_.empty() || !failed_.empty() || listener_.is_paused() ||
@@ -437,8 +448,8 @@ class Sockets final : public Endpoint {
   std::vector<std::shared_ptr<Connection>> FindLate(LinkHandler* handler, int64_t now) {
     std::vector<std::shared_ptr<Connection>> late;
     for (const auto& [number, connection] : connections_.all()) {
-      if (connection->standing == Standing::kGuest && connection->stage() == Stage::kOpen) {
-        connection->is_welcome = connection->is_welcome || handler->IsWelcome(connection->link);
+      if (connection->notes().standing == Standing::kGuest && connection->stage() == Stage::kOpen) {
+        connection->reader().AskWelcome(handler, connection->link());
         admission_.Promote(connection.get(), now);
       }
       if (IsToTryNext(*connection, now) || admission_.Lateness(*connection, now) != nullptr) {
@@ -453,7 +464,7 @@ class Sockets final : public Endpoint {
   void EndLate(Connection& connection, int64_t now) {
     if (connection.stage() == Stage::kEnding) return End(connection);
     const char* const what = admission_.Lateness(connection, now);
-    const Error why = Fail(Code::kUnavailable, "{}: {} in time", connection.peer,
+    const Error why = Fail(Code::kUnavailable, "{}: {} in time", connection.peer().name,
                            what != nullptr ? what : "no connection");
     if (what == nullptr) return Advance(connection, dialer_.TryNext(&connection, why));
     connection.CloseAtOnce();
@@ -490,13 +501,13 @@ class Sockets final : public Endpoint {
     switch (item.kind) {
       case Readiness::Kind::kDialed:
         if (connection.stage() != Stage::kDialing) return;
-        if (item.attempt != connection.dial->attempt) return;
+        if (item.attempt != connection.peer().dial->attempt) return;
         return Advance(connection, dialer_.Connected(&connection, item.error));
       case Readiness::Kind::kWrite:
-        connection.NoteWritable();
+        connection.socket().NoteWritable();
         return OnWritable(connection, handler);
       case Readiness::Kind::kRead:
-        connection.NoteReadable();
+        connection.socket().NoteReadable();
         return OnReadable(connection, handler);
       case Readiness::Kind::kAccept:
         return;
@@ -507,7 +518,7 @@ class Sockets final : public Endpoint {
     if (connection.stage() == Stage::kEnding) return;
     if (connection.stage() == Stage::kLingering) return Linger(connection);
     if (connection.stage() == Stage::kSecuring) return Secure(connection, handler);
-    WriteOn(connection);
+    Write(connection);
   }
 
   void OnReadable(Connection& connection, LinkHandler* handler) {
@@ -515,7 +526,7 @@ class Sockets final : public Endpoint {
     if (connection.stage() == Stage::kLingering) return Linger(connection);
     if (connection.stage() == Stage::kHandshake) return OnHandshake(connection, handler);
     if (connection.stage() == Stage::kSecuring) return Secure(connection, handler);
-    ReadOn(connection, handler);
+    Read(connection, handler);
   }
 
   const SocketOptions options_;

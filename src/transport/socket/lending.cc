@@ -133,6 +133,7 @@ void Lending::Receive(const LendRecord& record) {
       staged_ -= found->second.staged;
       lent_bytes_ -= found->second.body.size;
       lent_.erase(found);
+      ++given_back_;
       return;
     }
   }

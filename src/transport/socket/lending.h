@@ -60,6 +60,8 @@ class Lending {
   void FileNotSent() { has_sent_file_ = false; }
   bool has_lent() const { return !lent_.empty(); }
   size_t lent_bytes() const { return lent_bytes_; }  // bytes that the peer has not given back
+  // Returns the number of bodies that the peer has given back.
+  uint64_t given_back() const { return given_back_; }
 
   // ---- in
   // Takes over a file that accompanied the bytes.
@@ -89,6 +91,7 @@ class Lending {
   bool wants_file_ = false, has_sent_file_ = false, is_mapped_ = false;
   std::map<uint64_t, Lent> lent_;  // by offset
   size_t lent_bytes_ = 0;
+  uint64_t given_back_ = 0;
   size_t staged_ = 0;  // bytes of lent_ that were copied into the arena
 
   int file_ = -1;

@@ -57,8 +57,10 @@ uint16_t PortOf(const Reactor::Acceptor& socket) {
 // Notes the name of the peer of an accepted connection.  Returns false if it is a process of
 // another user.
 bool Identify(Connection* connection, bool is_unix) {
-  connection->peer = is_unix ? "this host" : PeerHost(connection->socket);
-  return !is_unix || IsOfThisUser(connection->socket.native_handle(), &connection->process);
+  StreamSocket::Socket& socket = connection->socket().system();
+  Peer& peer = connection->peer();
+  peer.name = is_unix ? "this host" : PeerHost(socket);
+  return !is_unix || IsOfThisUser(socket.native_handle(), &peer.process);
 }
 
 }  // namespace
@@ -146,7 +148,7 @@ boost::system::error_code Listener::AcceptAll(Acceptor* acceptor) {
     }
     const auto connection = std::make_shared<Connection>(reactor_->context());
     boost::system::error_code error;
-    std::ignore = acceptor->socket.accept(connection->socket, error);
+    std::ignore = acceptor->socket.accept(connection->socket().system(), error);
     if (error == asio::error::would_block) break;
     if (IsOutOfMeans(error) || (error && i + 1 == kAcceptsPerTurn)) return error;
     if (error || !Identify(connection.get(), acceptor->is_unix)) continue;

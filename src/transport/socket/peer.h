@@ -3,11 +3,20 @@
 #pragma once
 
 #include <boost/asio/generic/stream_protocol.hpp>
+#include <optional>
 #include <string>
 
+#include "transport/socket/dial_state.h"
 #include "transport/socket/process_watch.h"
 
 namespace tkv {
+
+// The other side of a connection.
+struct Peer {
+  std::string name;               // its address, or "this host"; for errors
+  ProcessFile process;            // if it is a process of this host
+  std::optional<DialState> dial;  // if this side has dialed it
+};
 
 // Returns the IP address of the peer of a TCP socket, "nobody" if it has none.
 std::string PeerHost(const boost::asio::generic::stream_protocol::socket& socket);

@@ -26,21 +26,23 @@ void Reports::Report(Kind* kind, const char* what, const boost::system::error_co
 
 void Reports::ReportWait(Connection* connection, int64_t now) const {
   constexpr int64_t kStepMax = 60'000'000'000;
-  if (connection->stage() != Connection::Stage::kOpen || !connection->is_blocked()) {
-    connection->next_stand = 0;
+  const FrameWriter& writer = connection->writer();
+  int64_t& next_report = connection->notes().next_report;
+  if (connection->stage() != Connection::Stage::kOpen || !writer.is_blocked()) {
+    next_report = 0;
     return;
   }
-  const int64_t age = connection->BlockedFor(now);
-  if (connection->next_stand == 0) connection->next_stand = first_wait_;
-  if (age < connection->next_stand || !tell_) return;
-  connection->next_stand += std::min(age, kStepMax);
+  const int64_t age = writer.BlockedFor(now);
+  if (next_report == 0) next_report = first_wait_;
+  if (age < next_report || !tell_) return;
+  next_report += std::min(age, kStepMax);
   const std::string& who = connection->handshake().peer_who();
   const double seconds = static_cast<double>(age) / 1e9;
-  const size_t queued = connection->waiting_head_bytes() + connection->waiting_body_bytes();
+  const size_t queued = writer.waiting_head_bytes() + writer.waiting_body_bytes();
   const Fields fields = Fields()
                             .Add("standing", Format("{:.1f}s", seconds))
                             .Add("waits_for", who)
-                            .Add("peer", connection->peer)
+                            .Add("peer", connection->peer().name)
                             .Add("queued_bytes", queued);
   tell_(Format("still waiting {:.0f} s for {} to read: {}", seconds, Escaped(who), fields.text()));
 }
