@@ -26,6 +26,24 @@ Lending::~Lending() {
   if (file_ >= 0) close(file_);
 }
 
+// Copies a body into the arena, and replaces it by the copy.  Returns kLent, or why there is no copy.
+Lending::Offer Lending::Stage(Lent* lent) {
+  const size_t bytes = lent->body.size;
+  if (staged_ > 0 && staged_ + bytes > kStagedBytesMax) return Offer::kFull;
+  const Block block = arena_->Allocate(bytes);
+  if (!block) {
+    warn_(
+        Format("shared memory: the system has no {} bytes left; large values go through the "
+               "socket",
+               bytes));
+    return Offer::kInline;
+  }
+  std::memcpy(block.data, lent->body.data, bytes);
+  lent->body = block.bytes();
+  lent->staged = bytes;
+  return Offer::kLent;
+}
+
 Lending::Offer Lending::Lend(Frame* frame) {
   if (arena_ == nullptr || frame->bodies.size() != 1 || frame->body_bytes < kCoalesceBelowBytes ||
       frame->body_bytes > Arena::kBlockBytesMax) {
@@ -37,35 +55,20 @@ Lending::Offer Lending::Lend(Frame* frame) {
   }
   Lent lent;
   lent.body = std::move(frame->bodies[0]);
+  const auto not_lent = [&](Offer offer) {
+    frame->bodies[0] = std::move(lent.body);
+    return offer;
+  };
   // A value in the arena that is sent to several peers is lent to each of them without a copy.
-  const bool is_there = arena_->Contains(lent.body.data);
-  if (!is_there) {
-    const auto not_lent = [&](Offer offer) {
-      frame->bodies[0] = std::move(lent.body);
-      return offer;
-    };
-    const size_t bytes = lent.body.size;
-    if (staged_ > 0 && staged_ + bytes > kStagedBytesMax) return not_lent(Offer::kFull);
-    const Block block = arena_->Allocate(bytes);
-    if (!block) {
-      warn_(
-          Format("shared memory: the system has no {} bytes left; large values go through the "
-                 "socket",
-                 bytes));
-      return not_lent(Offer::kInline);
-    }
-    std::memcpy(block.data, lent.body.data, bytes);
-    lent.body = block.bytes();
-    lent.staged = bytes;
+  if (!arena_->Contains(lent.body.data)) {
+    if (const Offer offer = Stage(&lent); offer != Offer::kLent) return not_lent(offer);
   }
   LendRecord record;
   record.kind = LendRecord::Kind::kBody;
   record.offset = arena_->OffsetOf(lent.body.data);
   record.bytes = lent.body.size;
-  if (lent_.contains(record.offset)) {  // the same version, pulled twice over one connection
-    frame->bodies[0] = std::move(lent.body);
-    return Offer::kInline;
-  }
+  // The same version may be pulled twice over one connection.
+  if (lent_.contains(record.offset)) return not_lent(Offer::kInline);
   staged_ += lent.staged;
   lent_bytes_ += lent.body.size;
   lent_.emplace(record.offset, std::move(lent));

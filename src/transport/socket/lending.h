@@ -86,6 +86,8 @@ class Lending {
     size_t staged = 0;  // bytes copied into the arena for it
   };
 
+  Offer Stage(Lent* lent);
+
   const std::shared_ptr<Arena> arena_;
   const std::function<void(const std::string&)> warn_;
   bool wants_file_ = false, has_sent_file_ = false, is_mapped_ = false;

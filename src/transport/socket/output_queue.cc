@@ -16,6 +16,40 @@ constexpr size_t kWriteBytesMax = size_t{4} << 20;
 
 }  // namespace
 
+// The pieces of memory for one write, up to its bounds.
+class OutputQueue::Gathering {
+ public:
+  explicit Gathering(std::vector<iovec>* pieces) : pieces_(pieces) {}
+
+  // Starts a run of bytes: the first `sent` have left, and the first `ready` may leave.
+  void Start(size_t sent, size_t ready) {
+    skip_ = sent;
+    left_ = ready - sent;
+  }
+  // Adds the next bytes of the run.  Returns false if nothing may follow them: the write is full, or
+  // some of them may not leave yet.
+  bool Add(const void* data, size_t bytes) {
+    const size_t skipped = std::min(skip_, bytes);
+    skip_ -= skipped;
+    const size_t part = std::min(bytes - skipped, left_);
+    left_ -= part;
+    return AddPart(static_cast<const std::byte*>(data) + skipped, part) && part == bytes - skipped;
+  }
+
+ private:
+  bool AddPart(const std::byte* data, size_t bytes) {
+    if (bytes == 0) return true;
+    bytes = std::min(bytes, kWriteBytesMax - total_);
+    AddPiece(pieces_, data, bytes);
+    total_ += bytes;
+    return total_ < kWriteBytesMax && pieces_->size() < kPiecesMax;
+  }
+
+  std::vector<iovec>* const pieces_;
+  size_t total_ = 0;            // bytes of the pieces
+  size_t skip_ = 0, left_ = 0;  // bytes of the run that have left, and that may leave after them
+};
+
 void OutputQueue::Add(Frame frame, bool is_checked) {
   const size_t head_bytes = frame.head.size(), body_bytes = frame.body_bytes;
   if (is_checked) AnnounceBodyCheck(&frame);
@@ -69,36 +103,25 @@ size_t OutputQueue::CheckAhead(Outgoing* outgoing) {
   return outgoing->bytes();
 }
 
+// Adds the bytes of a frame that may leave.  Returns false if nothing may follow them in this write.
+bool OutputQueue::GatherFrame(Outgoing* outgoing, Gathering* gathering) {
+  gathering->Start(outgoing->sent, CheckAhead(outgoing));
+  const Frame& frame = outgoing->frame;
+  if (!gathering->Add(frame.head.data(), frame.head.size())) return false;
+  for (const Bytes& body : frame.bodies) {
+    if (!gathering->Add(body.data, body.size)) return false;
+  }
+  return !outgoing->check || gathering->Add(outgoing->trailer.data(), outgoing->trailer.size());
+}
+
 void OutputQueue::Gather(std::vector<iovec>* pieces) {
-  size_t total = 0;
-  const auto add = [&](const void* data, size_t bytes) {
-    if (bytes == 0) return true;
-    bytes = std::min(bytes, kWriteBytesMax - total);
-    AddPiece(pieces, data, bytes);
-    total += bytes;
-    return total < kWriteBytesMax && pieces->size() < kPiecesMax;
-  };
-  const auto add_frame = [&](Outgoing& outgoing) {
-    size_t skip = outgoing.sent;
-    size_t left = CheckAhead(&outgoing) - skip;
-    const auto add_rest = [&](const void* data, size_t bytes) {
-      const size_t skipped = std::min(skip, bytes);
-      skip -= skipped;
-      const size_t part = std::min(bytes - skipped, left);
-      left -= part;
-      return add(static_cast<const std::byte*>(data) + skipped, part) && part == bytes - skipped;
-    };
-    if (!add_rest(outgoing.frame.head.data(), outgoing.frame.head.size())) return false;
-    for (const Bytes& body : outgoing.frame.bodies) {
-      if (!add_rest(body.data, body.size)) return false;
-    }
-    return !outgoing.check || add_rest(outgoing.trailer.data(), outgoing.trailer.size());
-  };
+  Gathering gathering(pieces);
   size_t next = 0;
-  if (!IsBetweenFrames() && !add_frame(frames_[next++])) return;
-  if (!add(raw_.data(), raw_.size())) return;
+  if (!IsBetweenFrames() && !GatherFrame(&frames_[next++], &gathering)) return;
+  gathering.Start(0, raw_.size());
+  if (!gathering.Add(raw_.data(), raw_.size())) return;
   while (next < prepared_) {
-    if (!add_frame(frames_[next++])) return;
+    if (!GatherFrame(&frames_[next++], &gathering)) return;
   }
 }
 

@@ -52,6 +52,7 @@ class OutputQueue {
   void ReleaseSource(const void* data, size_t bytes);
 
  private:
+  class Gathering;
   struct Outgoing {
     Frame frame;
     size_t sent = 0;
@@ -69,6 +70,7 @@ class OutputQueue {
 
   bool IsBetweenFrames() const { return frames_.empty() || frames_.front().sent == 0; }
   static size_t CheckAhead(Outgoing* outgoing);
+  static bool GatherFrame(Outgoing* outgoing, Gathering* gathering);
   size_t SentOfFrame(size_t bytes);
   void Dequeue(size_t count_left);
 
