@@ -24,6 +24,36 @@ inline void AddPiece(std::vector<iovec>* pieces, const void* data, size_t bytes)
   pieces->push_back({const_cast<void*>(data), bytes});
 }
 
+// Returns the bytes of all pieces.
+inline size_t BytesOf(const std::vector<iovec>& pieces) {
+  size_t bytes = 0;
+  for (const iovec& piece : pieces) bytes += piece.iov_len;
+  return bytes;
+}
+
+// A place in pieces of memory, which moves from their beginning to their end.
+class PieceCursor {
+ public:
+  // The pieces have to outlive the cursor.
+  explicit PieceCursor(const std::vector<iovec>& pieces) : pieces_(pieces) {}
+
+  bool is_at_end() const { return piece_ == pieces_.size(); }
+  // Return the memory at the place up to the end of its piece; call them only before the end.
+  std::byte* data() const { return static_cast<std::byte*>(pieces_[piece_].iov_base) + offset_; }
+  size_t bytes() const { return pieces_[piece_].iov_len - offset_; }
+  // Moves by at most that many bytes.
+  void Advance(size_t bytes) {
+    offset_ += bytes;
+    if (offset_ < pieces_[piece_].iov_len) return;
+    ++piece_;
+    offset_ = 0;
+  }
+
+ private:
+  const std::vector<iovec>& pieces_;
+  size_t piece_ = 0, offset_ = 0;
+};
+
 // Returns true if an address is within a range of memory.
 inline bool IsInside(const std::byte* at, const void* data, size_t bytes) {
   const auto* const begin = static_cast<const std::byte*>(data);

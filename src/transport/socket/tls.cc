@@ -17,6 +17,7 @@
 
 #include "base/format.h"
 #include "base/without_write_signals.h"
+#include "transport/socket/memory_pieces.h"
 
 namespace tkv {
 namespace {
@@ -27,6 +28,7 @@ constexpr std::array<unsigned char, 2> kCipherId = {0x13, 0x01};
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;  // plain bytes in one record
 constexpr size_t kHeaderBytes = SSL3_RT_HEADER_LENGTH, kTagBytes = EVP_GCM_TLS_TAG_LEN;
 constexpr size_t kAddedBytes = 1 + kTagBytes;  // added to the plain bytes: the type and the tag
+constexpr size_t kWholeRecordBytes = kHeaderBytes + kRecordBytes + kAddedBytes;  // at most
 // "From the next record on I use the next key; you need not" (RFC 8446, 4.6.3).
 constexpr std::array<unsigned char, 5> kKeyUpdate = {24, 0, 0, 1, 0};
 constexpr size_t kCipherKeyBytes = 16, kNonceBytes = 12;
@@ -262,63 +264,76 @@ Tls::Step Tls::Shake() {
   return Step::kDone;
 }
 
+// Writes encrypted records one behind the other.
+class Tls::RecordWriter {
+ public:
+  // The memory has to have room for all records.
+  RecordWriter(Key* key, std::byte* memory) : key_(*key), to_(memory) {}
+
+  // Begins a record of so many plain bytes, which Add then encrypts.
+  void Begin(size_t bytes) {
+    const size_t sealed = bytes + kAddedBytes;
+    to_[0] = std::byte{SSL3_RT_APPLICATION_DATA};
+    to_[1] = to_[2] = std::byte{3};
+    to_[3] = static_cast<std::byte>(sealed >> 8);
+    to_[4] = static_cast<std::byte>(sealed & 0xFF);
+    is_good_ &= key_.Begin(to_);
+    to_ += kHeaderBytes;
+  }
+  void Add(const void* data, size_t bytes) {
+    is_good_ &= key_.Add(to_, data, bytes);
+    to_ += bytes;
+  }
+  void End(unsigned char type) {
+    Add(&type, 1);
+    is_good_ &= key_.End(to_);
+    to_ += kTagBytes;
+  }
+  // Tells the peer to renew its key, and renews this one.
+  void RenewKey() {
+    Begin(kKeyUpdate.size());
+    Add(kKeyUpdate.data(), kKeyUpdate.size());
+    End(SSL3_RT_HANDSHAKE);
+    is_good_ &= key_.Renew();
+  }
+
+  // Returns false if OpenSSL has failed; the records are then useless.
+  bool is_good() const { return is_good_; }
+  std::byte* end() const { return to_; }
+
+ private:
+  Key& key_;
+  std::byte* to_;  // the place of the next byte
+  bool is_good_ = true;
+};
+
 ssize_t Tls::Send(const std::vector<iovec>& pieces) {
-  size_t left = 0;
-  for (const iovec& piece : pieces) left += piece.iov_len;
-  left = std::min(left, kSealedPerTurn);
+  size_t left = std::min(BytesOf(pieces), kSealedPerTurn);
   const size_t taken = left, records = (left + kRecordBytes - 1) / kRecordBytes;
   constexpr size_t kFrameBytes = kHeaderBytes + kAddedBytes;
   sealed_ = std::make_unique_for_overwrite<std::byte[]>(
       left + records * (kFrameBytes + kFrameBytes + kKeyUpdate.size()));
-  std::byte* to = sealed_.get();
-  bool is_good = true;
-  const auto begin = [&](size_t bytes) {
-    const size_t sealed = bytes + kAddedBytes;
-    to[0] = std::byte{SSL3_RT_APPLICATION_DATA};
-    to[1] = to[2] = std::byte{3};
-    to[3] = static_cast<std::byte>(sealed >> 8);
-    to[4] = static_cast<std::byte>(sealed & 0xFF);
-    is_good &= seals_->Begin(to);
-    to += kHeaderBytes;
-  };
-  const auto add = [&](const void* data, size_t bytes) {
-    is_good &= seals_->Add(to, data, bytes);
-    to += bytes;
-  };
-  const auto end = [&](unsigned char type) {
-    add(&type, 1);
-    is_good &= seals_->End(to);
-    to += kTagBytes;
-  };
-  size_t piece = 0, offset = 0;
+  RecordWriter writer(seals_.get(), sealed_.get());
+  PieceCursor from(pieces);
   while (left > 0) {
-    if (seals_->number() >= records_max_) {
-      begin(kKeyUpdate.size());
-      add(kKeyUpdate.data(), kKeyUpdate.size());
-      end(SSL3_RT_HANDSHAKE);
-      is_good &= seals_->Renew();
-    }
+    if (seals_->number() >= records_max_) writer.RenewKey();
     size_t rest = std::min(left, kRecordBytes);  // left of the record
-    begin(rest);
+    writer.Begin(rest);
     left -= rest;
     while (rest > 0) {
-      const iovec& from = pieces[piece];
-      const size_t part = std::min(rest, from.iov_len - offset);
-      if (part > 0) add(static_cast<const std::byte*>(from.iov_base) + offset, part);
+      const size_t part = std::min(rest, from.bytes());
+      if (part > 0) writer.Add(from.data(), part);
       rest -= part;
-      offset += part;
-      if (offset < from.iov_len) continue;
-      ++piece;
-      offset = 0;
+      from.Advance(part);
     }
-    end(SSL3_RT_APPLICATION_DATA);
+    writer.End(SSL3_RT_APPLICATION_DATA);
   }
-  if (!is_good) {  // the peer could not decrypt anything after this
+  if (!writer.is_good()) {  // the peer could not decrypt anything after this
     shutdown(socket_, SHUT_RDWR);
     errno = EPIPE;
     return -1;
   }
-  sealed_bytes_ = static_cast<size_t>(to - sealed_.get());
+  sealed_bytes_ = static_cast<size_t>(writer.end() - sealed_.get());
   return static_cast<ssize_t>(taken);
 }
 
@@ -336,29 +351,24 @@ ssize_t Tls::Flush() {
   return static_cast<ssize_t>(flushed);
 }
 
-// Decrypts a record into the pieces, from `piece` and `offset` on, which advance.  Keeps the bytes
-// that do not fit.  Returns how many bytes went into the pieces.
-size_t Tls::Open(const std::byte* record, size_t bytes, const std::vector<iovec>& pieces,
-                 size_t* piece, size_t* offset) {
+// Decrypts a record into the memory at the cursor, which advances.  Keeps the bytes that do not fit.
+// Returns how many bytes went into the memory.
+size_t Tls::Open(const std::byte* record, size_t bytes, PieceCursor* to) {
   const size_t whole = bytes - kHeaderBytes - kAddedBytes;
   size_t left = whole;
   bool is_good = opens_->Begin(record);
   const std::byte* from = record + kHeaderBytes;
-  const auto open = [&](void* to, size_t count) {
-    if (count > 0) is_good &= opens_->Add(to, from, count);
+  const auto open = [&](void* plain, size_t count) {
+    if (count > 0) is_good &= opens_->Add(plain, from, count);
     from += count;
   };
   // A record that may be a key update is not written into the caller's memory.
   const bool may_be_key_update = left == kKeyUpdate.size();
-  while (left > 0 && *piece < pieces.size() && !may_be_key_update) {
-    const iovec& to = pieces[*piece];
-    const size_t part = std::min(left, to.iov_len - *offset);
-    open(static_cast<std::byte*>(to.iov_base) + *offset, part);
+  while (left > 0 && !to->is_at_end() && !may_be_key_update) {
+    const size_t part = std::min(left, to->bytes());
+    open(to->data(), part);
     left -= part;
-    *offset += part;
-    if (*offset < to.iov_len) continue;
-    ++*piece;
-    *offset = 0;
+    to->Advance(part);
   }
   opened_.resize(left);
   opened_begin_ = 0;
@@ -380,70 +390,94 @@ size_t Tls::Open(const std::byte* record, size_t bytes, const std::vector<iovec>
   return 0;
 }
 
+// Copies kept decrypted bytes to the memory at the cursor, up to the end of a piece.  Returns their
+// number.
+size_t Tls::TakeOpened(PieceCursor* to) {
+  const size_t part = std::min(opened_.size() - opened_begin_, to->bytes());
+  if (part > 0) std::memcpy(to->data(), opened_.data() + opened_begin_, part);
+  opened_begin_ += part;
+  to->Advance(part);
+  return part;
+}
+
+// The encrypted bytes of one call of Receive: those kept from the last call, then those received.
+class Tls::ReceivedRecords {
+ public:
+  // Takes over the kept bytes.
+  ReceivedRecords(std::vector<std::byte>* kept, size_t more_bytes_max)
+      : kept_(kept),
+        capacity_(kept->size() + more_bytes_max),
+        memory_(std::make_unique_for_overwrite<std::byte[]>(capacity_)),
+        end_(kept->size()) {
+    std::copy(kept->begin(), kept->end(), memory_.get());
+    kept->clear();
+  }
+
+  const std::byte* first() const { return memory_.get() + begin_; }
+  // Returns the bytes of the first record; 0: it has not arrived completely.
+  //   throws  kDataLoss  not a record
+  size_t first_bytes() const {
+    if (end_ - begin_ < kHeaderBytes) return 0;
+    const std::byte* const record = first();
+    const size_t bytes =
+        kHeaderBytes + (static_cast<size_t>(record[3]) << 8 | static_cast<size_t>(record[4]));
+    const bool is_record = record[0] == std::byte{SSL3_RT_APPLICATION_DATA} &&
+                           record[1] == std::byte{3} && record[2] == std::byte{3} &&
+                           bytes > kHeaderBytes + kAddedBytes && bytes <= kWholeRecordBytes;
+    if (!is_record) throw Fail(Code::kDataLoss, "TLS: not a record");
+    return end_ - begin_ >= bytes ? bytes : 0;
+  }
+  void Drop(size_t bytes) { begin_ += bytes; }
+
+  // Like recv, of at most `wanted` bytes as far as there is room.
+  ssize_t Receive(int socket, size_t wanted) {
+    std::memmove(memory_.get(), memory_.get() + begin_, end_ - begin_);
+    end_ -= std::exchange(begin_, 0);
+    const ssize_t got =
+        ::recv(socket, memory_.get() + end_, std::min(capacity_ - end_, wanted), MSG_DONTWAIT);
+    if (got > 0) end_ += static_cast<size_t>(got);
+    return got;
+  }
+  // Keeps the bytes that are left for the next call.
+  void Keep() { kept_->assign(memory_.get() + begin_, memory_.get() + end_); }
+
+ private:
+  std::vector<std::byte>* const kept_;
+  const size_t capacity_;
+  const std::unique_ptr<std::byte[]> memory_;
+  size_t begin_ = 0, end_;
+};
+
 ssize_t Tls::Receive(const std::vector<iovec>& pieces) {
-  constexpr size_t kWholeRecord = kHeaderBytes + kRecordBytes + kAddedBytes;
-  size_t room = 0;
-  for (const iovec& one : pieces) room += one.iov_len;
+  const size_t room = BytesOf(pieces);
   // Read at most the room and one record, so that little has to be kept for the next call.
-  const size_t capacity = received_.size() + std::min(kReceivedAtOnce, room + kWholeRecord);
-  const auto buffer = std::make_unique_for_overwrite<std::byte[]>(capacity);
-  size_t piece = 0, offset = 0, total = 0, taken = 0, begin = 0, end = received_.size();
-  std::copy(received_.begin(), received_.end(), buffer.get());
-  received_.clear();
+  ReceivedRecords records(&received_, std::min(kReceivedAtOnce, room + kWholeRecordBytes));
+  PieceCursor to(pieces);
+  size_t total = 0, taken = 0;
   has_input_ = false;
-  const auto keep = [&] {
-    received_.assign(buffer.get() + begin, buffer.get() + end);
-    return static_cast<ssize_t>(total);
-  };
-  while (piece < pieces.size()) {
-    if (const size_t kept = opened_.size() - opened_begin_; kept > 0) {
-      const iovec& to = pieces[piece];
-      const size_t part = std::min(kept, to.iov_len - offset);
-      if (part > 0) {
-        std::memcpy(static_cast<std::byte*>(to.iov_base) + offset, opened_.data() + opened_begin_,
-                    part);
-      }
-      opened_begin_ += part;
-      total += part;
-      offset += part;
-      if (offset == to.iov_len) {
-        ++piece;
-        offset = 0;
-      }
+  while (!to.is_at_end()) {
+    if (opened_.size() > opened_begin_) {
+      total += TakeOpened(&to);
       continue;
     }
-    size_t bytes = kHeaderBytes;  // of the record, as far as known
-    if (end - begin >= kHeaderBytes) {
-      const std::byte* const record = buffer.get() + begin;
-      bytes += static_cast<size_t>(record[3]) << 8 | static_cast<size_t>(record[4]);
-      const bool is_record = record[0] == std::byte{SSL3_RT_APPLICATION_DATA} &&
-                             record[1] == std::byte{3} && record[2] == std::byte{3} &&
-                             bytes > kHeaderBytes + kAddedBytes &&
-                             bytes <= kHeaderBytes + kRecordBytes + kAddedBytes;
-      if (!is_record) throw Fail(Code::kDataLoss, "TLS: not a record");
-    }
-    if (end - begin >= bytes && end - begin >= kHeaderBytes) {
-      total += Open(buffer.get() + begin, bytes, pieces, &piece, &offset);
-      begin += bytes;
+    if (const size_t bytes = records.first_bytes(); bytes > 0) {
+      total += Open(records.first(), bytes, &to);
+      records.Drop(bytes);
       continue;
     }
     if (taken >= kReceivedPerTurn) {  // read from the socket: records may be small, or no data
       has_input_ = true;
-      const ssize_t got = keep();
+      records.Keep();
       errno = EAGAIN;
-      return got > 0 ? got : -1;
+      return total > 0 ? static_cast<ssize_t>(total) : -1;
     }
-    std::memmove(buffer.get(), buffer.get() + begin, end - begin);
-    end -= std::exchange(begin, 0);
-    const size_t wanted = std::min(capacity - end, room - total + kWholeRecord);
-    const ssize_t got = ::recv(socket_, buffer.get() + end, wanted, MSG_DONTWAIT);
+    const ssize_t got = records.Receive(socket_, room - total + kWholeRecordBytes);
     if (got > 0) {
-      end += static_cast<size_t>(got);
       taken += static_cast<size_t>(got);
       continue;
     }
     const int error = errno;
-    keep();
+    records.Keep();
     errno = error;
     if (total == 0) return got;
     const bool is_empty = got < 0 && (error == EAGAIN || error == EWOULDBLOCK || error == EINTR);
@@ -451,7 +485,8 @@ ssize_t Tls::Receive(const std::vector<iovec>& pieces) {
     return static_cast<ssize_t>(total);
   }
   has_input_ = true;
-  return keep();
+  records.Keep();
+  return static_cast<ssize_t>(total);
 }
 
 std::string KeyedHash(const std::string& secret, const std::string& bytes) {

@@ -19,6 +19,8 @@
 
 namespace tkv {
 
+class PieceCursor;
+
 // A TLS connection on a socket: the handshake, then encrypted reads and writes.
 class Tls {
  public:
@@ -61,9 +63,11 @@ class Tls {
  private:
   class Key;      // of one direction
   struct Making;  // of the connection
+  class RecordWriter;
+  class ReceivedRecords;
 
-  size_t Open(const std::byte* record, size_t bytes, const std::vector<iovec>& pieces,
-              size_t* piece, size_t* offset);
+  size_t Open(const std::byte* record, size_t bytes, PieceCursor* to);
+  size_t TakeOpened(PieceCursor* to);
 
   const int socket_;
   const uint64_t records_max_;
