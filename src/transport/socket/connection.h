@@ -23,7 +23,14 @@ namespace tkv {
 // deadline; the endpoint asks for their changes.  The socket, the reader and the writer do the work.
 class Connection {
  public:
-  enum class Stage : uint8_t { kDialing, kHandshake, kSecuring, kOpen, kEnding, kLingering };
+  enum class Stage : uint8_t {
+    kDialing,    // the socket is not connected yet
+    kHandshake,  // both sides prove that they belong to the job
+    kSecuring,   // the handshake of TLS
+    kOpen,       // for frames
+    kEnding,     // the peer has closed it, or it is starved: its loss is still to be reported
+    kLingering,  // this side has closed it; the rest of the output still leaves
+  };
 
   explicit Connection(boost::asio::io_context* context) : socket_(context) {}
   Connection(const Connection&) = delete;
@@ -54,7 +61,8 @@ class Connection {
 
   // ---- stages
   Stage stage() const { return stage_; }
-  // Begins the handshake on a connected socket.  Greet then sends the first bytes.
+  // Begins the handshake on a connected socket.  Greet then queues the first bytes.  Checksums
+  // follow the bodies of frames if `adds_body_checks`, except with TLS.
   void StartHandshake(bool is_unix, int64_t deadline);
   void Greet(HandshakeOptions options, bool adds_body_checks);
   // Reads and answers the handshake.  Returns false if the peer has closed the connection.
