@@ -150,9 +150,9 @@ class Bench {
       // Adds the rows in an order independent of their mixes.
       mixes.clear();
       for (size_t id = begin; id < std::min(rows, begin + kBatch); ++id) mixes.push_back(Mix(id));
-      RowPlaces places;
+      ReservedRows reserved;
       std::sort(mixes.begin(), mixes.end());
-      table_.Reserve(mixes, &places);
+      table_.Reserve(mixes, &reserved);
       if (rows > kMapRowsMax) continue;
       for (const uint64_t mix : mixes) map_[Unmix(mix)] = std::make_unique<float[]>(kElements);
     }
@@ -192,9 +192,9 @@ class Bench {
       std::vector<uint64_t> mixes(1000);
       for (uint64_t& mix : mixes) mix = random.Next();
       std::sort(mixes.begin(), mixes.end());
-      RowPlaces places;
+      ReservedRows reserved;
       const auto begin = std::chrono::steady_clock::now();
-      const double seconds = Seconds([&] { table_.Reserve(mixes, &places); });
+      const double seconds = Seconds([&] { table_.Reserve(mixes, &reserved); });
       const std::chrono::duration<double> clock = std::chrono::steady_clock::now() - begin;
       longest_ms_ = std::max(longest_ms_, 1e3 * clock.count());
       longest_cpu_ms_ = std::max(longest_cpu_ms_, 1e3 * seconds);
@@ -222,13 +222,13 @@ class Bench {
     Random random(5);
     for (size_t i = map_ids.size(); i > 1; --i)
       std::swap(map_ids[i - 1], map_ids[random.Next() % i]);
-    RowPlaces places;
+    ReservedRows reserved;
     results->push_back(Compare(
         "sgd" + suffix,
         [&] {
           RowUpdate step(update, DType::kF32, kElements, params, {}, 1, 1);
-          table_.Reserve(mixes, &places);
-          table_.Update(&step, mixes, places,
+          table_.Reserve(mixes, &reserved);
+          table_.Update(&step, mixes, reserved,
                         {reinterpret_cast<const std::byte*>(sums_.data()), kRowBytes, nullptr});
         },
         [&] { limit_.Sgd(sums_.data(), scalars); }, [&] { huge_.Sgd(sums_.data(), scalars); },

@@ -67,12 +67,12 @@ class Table {
   void Read(const std::vector<uint64_t>& mixes) { table_.Read(mixes, out_.data()); }
   void Update(const std::vector<uint64_t>& mixes) {
     RowUpdate run(update_, DType::kF32, kElements, optimizer_->ParamsFor(KeyView(1)), {}, 1, 1);
-    RowPlaces places;
-    table_.Admit(mixes, &places);
+    ReservedRows reserved;
+    table_.Admit(mixes, &reserved);
     table_.Update(
-        &run, mixes, places,
+        &run, mixes, reserved,
         {reinterpret_cast<const std::byte*>(sums_.data()), kElements * sizeof(float), nullptr});
-    table_.NotePush(mixes, places);
+    table_.NotePush(mixes, reserved);
     table_.Advance();
   }
   TableStats Stats() const { return table_.Stats(); }

@@ -228,19 +228,19 @@ TEST(DiskRows, AreTheSameAsRowsInMemory) {
         update.emplace(CompileUpdate(optimizer->program(), dtype));
       } else {
         for (RowTable* table : {&now.truth, &now.table}) {
-          RowPlaces places;
-          Insist(disk.get(), [&] { table->Admit(mixes, &places); });
+          ReservedRows reserved;
+          Insist(disk.get(), [&] { table->Admit(mixes, &reserved); });
           if (what == 4) {
-            table->TakeBack(mixes, places);
+            table->TakeBack(mixes, reserved);
             continue;
           }
           if (update && table->state_count() == 1) {
             RowUpdate run(*update, dtype, elements, optimizer->ParamsFor(KeyView(1)), {}, 1, 1);
-            table->Update(&run, mixes, places, source);
+            table->Update(&run, mixes, reserved, source);
           } else {
-            table->Assign(places, source, DType::kF32);
+            table->Assign(reserved, source, DType::kF32);
           }
-          table->NotePush(mixes, places);
+          table->NotePush(mixes, reserved);
         }
       }
       for (RowTable* table : {&now.truth, &now.table}) table->Advance();
@@ -294,12 +294,12 @@ std::vector<uint64_t> MixesOf(uint64_t first, uint64_t count) {
 
 void Push(RowTable* table, std::span<const uint64_t> mixes, float value) {
   const std::vector<float> values(mixes.size() * table->row_elements(), value);
-  RowPlaces places;
-  table->Admit(mixes, &places);
-  table->Assign(places,
+  ReservedRows reserved;
+  table->Admit(mixes, &reserved);
+  table->Assign(reserved,
                 {reinterpret_cast<const std::byte*>(values.data()), table->row_bytes(), nullptr},
                 DType::kF32);
-  table->NotePush(mixes, places);
+  table->NotePush(mixes, reserved);
   table->Advance();
 }
 
@@ -388,12 +388,12 @@ TEST(DiskRows, CopiesThatTakeATablesPlaceLeaveNoRoomUnused) {
     RowTable copy = table;
     const std::vector<uint64_t> mixes = MixesOf(step * 100, 20);
     copy.Erase(mixes);
-    RowPlaces places;
-    copy.Reserve(mixes, &places);
-    copy.Assign(places,
+    ReservedRows reserved;
+    copy.Reserve(mixes, &reserved);
+    copy.Assign(reserved,
                 {reinterpret_cast<const std::byte*>(values.data()), table.row_bytes(), nullptr},
                 DType::kF32);
-    copy.NoteImport(places);
+    copy.NoteImport(reserved);
     copy.Settle();
     table = std::move(copy);
   }

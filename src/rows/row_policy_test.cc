@@ -140,17 +140,17 @@ TEST(RowPolicy, IsAPlainTruthUnderRandomPrograms) {
       }
       if (random.Chance(0.2)) copies.push_back(table);
       if (copies.size() > 3) copies.erase(copies.begin());
-      RowPlaces places;
+      ReservedRows reserved;
       if (random.Chance(0.2)) {
-        table.Admit(mixes, &places);
-        table.TakeBack(mixes, places);
+        table.Admit(mixes, &reserved);
+        table.TakeBack(mixes, reserved);
         ASSERT_NO_FATAL_FAILURE(ExpectSame(table, truth, ids));
       }
-      table.Admit(mixes, &places);
-      table.Assign(places,
+      table.Admit(mixes, &reserved);
+      table.Assign(reserved,
                    {reinterpret_cast<const std::byte*>(values.data()), table.row_bytes(), nullptr},
                    DType::kF32);
-      table.NotePush(mixes, places);
+      table.NotePush(mixes, reserved);
       table.Advance();
       for (const auto& [mix, row] : pushed) truth.Push(Unmix(mix), row);
       truth.Advance();
@@ -165,7 +165,7 @@ TEST(RowPolicy, ATableThatIsPushedForEverStaysSmall) {
   policy.age_max = 10;
   policy.admit_count = 2;
   RowTable table(DType::kF32, kElements, {}, 1, policy);
-  RowPlaces places;
+  ReservedRows reserved;
   size_t most = 0, most_bytes = 0;
   const std::vector<float> values(2 * 100 * kElements, 1);
   for (uint64_t version = 0; version < 3000; ++version) {
@@ -175,11 +175,11 @@ TEST(RowPolicy, ATableThatIsPushedForEverStaysSmall) {
       mixes.push_back(Mix((uint64_t{1} << 40) + version * 100 + i));  // pushed in one version
     }
     std::sort(mixes.begin(), mixes.end());
-    table.Admit(mixes, &places);
-    table.Assign(places,
+    table.Admit(mixes, &reserved);
+    table.Assign(reserved,
                  {reinterpret_cast<const std::byte*>(values.data()), table.row_bytes(), nullptr},
                  DType::kF32);
-    table.NotePush(mixes, places);
+    table.NotePush(mixes, reserved);
     table.Advance();
     if (version < 100) continue;
     most = std::max(most, table.size() + table.candidates().size());
@@ -199,10 +199,10 @@ TEST(RowPolicy, WhatWasCountedBeforeAnImportCountsNoMore) {
   RowTable table(DType::kF32, kElements, {}, 1, policy);
   std::vector<uint64_t> mixes{Mix(1), Mix(2)};
   std::sort(mixes.begin(), mixes.end());
-  RowPlaces places;
+  ReservedRows reserved;
   const auto push = [&](std::span<const uint64_t> pushed) {
-    table.Admit(pushed, &places);
-    table.NotePush(pushed, places);
+    table.Admit(pushed, &reserved);
+    table.NotePush(pushed, reserved);
     table.Advance();
   };
   push(mixes);
@@ -210,8 +210,8 @@ TEST(RowPolicy, WhatWasCountedBeforeAnImportCountsNoMore) {
   EXPECT_EQ(table.candidates().size(), 2U);
 
   table.Erase(mixes);
-  table.Reserve(mixes, &places);
-  table.NoteImport(places);
+  table.Reserve(mixes, &reserved);
+  table.NoteImport(reserved);
   table.Advance();
   EXPECT_EQ(table.candidates().size(), 0U);
   EXPECT_FALSE(table.Contains(mixes[0]));

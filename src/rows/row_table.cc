@@ -184,12 +184,12 @@ std::vector<DiskPages::Where> RowTable::OnDisk(std::span<const uint64_t> mixes) 
 }
 
 // Gives places to missing rows.  If it throws, TakeBack removes the rows made so far.
-void RowTable::Make(std::span<const uint64_t> mixes, bool is_push, RowPlaces* places) {
+void RowTable::Make(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved) {
   const bool counts = is_push && policy_.admit_count > 1;
   for (size_t i = 0; i < mixes.size(); ++i) {
-    uint64_t& place = places->places_[i];
+    uint64_t& place = reserved->places_[i];
     if (place != RowIndex::kNowhere) continue;
-    if (counts && !LetsIn(mixes[i], static_cast<uint32_t>(i), places)) continue;
+    if (counts && !LetsIn(mixes[i], static_cast<uint32_t>(i), reserved)) continue;
     const RowPages::Taken taken = pages_.TakePlace();
     try {
       place = index_.Insert(mixes[i], taken.place);
@@ -198,39 +198,39 @@ void RowTable::Make(std::span<const uint64_t> mixes, bool is_push, RowPlaces* pl
       throw;
     }
     if (place == taken.place) {
-      places->made_.push_back(static_cast<uint32_t>(i));
-      if (taken.is_from_list) ++places->from_list_;
+      reserved->made_.push_back(static_cast<uint32_t>(i));
+      if (taken.is_from_list) ++reserved->from_list_;
     } else {
       pages_.PutBack(taken);  // the batch has this id twice
     }
   }
 }
 
-void RowTable::TakeBack(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept {
-  for (size_t i = places.made_.size(); i-- > 0;) {
-    const uint64_t mix = mixes[places.made_[i]];
+void RowTable::TakeBack(std::span<const uint64_t> mixes, const ReservedRows& reserved) noexcept {
+  for (size_t i = reserved.made_.size(); i-- > 0;) {
+    const uint64_t mix = mixes[reserved.made_[i]];
     // Erase cannot throw: since the insertion the segment is not shared.  Freed places were taken
     // before those at the end.
-    pages_.PutBack({index_.Erase(mix), i < places.from_list_});
+    pages_.PutBack({index_.Erase(mix), i < reserved.from_list_});
   }
-  for (const uint32_t i : places.new_candidates_) candidates_.Erase(mixes[i]);
+  for (const uint32_t i : reserved.new_candidates_) candidates_.Erase(mixes[i]);
 }
 
-void RowTable::Reserve(std::span<const uint64_t> mixes, RowPlaces* places) {
-  ReserveSome(mixes, false, places);
+void RowTable::Reserve(std::span<const uint64_t> mixes, ReservedRows* reserved) {
+  ReserveSome(mixes, false, reserved);
 }
 
-void RowTable::Admit(std::span<const uint64_t> mixes, RowPlaces* places) {
+void RowTable::Admit(std::span<const uint64_t> mixes, ReservedRows* reserved) {
   if (policy_.age_max > 0) DropGone(mixes);
-  ReserveSome(mixes, true, places);
+  ReserveSome(mixes, true, reserved);
 }
 
-void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPlaces* places) {
+void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved) {
   WithMemory([&] {
-    places->made_.clear();
-    places->from_list_ = 0;
-    places->new_candidates_.clear();
-    places->places_.resize(mixes.size());
+    reserved->made_.clear();
+    reserved->from_list_ = 0;
+    reserved->new_candidates_.clear();
+    reserved->places_.resize(mixes.size());
     if (pages_.is_bounded()) CheckMemory();
     size_t missing = 0, on_disk = 0;
     bool has_others = false;  // some rows may be in pages that are shared or of an earlier rule
@@ -247,34 +247,34 @@ void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPla
           }
           return place;
         },
-        [&](size_t i, uint64_t place) { places->places_[i] = place; });
+        [&](size_t i, uint64_t place) { reserved->places_[i] = place; });
     if (missing > UINT32_MAX || mixes.size() > UINT32_MAX) throw std::bad_alloc();
-    places->made_.reserve(missing);
-    if (is_push && policy_.admit_count > 1) places->new_candidates_.reserve(missing);
+    reserved->made_.reserve(missing);
+    if (is_push && policy_.admit_count > 1) reserved->new_candidates_.reserve(missing);
     if (on_disk > 0) {
-      dead_ += FromDisk(mixes, places);
+      dead_ += FromDisk(mixes, reserved);
       has_others = true;
     }
     try {
-      if (missing > 0) Make(mixes, is_push, places);
+      if (missing > 0) Make(mixes, is_push, reserved);
       if (missing > 0 || has_others) {
-        for (const uint64_t place : places->places_) {
+        for (const uint64_t place : reserved->places_) {
           if (place != RowIndex::kNowhere) pages_.MakeWritable(place);
         }
       }
     } catch (...) {
-      TakeBack(mixes, *places);
+      TakeBack(mixes, *reserved);
       throw;
     }
-    for (const uint32_t i : places->made_) {
-      std::byte* const record = pages_.At(places->places_[i]);
+    for (const uint32_t i : reserved->made_) {
+      std::byte* const record = pages_.At(reserved->places_[i]);
       initial_.Write(Unmix(mixes[i]), record);
       pages_.Start(record, record);
-      if (policy_.has_notes) *pages_.NoteAt(places->places_[i]) = {now_, 0};
-      if (pages_.is_bounded()) pages_.SetName(places->places_[i], mixes[i]);
+      if (policy_.has_notes) *pages_.NoteAt(reserved->places_[i]) = {now_, 0};
+      if (pages_.is_bounded()) pages_.SetName(reserved->places_[i], mixes[i]);
     }
     if (!pages_.is_bounded()) return;
-    for (const uint64_t place : places->places_) {
+    for (const uint64_t place : reserved->places_) {
       if (place != RowIndex::kNowhere) pages_.Touch(place);
     }
   });
@@ -282,10 +282,10 @@ void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPla
 
 // Moves rows of the batch from the disk to memory.
 //   returns  how many
-size_t RowTable::FromDisk(std::span<const uint64_t> mixes, RowPlaces* places) {
+size_t RowTable::FromDisk(std::span<const uint64_t> mixes, ReservedRows* reserved) {
   std::vector<uint32_t> numbers;
   for (size_t i = 0; i < mixes.size(); ++i) {
-    const uint64_t place = places->places_[i];
+    const uint64_t place = reserved->places_[i];
     if (place == RowIndex::kNowhere || !DiskPages::Has(place)) continue;
     numbers.push_back(static_cast<uint32_t>(i));
   }
@@ -298,7 +298,7 @@ size_t RowTable::FromDisk(std::span<const uint64_t> mixes, RowPlaces* places) {
     }
     if (i < kReading) continue;
     const uint32_t number = numbers[i - kReading];
-    uint64_t& place = places->places_[number];
+    uint64_t& place = reserved->places_[number];
     const uint64_t there = index_.Find(mixes[number]);
     if (!DiskPages::Has(there)) {  // the batch has this id twice
       place = there;
@@ -390,8 +390,8 @@ void RowTable::ReserveAll() {
 }
 
 template <typename F>
-void RowTable::ForPlaces(const RowPlaces& places, F f) noexcept {
-  const auto& all = places.places_;
+void RowTable::ForEach(const ReservedRows& reserved, F f) noexcept {
+  const auto& all = reserved.places_;
   for (size_t i = 0; i < all.size(); ++i) {
     if (i + kPrefetchedRows < all.size() && all[i + kPrefetchedRows] != RowIndex::kNowhere) {
       pages_.Prefetch(all[i + kPrefetchedRows]);
@@ -400,8 +400,8 @@ void RowTable::ForPlaces(const RowPlaces& places, F f) noexcept {
   }
 }
 
-void RowTable::Assign(const RowPlaces& places, const RowSource& values, DType from) noexcept {
-  ForPlaces(places, [&](size_t i, std::byte* record) {
+void RowTable::Assign(const ReservedRows& reserved, const RowSource& values, DType from) noexcept {
+  ForEach(reserved, [&](size_t i, std::byte* record) {
     if (from == dtype()) {
       std::memcpy(record, values.at(i), row_bytes());
     } else {
@@ -413,26 +413,26 @@ void RowTable::Assign(const RowPlaces& places, const RowSource& values, DType fr
   });
 }
 
-void RowTable::AssignMaster(const RowPlaces& places, const RowSource& values) noexcept {
+void RowTable::AssignMaster(const ReservedRows& reserved, const RowSource& values) noexcept {
   if (!has_master()) return;
-  ForPlaces(places, [&](size_t i, std::byte* record) {
+  ForEach(reserved, [&](size_t i, std::byte* record) {
     std::memcpy(pages_.PartsOf(record).master, values.at(i), wide_bytes());
   });
 }
 
-void RowTable::AssignState(size_t number, const RowPlaces& places,
+void RowTable::AssignState(size_t number, const ReservedRows& reserved,
                            const RowSource& values) noexcept {
   if (number >= state_count()) return;
-  ForPlaces(places, [&](size_t i, std::byte* record) {
+  ForEach(reserved, [&](size_t i, std::byte* record) {
     const RowParts parts = pages_.PartsOf(record);
     std::memcpy(parts.states + number * parts.state_bytes, values.at(i), wide_bytes());
   });
 }
 
-void RowTable::Update(RowUpdate* update, std::span<const uint64_t> mixes, const RowPlaces& places,
-                      const RowSource& sums) noexcept {
+void RowTable::Update(RowUpdate* update, std::span<const uint64_t> mixes,
+                      const ReservedRows& reserved, const RowSource& sums) noexcept {
   UpdateQueue queue(pages_, update);
-  const auto& all = places.places_;
+  const auto& all = reserved.places_;
   for (size_t i = 0; i < all.size(); ++i) {
     if (sums.list != nullptr && i + kPrefetchedRows < all.size()) {
       PrefetchBytes(sums.at(i + kPrefetchedRows), wide_bytes());
@@ -465,20 +465,20 @@ RowNote RowTable::CandidateOf(uint64_t mix) const noexcept {
 
 // Returns true if this push admits the id.  Reserves the space that NotePush needs, so that
 // NotePush cannot fail.
-bool RowTable::LetsIn(uint64_t mix, uint32_t number, RowPlaces* places) {
+bool RowTable::LetsIn(uint64_t mix, uint32_t number, ReservedRows* reserved) {
   if (CandidateOf(mix).count + 1 >= policy_.admit_count) {
     candidates_.MakeWritable(mix);
     return true;
   }
-  if (candidates_.Reserve(mix, now_)) places->new_candidates_.push_back(number);
+  if (candidates_.Reserve(mix, now_)) reserved->new_candidates_.push_back(number);
   return false;
 }
 
-void RowTable::NotePush(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept {
-  const auto& all = places.places_;
+void RowTable::NotePush(std::span<const uint64_t> mixes, const ReservedRows& reserved) noexcept {
+  const auto& all = reserved.places_;
   pushed_ += all.size();
   if (policy_.admit_count > 1) {
-    for (const uint32_t i : places.made_)
+    for (const uint32_t i : reserved.made_)
       candidates_.Erase(mixes[i]);  // the segment is not shared, so nothing is copied
   }
   for (size_t i = 0; i < all.size(); ++i) {
@@ -669,14 +669,14 @@ void RowTable::ReadNotes(std::span<const uint64_t> mixes, RowNote* out) const no
       });
 }
 
-void RowTable::AssignNotes(const RowPlaces& places, const RowNote* notes) noexcept {
-  ForPlaces(places, [&](size_t i, std::byte*) { *pages_.NoteAt(places.places_[i]) = notes[i]; });
+void RowTable::AssignNotes(const ReservedRows& reserved, const RowNote* notes) noexcept {
+  ForEach(reserved, [&](size_t i, std::byte*) { *pages_.NoteAt(reserved.places_[i]) = notes[i]; });
 }
 
-void RowTable::NoteImport(const RowPlaces& places) noexcept {
+void RowTable::NoteImport(const ReservedRows& reserved) noexcept {
   if (!policy_.has_notes) return;
-  ForPlaces(places,
-            [&](size_t i, std::byte*) { *pages_.NoteAt(places.places_[i]) = {now_ + 1, 0}; });
+  ForEach(reserved,
+          [&](size_t i, std::byte*) { *pages_.NoteAt(reserved.places_[i]) = {now_ + 1, 0}; });
 }
 
 void RowTable::PutCandidate(const Candidate& candidate) {

@@ -23,18 +23,15 @@
 
 namespace tkv {
 
-// The places of a batch's rows, which may be written until the table is copied or changed
-// otherwise.  An id that the table's policy does not admit has no place, and writes to it are
-// skipped.
-class RowPlaces {
- public:
-  size_t size() const noexcept { return places_.size(); }
-
+// The rows of a batch that Reserve or Admit has prepared.  They may be written until the table is
+// copied or changed otherwise.  An id that the table's policy does not admit has no row, and writes
+// to it are skipped.
+class ReservedRows {
  private:
   friend class RowTable;
-  std::vector<uint64_t> places_;
-  std::vector<uint32_t> made_;  // numbers in the batch of rows that were made
-  size_t from_list_ = 0;        // how many of them, the first ones, have places of erased rows
+  std::vector<uint64_t> places_;  // of the records, by number in the batch
+  std::vector<uint32_t> made_;    // numbers in the batch of rows that were made
+  size_t from_list_ = 0;          // how many of them, the first ones, have places of erased rows
   std::vector<uint32_t> new_candidates_;
 };
 
@@ -85,19 +82,19 @@ class RowTable {
   //   blocks  while the disk reads, and up to a second until it has written rows that are to leave
   //           the memory
   //   throws  kResourceExhausted, kUnavailable (the disk); the table has the same rows as before
-  void Reserve(std::span<const uint64_t> mixes, RowPlaces* places);
+  void Reserve(std::span<const uint64_t> mixes, ReservedRows* reserved);
   // Removes the rows and candidates that Reserve or Admit has made.  Call it before any other
   // change of the table.
-  void TakeBack(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
+  void TakeBack(std::span<const uint64_t> mixes, const ReservedRows& reserved) noexcept;
   // Does as Reserve, for every row of the table.
   //   throws  also kFailedPrecondition (some rows are on a disk)
   void ReserveAll();
   // Does as Reserve, for a push: makes only the missing rows that the policy admits.  Rows of the
   // batch that have expired are removed before.
   //   mixes  each once
-  void Admit(std::span<const uint64_t> mixes, RowPlaces* places);
+  void Admit(std::span<const uint64_t> mixes, ReservedRows* reserved);
   // Counts the push whose rows Admit has prepared.
-  void NotePush(std::span<const uint64_t> mixes, const RowPlaces& places) noexcept;
+  void NotePush(std::span<const uint64_t> mixes, const ReservedRows& reserved) noexcept;
   // Ends a version, even one without any push.  Looks at some rows and removes those that the
   // policy does not keep.  Later versions look at the others.
   void Advance() noexcept;
@@ -110,13 +107,13 @@ class RowTable {
 
   // Sets row i of the batch, and its master, to row i of `values`.
   //   from  dtype of the values: the table's, or its compute type for sums
-  void Assign(const RowPlaces& places, const RowSource& values, DType from) noexcept;
+  void Assign(const ReservedRows& reserved, const RowSource& values, DType from) noexcept;
   // Sets the master or one state of each row, in the compute type, as a snapshot has it.
-  void AssignMaster(const RowPlaces& places, const RowSource& values) noexcept;
-  void AssignState(size_t number, const RowPlaces& places, const RowSource& values) noexcept;
+  void AssignMaster(const ReservedRows& reserved, const RowSource& values) noexcept;
+  void AssignState(size_t number, const ReservedRows& reserved, const RowSource& values) noexcept;
   // Updates the rows with their sums.
-  //   mixes  of the places, each once
-  void Update(RowUpdate* update, std::span<const uint64_t> mixes, const RowPlaces& places,
+  //   mixes  of the reserved rows, each once
+  void Update(RowUpdate* update, std::span<const uint64_t> mixes, const ReservedRows& reserved,
               const RowSource& sums) noexcept;
   // Updates the rows with their sums, and all other rows with a sum of zero.  Call ReserveAll
   // before.
@@ -141,9 +138,9 @@ class RowTable {
   void ReadState(size_t number, std::span<const uint64_t> mixes, void* out) const;
   // Copies the notes of rows of the table.  The table has notes.
   void ReadNotes(std::span<const uint64_t> mixes, RowNote* out) const noexcept;
-  void AssignNotes(const RowPlaces& places, const RowNote* notes) noexcept;
+  void AssignNotes(const ReservedRows& reserved, const RowNote* notes) noexcept;
   // Sets the notes of imported rows: no push counts, and their age begins with the next version.
-  void NoteImport(const RowPlaces& places) noexcept;
+  void NoteImport(const ReservedRows& reserved) noexcept;
   // The pushed ids that have no row yet.
   const Candidates& candidates() const noexcept { return candidates_; }
   // Does as Candidates::Put.
@@ -156,22 +153,22 @@ class RowTable {
     return now_ > note.version && now_ - note.version > policy_.age_max;
   }
   template <typename F>
-  void ForPlaces(const RowPlaces& places, F f) noexcept;
+  void ForEach(const ReservedRows& reserved, F f) noexcept;
   template <typename Found, typename Use>
   void Walk(std::span<const uint64_t> mixes, Found found, Use use) const;
 
   DType compute() const noexcept { return pages_.compute(); }
   size_t wide_bytes() const noexcept { return pages_.wide_bytes(); }
-  void ReserveSome(std::span<const uint64_t> mixes, bool is_push, RowPlaces* places);
-  void Make(std::span<const uint64_t> mixes, bool is_push, RowPlaces* places);
-  bool LetsIn(uint64_t mix, uint32_t number, RowPlaces* places);
+  void ReserveSome(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved);
+  void Make(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved);
+  bool LetsIn(uint64_t mix, uint32_t number, ReservedRows* reserved);
   RowNote CandidateOf(uint64_t mix) const noexcept;
   template <typename Use>
   void ReadRecords(std::span<const uint64_t> mixes, Use use) const;
   template <typename Use>
   void ReadFromDisk(std::span<const uint64_t> mixes, std::span<const uint32_t> numbers,
                     size_t bytes, Use use) const;
-  size_t FromDisk(std::span<const uint64_t> mixes, RowPlaces* places);
+  size_t FromDisk(std::span<const uint64_t> mixes, ReservedRows* reserved);
   void CheckMemory();
   void DropGone(std::span<const uint64_t> mixes);
   void Sweep(size_t count);

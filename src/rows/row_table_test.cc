@@ -68,9 +68,9 @@ std::vector<std::byte> ReadAll(const RowTable& table, const std::vector<uint64_t
 
 void AssignRows(RowTable* table, const std::vector<uint64_t>& mixes,
                 const std::vector<std::byte>& values) {
-  RowPlaces places;
-  table->Reserve(mixes, &places);
-  table->Assign(places, SourceOf(values, table->row_bytes()), table->dtype());
+  ReservedRows reserved;
+  table->Reserve(mixes, &reserved);
+  table->Assign(reserved, SourceOf(values, table->row_bytes()), table->dtype());
 }
 
 using TableTruth = std::map<uint64_t, std::vector<std::byte>>;
@@ -144,10 +144,10 @@ TEST(RowTable, KeepsManyRows) {
   for (int step = 0; step < 20; ++step) {
     const auto mixes = DrawMixes(&random, 20'000, uint64_t{1} << 50);
     std::vector<float> values(mixes.size() * 3, static_cast<float>(step));
-    RowPlaces places;
-    table.Reserve(mixes, &places);
+    ReservedRows reserved;
+    table.Reserve(mixes, &reserved);
     const RowSource source{reinterpret_cast<const std::byte*>(values.data()), 12, nullptr};
-    table.Assign(places, source, DType::kF32);
+    table.Assign(reserved, source, DType::kF32);
     for (const uint64_t mix : mixes) truth[mix] = static_cast<float>(step);
   }
   ASSERT_EQ(table.size(), truth.size());
@@ -169,8 +169,8 @@ TEST(RowTable, RowsThatNobodyHasWrittenReadAsTheInitializerHasThem) {
       const auto before = ReadAll(table, mixes);
       EXPECT_EQ(table.size(), 0) << "reading makes nothing";
       EXPECT_EQ(ReadAll(RowTable(dtype, kElements, initializer), mixes), before);
-      RowPlaces places;
-      table.Reserve(mixes, &places);
+      ReservedRows reserved;
+      table.Reserve(mixes, &reserved);
       EXPECT_EQ(table.size(), 4);
       EXPECT_EQ(ReadAll(table, mixes), before) << "a row begins as it was read";
       // Other dtypes have the values of f64, rounded once.
@@ -264,8 +264,8 @@ void CompareWithDense(const Case& c, uint64_t seed) {
     const std::vector<std::byte> zeros(wide);
     RowUpdate row_update(update, c.dtype, c.elements, optimizer->ParamsFor(KeyView(1)), scalars, t,
                          1, kStream);
-    RowPlaces places;
-    table.Reserve(mixes, &places);
+    ReservedRows reserved;
+    table.Reserve(mixes, &reserved);
     for (const uint64_t mix : mixes) {
       if (truth.contains(mix)) continue;
       Dense& row = truth[mix];
@@ -277,7 +277,7 @@ void CompareWithDense(const Case& c, uint64_t seed) {
       }
     }
     if (c.lazy) {
-      table.Update(&row_update, mixes, places, SourceOf(sums, wide));
+      table.Update(&row_update, mixes, reserved, SourceOf(sums, wide));
     } else {
       table.ReserveAll();
       table.UpdateAll(&row_update, mixes, SourceOf(sums, wide));
@@ -362,9 +362,9 @@ TEST(RowTable, ACopyKeepsValuesStatesAndMasters) {
     const auto mixes = DrawMixes(&random, 300, 5000);
     const auto sums = DrawRows(&random, DType::kF32, mixes.size() * 5);
     RowUpdate step(update, DType::kF16, 5, optimizer->ParamsFor(KeyView(1)), {}, t, 1);
-    RowPlaces places;
-    table.Reserve(mixes, &places);
-    table.Update(&step, mixes, places, SourceOf(sums, 20));
+    ReservedRows reserved;
+    table.Reserve(mixes, &reserved);
+    table.Update(&step, mixes, reserved, SourceOf(sums, 20));
   };
   std::vector<RowTable> copies;
   std::vector<std::vector<std::byte>> contents;
@@ -404,18 +404,18 @@ TEST(RowTable, ASnapshotIsWrittenBackPartByPart) {
   const auto mixes = DrawMixes(&random, 500, 1000);
   const auto sums = DrawRows(&random, DType::kF32, mixes.size() * 3);
   RowUpdate step(update, DType::kBF16, 3, optimizer->ParamsFor(KeyView(1)), {}, 1, 1);
-  RowPlaces places;
-  table.Reserve(mixes, &places);
-  table.Update(&step, mixes, places, SourceOf(sums, 12));
+  ReservedRows reserved;
+  table.Reserve(mixes, &reserved);
+  table.Update(&step, mixes, reserved, SourceOf(sums, 12));
   std::vector<std::byte> part(mixes.size() * 12);
-  loaded.Reserve(mixes, &places);
-  loaded.Assign(places, SourceOf(ReadAll(table, mixes), 6), DType::kBF16);
+  loaded.Reserve(mixes, &reserved);
+  loaded.Assign(reserved, SourceOf(ReadAll(table, mixes), 6), DType::kBF16);
   table.ReadMaster(mixes, part.data());
-  loaded.AssignMaster(places, SourceOf(part, 12));
+  loaded.AssignMaster(reserved, SourceOf(part, 12));
   for (size_t s = 0; s < 2; ++s) {
     EXPECT_FALSE(loaded == table);
     table.ReadState(s, mixes, part.data());
-    loaded.AssignState(s, places, SourceOf(part, 12));
+    loaded.AssignState(s, reserved, SourceOf(part, 12));
   }
   EXPECT_TRUE(loaded == table);
 }
@@ -434,10 +434,10 @@ TEST(RowTable, WhereMemoryEndsTheTableIsAsItWas) {
   const auto batch = DrawMixes(&random, 4000, 20'000);
   int failed = 0;
   for (int n = 0;; ++n) {
-    RowPlaces places;
+    ReservedRows reserved;
     const auto failure = test::FailureOf([&] {
       test::allocations_left = n;
-      table.Reserve(batch, &places);
+      table.Reserve(batch, &reserved);
     });
     const bool has_ended = test::allocations_left < 0;
     test::allocations_left = -1;
@@ -450,7 +450,7 @@ TEST(RowTable, WhereMemoryEndsTheTableIsAsItWas) {
     ASSERT_TRUE(table == before) << "allocation " << n;
     // A later call succeeds on the unchanged table.
     RowTable copy = table;
-    copy.Reserve(batch, &places);
+    copy.Reserve(batch, &reserved);
     ASSERT_EQ(copy.size(), MixesOf([&] {
                              std::vector<uint64_t> ids;
                              for (const uint64_t mix : before.Mixes(0, SIZE_MAX))

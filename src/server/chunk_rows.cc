@@ -15,10 +15,10 @@ void ChunkWorker::StartRows(Chunk* chunk, const KeyMeta& meta, const Bytes& body
   const auto mixes = codec::MixesOf(bucket, body.data, count);
   RowTable table(meta.dtype, static_cast<size_t>(meta.elements()), meta.initializer, bucket.count,
                  meta.policy, disk_);
-  RowPlaces places;
-  table.Reserve(mixes, &places);
+  ReservedRows reserved;
+  table.Reserve(mixes, &reserved);
   const std::byte* const values = count == 0 ? nullptr : body.data + count * sizeof(uint64_t);
-  table.Assign(places, {values, bucket.row_bytes, nullptr}, meta.dtype);
+  table.Assign(reserved, {values, bucket.row_bytes, nullptr}, meta.dtype);
   table.Settle();
   chunk->value.rows_ = std::move(table);
 }
@@ -49,10 +49,10 @@ SparseSum ChunkWorker::RowsOf(const Chunk& chunk, const codec::Part& part,
 // Replaces rows by those of the sum, because the chunk has no rule.
 void ChunkWorker::AssignRows(Chunk* chunk, const SparseSum& sum) {
   RowTable& table = *chunk->value.rows_;
-  RowPlaces places;
-  table.Admit(sum.names(), &places);
-  table.Assign(places, sum.values(), ComputeType(chunk->dtype));
-  table.NotePush(sum.names(), places);
+  ReservedRows reserved;
+  table.Admit(sum.names(), &reserved);
+  table.Assign(reserved, sum.values(), ComputeType(chunk->dtype));
+  table.NotePush(sum.names(), reserved);
 }
 
 void ChunkWorker::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vector<double>& params,
@@ -76,20 +76,20 @@ void ChunkWorker::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vect
   if (table.state_count() != update.states() || table.has_master() != has_master) {
     table.StartStates(update.states(), has_master);
   }
-  RowPlaces places;
-  table.Admit(sum.names(), &places);
+  ReservedRows reserved;
+  table.Admit(sum.names(), &reserved);
   if (rule.spec().lazy) {
-    table.Update(&update, sum.names(), places, sum.values());
+    table.Update(&update, sum.names(), reserved, sum.values());
   } else {
     try {
       table.ReserveAll();
     } catch (...) {
-      table.TakeBack(sum.names(), places);
+      table.TakeBack(sum.names(), reserved);
       throw;
     }
     table.UpdateAll(&update, sum.names(), sum.values());
   }
-  table.NotePush(sum.names(), places);
+  table.NotePush(sum.names(), reserved);
   for (size_t i = 0; i < states.size(); ++i) *states[i].as<double>() = update.scalars()[i];
   chunk->states = std::move(states);
   ++chunk->updates;
@@ -109,7 +109,7 @@ void ChunkWorker::TakeBackRows(Chunk* chunk, FormerRule* former) {
   constexpr size_t kRows = 1024;
   try {
     std::vector<std::byte> rows(kRows * bytes);
-    RowPlaces places;
+    ReservedRows reserved;
     for (uint64_t first = 0;;) {
       std::vector<uint64_t> mixes = old.Mixes(first, kRows);
       if (mixes.empty()) return;
@@ -117,10 +117,10 @@ void ChunkWorker::TakeBackRows(Chunk* chunk, FormerRule* former) {
       const bool is_last = first++ == UINT64_MAX;
       // Rows that were removed meanwhile stay removed.
       std::erase_if(mixes, [&](uint64_t mix) { return !table.Contains(mix); });
-      table.Reserve(mixes, &places);
+      table.Reserve(mixes, &reserved);
       for (size_t s = 0; s < old.state_count(); ++s) {
         old.ReadState(s, mixes, rows.data());
-        table.AssignState(s, places, {rows.data(), bytes, nullptr});
+        table.AssignState(s, reserved, {rows.data(), bytes, nullptr});
       }
       if (is_last) return;
     }
@@ -177,11 +177,11 @@ void ChunkWorker::ReplaceRows(Chunk* chunk, const ChunkState& state, const Bytes
   const auto mixes = codec::MixesOf(chunk->bucket, body.data, state.rows);
   RowTable table = chunk->value.rows();  // shares pages
   table.Erase(mixes);
-  RowPlaces places;
-  table.Reserve(mixes, &places);
-  table.Assign(places, {body.data + state.rows * sizeof(uint64_t), table.row_bytes(), nullptr},
+  ReservedRows reserved;
+  table.Reserve(mixes, &reserved);
+  table.Assign(reserved, {body.data + state.rows * sizeof(uint64_t), table.row_bytes(), nullptr},
                chunk->dtype);
-  table.NoteImport(places);
+  table.NoteImport(reserved);
   table.Settle();
   chunk->value.rows_ = std::move(table);
 }
@@ -208,18 +208,18 @@ void ChunkWorker::RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes
                 sizeof(RowNote));
     if (table.policy().admit_count > 1) table.PutCandidate(candidate);
   }
-  RowPlaces places;
+  ReservedRows reserved;
   std::vector<Block> scalars(state.scalars);
   for (Block& scalar : scalars) scalar = pool_->Allocate(sizeof(double));
   std::vector<RowNote> notes(state.has_notes ? state.rows : 0);
-  table.Reserve(mixes, &places);
+  table.Reserve(mixes, &reserved);
   // Nothing fails from here on.
   size_t at = state.PartBytes(ChunkState::kIds, dtype, chunk->elements);
   if (state.has_notes) {
     const size_t bytes = state.PartBytes(ChunkState::kNotes, dtype, chunk->elements);
     if (bytes > 0) std::memcpy(notes.data(), body.data + at, bytes);
     at += bytes;
-    if (table.policy().has_notes) table.AssignNotes(places, notes.data());
+    if (table.policy().has_notes) table.AssignNotes(reserved, notes.data());
   }
   const auto take = [&](uint64_t part) {
     const size_t bytes = state.PartBytes(part, dtype, chunk->elements);
@@ -227,10 +227,10 @@ void ChunkWorker::RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes
     at += bytes;
     return rows;
   };
-  if (state.has_value) table.Assign(places, take(ChunkState::kValue), dtype);
-  if (state.has_master) table.AssignMaster(places, take(ChunkState::kMaster));
+  if (state.has_value) table.Assign(reserved, take(ChunkState::kValue), dtype);
+  if (state.has_master) table.AssignMaster(reserved, take(ChunkState::kMaster));
   for (size_t s = 0; s < state.arrays; ++s) {
-    table.AssignState(s, places, take(ChunkState::kStates + s));
+    table.AssignState(s, reserved, take(ChunkState::kStates + s));
   }
   for (Block& scalar : scalars) {
     std::memcpy(scalar.data, body.data + at, sizeof(double));

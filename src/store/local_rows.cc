@@ -72,9 +72,9 @@ std::shared_ptr<Entry> MakeRowsEntry(std::string_view verb, const RowsInitItem& 
     const SparseSum rows =
         SparseSum::Of({&list, 1}, item.row_count, item.dtype, table.row_elements(), RowOrder::kMix,
                       SparseSum::Memory::kBorrow);
-    RowPlaces places;
-    table.Reserve(rows.names(), &places);
-    table.Assign(places, rows.values(), rows.dtype());
+    ReservedRows reserved;
+    table.Reserve(rows.names(), &reserved);
+    table.Assign(reserved, rows.values(), rows.dtype());
     table.Settle();
   });
   entry->of_rows.init_bytes = item.rows->values.bytes();
@@ -143,18 +143,18 @@ RowsPush::RowsPush(Entry* entry, SparseSum sum, const std::shared_ptr<const Opti
       optimizer_(optimizer),
       state_of_(updater == nullptr ? nullptr : updater->StateOf()) {
   if (optimizer_ != nullptr) Prepare(updater);
-  table().Admit(sum_.names(), &places_);
+  table().Admit(sum_.names(), &reserved_);
   is_reserved_ = true;
   try {
     if (optimizer_ != nullptr && !optimizer_->lazy()) table().ReserveAll();
   } catch (...) {
-    table().TakeBack(sum_.names(), places_);
+    table().TakeBack(sum_.names(), reserved_);
     throw;
   }
 }
 
 RowsPush::~RowsPush() {
-  if (is_reserved_ && !has_run_) table().TakeBack(sum_.names(), places_);
+  if (is_reserved_ && !has_run_) table().TakeBack(sum_.names(), reserved_);
 }
 
 void RowsPush::Prepare(Updater* updater) {
@@ -179,13 +179,13 @@ void RowsPush::Prepare(Updater* updater) {
 void RowsPush::Run() noexcept {
   has_run_ = true;
   if (optimizer_ == nullptr) {
-    table().Assign(places_, sum_.values(), sum_.dtype());
+    table().Assign(reserved_, sum_.values(), sum_.dtype());
   } else if (optimizer_->lazy()) {
-    table().Update(&*update_, sum_.names(), places_, sum_.values());
+    table().Update(&*update_, sum_.names(), reserved_, sum_.values());
   } else {
     table().UpdateAll(&*update_, sum_.names(), sum_.values());
   }
-  table().NotePush(sum_.names(), places_);
+  table().NotePush(sum_.names(), reserved_);
   table().Advance();
   if (optimizer_ == nullptr) return;
   if (fresh_) {

@@ -69,7 +69,7 @@ class RowsPush {
   std::optional<RowTable> fresh_;
   std::optional<RowUpdate> update_;
   std::vector<double> scalars_;  // scalar states after the push; after Run, those before it
-  RowPlaces places_;
+  ReservedRows reserved_;
   bool is_reserved_ = false;
   bool has_run_ = false;
 };

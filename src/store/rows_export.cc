@@ -44,10 +44,10 @@ RowTable WithRows(std::string_view verb, const Entry& entry, const Rows& rows,
       SparseSum::Of({&list, 1}, entry.rows->row_count, table.dtype(), table.row_elements(),
                     RowOrder::kMix, SparseSum::Memory::kBorrow);
   table.Erase(sum.names());
-  RowPlaces places;
-  table.Reserve(sum.names(), &places);
-  table.Assign(places, sum.values(), sum.dtype());
-  table.NoteImport(places);
+  ReservedRows reserved;
+  table.Reserve(sum.names(), &reserved);
+  table.Assign(reserved, sum.values(), sum.dtype());
+  table.NoteImport(reserved);
   table.Settle();
   return table;
 }

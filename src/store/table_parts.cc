@@ -97,29 +97,29 @@ void ReadInto(const checkpoint::Reader& reader, size_t index, bool with_values, 
   const uint64_t at_once = std::clamp<uint64_t>(kSavedBytes / row_bytes, 1, saved.rows + 1);
   std::vector<uint64_t> mixes;
   std::vector<std::byte> block;
-  RowPlaces places;
+  ReservedRows reserved;
   for (uint64_t at = 0; at < saved.rows; at += at_once) {
     const size_t count = std::min(at_once, saved.rows - at);
     mixes.resize(count);
     reader.Read(index, checkpoint::kIdsPart, std::as_writable_bytes(std::span(mixes)),
                 at * sizeof(uint64_t));
     for (uint64_t& mix : mixes) mix = Mix(mix);
-    table->Reserve(mixes, &places);
+    table->Reserve(mixes, &reserved);
     const auto read = [&](uint64_t part, size_t bytes) {
       block.resize(count * bytes);
       reader.Read(index, part, block, at * bytes);
       return RowSource{block.data(), bytes, nullptr};
     };
     if (has_values) {
-      table->Assign(places, read(checkpoint::kValuePart, table->row_bytes()), table->dtype());
+      table->Assign(reserved, read(checkpoint::kValuePart, table->row_bytes()), table->dtype());
     }
     if (has_values && saved.policy.has_notes && table->policy().has_notes) {
       const RowSource notes = read(checkpoint::kNotesPart, sizeof(RowNote));
-      table->AssignNotes(places, reinterpret_cast<const RowNote*>(notes.base));
+      table->AssignNotes(reserved, reinterpret_cast<const RowNote*>(notes.base));
     }
-    if (saved.has_master) table->AssignMaster(places, read(checkpoint::kMasterPart, wide_bytes));
+    if (saved.has_master) table->AssignMaster(reserved, read(checkpoint::kMasterPart, wide_bytes));
     for (size_t s = 0; s < saved.arrays.size(); ++s) {
-      table->AssignState(s, places, read(checkpoint::kStateParts + s, wide_bytes));
+      table->AssignState(s, reserved, read(checkpoint::kStateParts + s, wide_bytes));
     }
     table->Settle();
   }
