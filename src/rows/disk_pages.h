@@ -34,6 +34,7 @@ class DiskPages {
   static bool Has(uint64_t place) noexcept { return (place & kBit) != 0; }
 
   size_t size() const noexcept { return rows_; }  // rows that are alive
+  bool has_notes() const noexcept { return has_notes_; }
   size_t memory_bytes() const noexcept;
   size_t disk_bytes() const noexcept;
   const std::shared_ptr<RowDisk>& disk() const noexcept { return disk_; }

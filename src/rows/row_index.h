@@ -12,11 +12,15 @@
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <type_traits>
 #include <vector>
 
 #include "base/buffer.h"
+#include "rows/prefetch.h"
 
 namespace tkv {
 
@@ -38,16 +42,34 @@ class RowIndex {
   uint32_t buckets() const noexcept { return static_cast<uint32_t>(buckets_); }
   size_t memory_bytes() const noexcept;
 
-  // Returns the entry where a search begins, so that a caller can prefetch it.
-  const Entry* Home(uint64_t mix) const noexcept {
-    const Segment& segment = segments_[SegmentOf(mix)];
-    return segment.entries + segment.HomeOf(mix * buckets_);
-  }
-  static uint64_t FindFrom(const Entry* home, uint64_t mix) noexcept {
-    while (home->mix < mix) ++home;
-    return home->mix == mix ? home->place : kNowhere;
-  }
+  // Returns the place of a mix, or kNowhere.
   uint64_t Find(uint64_t mix) const noexcept { return FindFrom(Home(mix), mix); }
+  // Finds each mix of a batch.  Meanwhile prefetches the entries of the next mixes, as many as a
+  // core can wait for.
+  //   found  called with a mix's place or kNowhere; may prefetch its record
+  //   use    called in the order of the batch with a mix's number and what `found` returned for it,
+  //          when that has been prefetched
+  template <typename Found, typename Use>
+  void FindAll(std::span<const uint64_t> mixes, Found found, Use use) const {
+    const size_t count = mixes.size();
+    std::array<const Entry*, kPrefetchedRows> homes;
+    std::array<std::invoke_result_t<Found&, uint64_t>, kPrefetchedRows> rows;
+    for (size_t i = 0; i < count + 2 * kPrefetchedRows; ++i) {
+      const size_t slot = i % kPrefetchedRows;
+      if (i >= 2 * kPrefetchedRows) use(i - 2 * kPrefetchedRows, rows[slot]);
+      if (i >= kPrefetchedRows && i - kPrefetchedRows < count) {
+        rows[slot] = found(FindFrom(homes[slot], mixes[i - kPrefetchedRows]));
+      }
+      if (i < count) {
+        homes[slot] = Home(mixes[i]);
+        __builtin_prefetch(homes[slot]);
+      }
+    }
+  }
+  template <typename Use>
+  void FindAll(std::span<const uint64_t> mixes, Use use) const {
+    FindAll(mixes, [](uint64_t place) { return place; }, use);
+  }
 
   // Adds a mix, unless the index already has it.
   //   returns  the place of the mix in the index: the given one or an earlier one
@@ -108,6 +130,15 @@ class RowIndex {
   uint64_t Rest(uint64_t mix) const noexcept { return (mix * buckets_) >> 1; }
   size_t SegmentOf(uint64_t mix) const noexcept {
     return directory_[Rest(mix) >> (63 - directory_bits_)];
+  }
+  // Returns the entry where a search begins.
+  const Entry* Home(uint64_t mix) const noexcept {
+    const Segment& segment = segments_[SegmentOf(mix)];
+    return segment.entries + segment.HomeOf(mix * buckets_);
+  }
+  static uint64_t FindFrom(const Entry* home, uint64_t mix) noexcept {
+    while (home->mix < mix) ++home;
+    return home->mix == mix ? home->place : kNowhere;
   }
   Segment Build(const Entry* begin, const Entry* end, size_t count, int depth, int bits) const;
   Segment BuildFor(const Entry* begin, const Entry* end, size_t count, int depth,

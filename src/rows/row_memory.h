@@ -4,9 +4,11 @@
 
 #include <sys/mman.h>
 
+#include <memory>
 #include <new>
 
 #include "base/buffer.h"
+#include "base/format.h"
 
 namespace tkv {
 
@@ -23,6 +25,17 @@ inline Block NewRowMemory(size_t bytes) {
   if (is_huge) static_cast<void>(madvise(data, bytes, MADV_HUGEPAGE));
   return {data, bytes,
           std::shared_ptr<void>(data, [alignment](void* p) { ::operator delete(p, alignment); })};
+}
+
+// Calls f and returns its result.
+//   throws  kResourceExhausted in place of std::bad_alloc
+template <typename F>
+auto WithRowMemory(F f) {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    throw Fail(Code::kResourceExhausted, "no memory for rows");
+  }
 }
 
 }  // namespace tkv

@@ -15,32 +15,22 @@ constexpr size_t kPageBytesMax = kHugePage;
 
 }  // namespace
 
-RowPages::RowPages(DType dtype, size_t elements, bool has_notes, uint64_t memory_max,
-                   std::shared_ptr<RowDisk> disk)
+RowPages::RowPages(DType dtype, size_t elements, bool has_notes, bool has_names)
     : dtype_(dtype),
       compute_(ComputeType(dtype)),
       elements_(elements),
       row_bytes_(elements * ItemSize(dtype)),
       wide_bytes_(elements * ItemSize(compute_)),
       has_notes_(has_notes),
-      memory_max_(memory_max) {
-  if (memory_max == 0) return;
-  if (disk == nullptr) {
-    throw Fail(
-        Code::kFailedPrecondition,
-        "memory for rows is bounded, and there is no folder for the others: rows_dir is not set");
-  }
-  // A disk page that is being filled is in memory, too.
-  disk_.emplace(std::move(disk), has_notes, static_cast<size_t>(memory_max / 4));
-}
+      has_names_(has_names) {}
 
 size_t RowPages::memory_bytes() const noexcept {
   size_t bytes = pages_.capacity() * sizeof(Page) + free_.capacity() * sizeof(uint64_t);
   for (const Page& page : pages_) bytes += page.memory.size;
-  return bytes + (disk_ ? disk_->memory_bytes() : 0);
+  return bytes;
 }
 
-uint32_t RowPages::StrideNow() const {
+uint32_t RowPages::Stride() const {
   const size_t arrays = (has_master_ ? 1 : 0) + state_count_;
   const size_t bytes = MasterAt(row_bytes_) + arrays * RoundUp(wide_bytes_, sizeof(double));
   if (bytes > (size_t{1} << 30)) {
@@ -59,7 +49,7 @@ void RowPages::Start(std::byte* record, const std::byte* value) const noexcept {
 
 RowPages::Page RowPages::NewPage(uint32_t rows) const {
   Page page;
-  page.stride = StrideNow();
+  page.stride = Stride();
   page.rows = rows;
   page.rule = rule_;
   const size_t bytes = (size_t{page.stride} + note_bytes() + name_bytes()) * rows;
@@ -78,11 +68,11 @@ void RowPages::StartStates(size_t state_count, bool has_master) noexcept {
 void RowPages::MakePageWritable(size_t number) {
   Page& page = pages_[number];
   if (page.checked == batch_) return;
-  const bool is_of_now = page.rule == rule_;
-  if (!is_of_now || !page.memory.unique()) {
+  const bool has_states = page.rule == rule_;
+  if (!has_states || !page.memory.unique()) {
     Page fresh = NewPage(page.rows);
     const uint32_t used = number < tail_.page ? page.rows : number == tail_.page ? tail_.row : 0;
-    if (is_of_now) {
+    if (has_states) {
       std::memcpy(fresh.memory.data, page.memory.data, size_t{used} * page.stride);
     } else {
       for (size_t row = 0; row < used; ++row) {
@@ -91,7 +81,7 @@ void RowPages::MakePageWritable(size_t number) {
     }
     const auto notes = [](const Page& of) { return of.memory.data + size_t{of.rows} * of.stride; };
     if (has_notes_) std::memcpy(notes(fresh), notes(page), used * sizeof(RowNote));
-    if (is_bounded()) std::memcpy(NamesOf(fresh), NamesOf(page), page.rows * name_bytes());
+    if (has_names_) std::memcpy(NamesOf(fresh), NamesOf(page), page.rows * name_bytes());
     page = std::move(fresh);
   }
   page.checked = batch_;
@@ -108,7 +98,7 @@ RowPages::Taken RowPages::TakePlace() {
   }
   if (tail_.page == pages_.size()) {
     const size_t bytes = std::min(kPageBytesMax, kPageBytesMin << std::min<size_t>(tail_.page, 20));
-    const size_t rows = bytes / (StrideNow() + note_bytes() + name_bytes());
+    const size_t rows = bytes / BytesPerRow();
     pages_.push_back(NewPage(static_cast<uint32_t>(std::max<size_t>(1, rows))));
   }
   return {uint64_t{tail_.page} << 32 | tail_.row++, false};
@@ -135,11 +125,6 @@ void RowPages::MakeAllWritable() {
   for (size_t i = 0; i < pages_.size(); ++i) MakePageWritable(i);
 }
 
-size_t RowPages::RowsInMemoryMax() const {
-  const size_t bytes = StrideNow() + note_bytes() + name_bytes();
-  return std::max<size_t>(1, static_cast<size_t>(memory_max_ / bytes));
-}
-
 uint64_t RowPages::NextPlace() noexcept {
   const auto end_of = [&](size_t page) {
     return page < tail_.page ? pages_[page].rows : page == tail_.page ? tail_.row : 0;
@@ -148,31 +133,6 @@ uint64_t RowPages::NextPlace() noexcept {
     hand_ = {hand_.page >= tail_.page ? 0 : hand_.page + 1, 0};
   }
   return uint64_t{hand_.page} << 32 | hand_.row++;
-}
-
-std::optional<uint64_t> RowPages::CopyToDisk(uint64_t place) {
-  const size_t stride = StrideNow();
-  const RowNote note = has_notes_ ? *NoteAt(place) : RowNote();
-  const auto room = disk_->Put(NameOf(place), stride, rule_, &note);
-  if (!room) return std::nullopt;
-  if (IsOfNow(place)) {
-    std::memcpy(room->record, At(place), stride);
-  } else {
-    Start(room->record, At(place));
-  }
-  return room->place;
-}
-
-void RowPages::CopyFromDisk(uint64_t place, uint64_t to) {
-  std::byte* const record = At(to);
-  if (disk_->RuleOf(place) == rule_) {
-    const size_t stride = StrideAt(to);
-    const std::byte* const found = disk_->Read(place, stride, record);
-    if (found != record) std::memcpy(record, found, stride);
-  } else {
-    Start(record, disk_->Read(place, row_bytes_, record));
-  }
-  if (has_notes_) *NoteAt(to) = disk_->NoteAt(place);
 }
 
 void RowPages::ReserveFree(size_t count) {

@@ -1,48 +1,31 @@
-// Keeps records of rows, in pages.
+// Stores records of rows in memory, in pages.
 //
 // A record is a row's value, its float32 master if it has one, and its optimizer states.  The notes
-// of a page's rows follow its records.  A page whose states belong to an earlier update rule is
-// converted when it is next written.  If memory is bounded, records that have not been written for
-// a while are on a disk.
+// of a page's rows follow its records, and the names behind them.  A page whose states belong to an
+// earlier update rule is converted when it is next written.
 //
 // A value type: copies share pages, and a writer copies a shared page first.  Several threads may
 // read the records at once.
 
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/buffer.h"
 #include "base/round_up.h"
-#include "rows/disk_pages.h"
+#include "rows/prefetch.h"
 #include "rows/row_note.h"
 #include "rows/row_update.h"
 
 namespace tkv {
 
-// Prefetches bytes that are read soon.  A long record is prefetched only at its beginning; the
-// hardware prefetches the rest.
-inline void PrefetchBytes(const void* at, size_t bytes) noexcept {
-  constexpr size_t kLine = 64, kLinesMax = 16;
-  const auto* const first = static_cast<const char*>(at);
-  for (size_t i = 0; i < std::min(bytes, kLinesMax * kLine); i += kLine) {
-    __builtin_prefetch(first + i);
-  }
-}
-
 class RowPages {
  public:
-  //   memory_max  about the bytes of records that stay in memory; 0: all records stay in memory
-  //   disk        for the other records
-  RowPages(DType dtype, size_t elements, bool has_notes, uint64_t memory_max = 0,
-           std::shared_ptr<RowDisk> disk = nullptr);
+  //   has_names  with the mix of each row, which finds the row of a record
+  RowPages(DType dtype, size_t elements, bool has_notes, bool has_names);
 
   DType dtype() const noexcept { return dtype_; }
   DType compute() const noexcept { return compute_; }
@@ -52,7 +35,13 @@ class RowPages {
   size_t state_count() const noexcept { return state_count_; }
   bool has_master() const noexcept { return has_master_; }
   bool has_notes() const noexcept { return has_notes_; }
+  uint64_t rule() const noexcept { return rule_; }  // number of the current update rule
   size_t memory_bytes() const noexcept;
+  // Returns the bytes of a record with the states of the current update rule.
+  //   throws  kResourceExhausted (more than 1 GiB)
+  uint32_t Stride() const;
+  // Returns the same, with the row's note and name.
+  size_t BytesPerRow() const { return Stride() + note_bytes() + name_bytes(); }
 
   // Sets the states and the master that each record has from now on, because a new update rule
   // begins.  Earlier states are dropped.
@@ -110,9 +99,6 @@ class RowPages {
     const Page& page = pages_[PageOf(place)];
     return page.memory.data + uint64_t{RowOf(place)} * page.stride;
   }
-  RowNote NoteOf(uint64_t place) const noexcept {
-    return DiskPages::Has(place) ? disk_->NoteAt(place) : *NoteAt(place);
-  }
   RowNote* NoteAt(uint64_t place) const noexcept {
     const Page& page = pages_[PageOf(place)];
     return reinterpret_cast<RowNote*>(page.memory.data + uint64_t{page.rows} * page.stride) +
@@ -120,18 +106,11 @@ class RowPages {
   }
   // Returns true if a record has the states of the current update rule.  Otherwise it has no
   // states.
-  bool IsOfNow(uint64_t place) const noexcept {
-    return (DiskPages::Has(place) ? disk_->RuleOf(place) : pages_[PageOf(place)].rule) == rule_;
-  }
+  bool HasStates(uint64_t place) const noexcept { return pages_[PageOf(place)].rule == rule_; }
   void Prefetch(uint64_t place) const noexcept { PrefetchBytes(At(place), StrideAt(place)); }
   size_t StrideAt(uint64_t place) const noexcept { return pages_[PageOf(place)].stride; }
 
-  // ---- where memory is bounded
-  bool is_bounded() const noexcept { return memory_max_ > 0; }
-  const DiskPages* disk() const noexcept { return disk_ ? &*disk_ : nullptr; }
-  size_t disk_rows() const noexcept { return disk_ ? disk_->size() : 0; }
-  // Returns how many records may stay in memory.
-  size_t RowsInMemoryMax() const;
+  // ---- to choose rows that leave the memory; only if the pages have names
   // Stores the mix of the row that has this record.  NameOf returns it, for places that were named.
   void SetName(uint64_t place, uint64_t mix) noexcept { *NameAt(place) = mix; }
   uint64_t NameOf(uint64_t place) const noexcept { return *NameAt(place); }
@@ -142,43 +121,6 @@ class RowPages {
   // Returns the next place of a record, round and round, for the clock algorithm.  There is at
   // least one record.
   uint64_t NextPlace() noexcept;
-  // Copies a record to the disk, with the states of the current update rule.
-  //   returns  its place there, or nothing if the disk does not keep up
-  //   throws   std::bad_alloc
-  std::optional<uint64_t> CopyToDisk(uint64_t place);
-  // Copies a record from the disk to a place in a writable page.
-  //   blocks   while the disk reads
-  //   throws   kUnavailable; the record at `to` is then undefined
-  void CopyFromDisk(uint64_t place, uint64_t to);
-  void FreeOnDisk(uint64_t place) noexcept { disk_->Free(place); }
-  // Frees the memory of pages that are on the disk, and compacts pages with dead rows until about
-  // `count` rows have been examined.
-  //   find     returns the place of a mix
-  //   set      changes the place of a mix; may throw
-  template <typename Find, typename Set>
-  void Tidy(size_t count, Find find, Set set) {
-    disk_->FreeWritten();
-    while (count > 0) {
-      const auto whole = disk_->TakeWorst();
-      if (!whole) return;
-      for (size_t row = 0; row < whole->mixes.size(); ++row) {
-        const uint64_t mix = whole->mixes[row], place = whole->first + row;
-        if (find(mix) != place) continue;
-        const RowNote note = has_notes_ ? disk_->NoteAt(place) : RowNote();
-        const auto room = disk_->Put(mix, whole->stride, whole->rule, &note);
-        if (!room) return;
-        std::memcpy(room->record, whole->memory.data + row * whole->stride, whole->stride);
-        try {
-          set(mix, room->place);
-        } catch (...) {
-          disk_->Free(room->place);
-          throw;
-        }
-        disk_->Free(place);
-      }
-      count -= std::min(count, whole->mixes.size());
-    }
-  }
 
  private:
   struct Page {
@@ -199,10 +141,9 @@ class RowPages {
   size_t state_bytes() const { return RoundUp(wide_bytes_, sizeof(double)); }
   static size_t PageOf(uint64_t place) { return place >> 32; }
   static uint32_t RowOf(uint64_t place) { return static_cast<uint32_t>(place); }
-  uint32_t StrideNow() const;
   size_t note_bytes() const { return has_notes_ ? sizeof(RowNote) : 0; }
   // Returns the bytes a row takes behind the notes: its mix, and whether it was written lately.
-  size_t name_bytes() const { return is_bounded() ? sizeof(uint64_t) + 1 : 0; }
+  size_t name_bytes() const { return has_names_ ? sizeof(uint64_t) + 1 : 0; }
   std::byte* NamesOf(const Page& page) const noexcept {
     return page.memory.data + (size_t{page.stride} + note_bytes()) * page.rows;
   }
@@ -222,6 +163,7 @@ class RowPages {
   size_t row_bytes_;
   size_t wide_bytes_;
   bool has_notes_;
+  bool has_names_;
   size_t state_count_ = 0;
   bool has_master_ = false;
   uint64_t rule_ = 0;
@@ -229,9 +171,7 @@ class RowPages {
   std::vector<Page> pages_;
   Tail tail_;
   std::vector<uint64_t> free_;
-  uint64_t memory_max_;
-  std::optional<DiskPages> disk_;
-  Tail hand_;
+  Tail hand_;  // place of the record that NextPlace examines next
 };
 
 }  // namespace tkv

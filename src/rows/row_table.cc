@@ -1,41 +1,24 @@
 #include "rows/row_table.h"
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <cmath>
 #include <cstring>
-#include <new>
-#include <type_traits>
+#include <exception>
 #include <utility>
 
-#include "base/format.h"
 #include "base/mix.h"
 #include "kernels/kernels.h"
 #include "rows/checked_policy.h"
+#include "rows/prefetch.h"
+#include "rows/row_memory.h"
 #include "rows/update_queue.h"
 
 namespace tkv {
 namespace {
 
-constexpr size_t kReading = 64;  // rows that are prefetched from the disk at a time
-// Limits of the rows that may be in memory beyond twice the bound.
-constexpr size_t kSlackMax = 4096;
-constexpr size_t kSlackBytes = size_t{1} << 20;
-constexpr std::chrono::seconds kDiskPatience{1};
-constexpr int kIdleMax = 3;
 constexpr size_t kSweptMin = 64;  // rows that Sweep examines in each version, at least
 // If there are too many rows, 1/16 of the maximum is removed as well.
 constexpr uint64_t kTrimmed = 16;
-
-template <typename F>
-auto WithMemory(F f) {
-  try {
-    return f();
-  } catch (const std::bad_alloc&) {
-    throw Fail(Code::kResourceExhausted, "no memory for rows");
-  }
-}
 
 }  // namespace
 
@@ -43,350 +26,165 @@ RowTable::RowTable(DType dtype, size_t row_elements, const RowInitializer& initi
                    uint32_t buckets, const RowPolicy& policy, std::shared_ptr<RowDisk> disk)
     : initial_(dtype, row_elements, initializer),
       policy_(CheckedPolicy(policy, dtype)),
-      pages_(dtype, row_elements, policy_.has_notes, (policy_.memory_max + buckets - 1) / buckets,
-             std::move(disk)),
-      index_(buckets),
+      storage_(dtype, row_elements, policy_.has_notes, buckets,
+               (policy_.memory_max + buckets - 1) / buckets, std::move(disk)),
       candidates_(buckets) {}
 
 RowTable RowTable::Emptied() const {
-  RowTable table(dtype(), row_elements(), initial_.initializer(), index_.buckets(), policy_,
-                 pages_.disk() == nullptr ? nullptr : pages_.disk()->disk());
+  RowTable table(dtype(), row_elements(), initial_.initializer(), storage_.index().buckets(),
+                 policy_, storage_.spill().disk());
   table.now_ = now_;
   table.evicted_ = evicted_;
   return table;
 }
 
 TableStats RowTable::Stats() const noexcept {
-  const DiskPages* const disk = pages_.disk();
-  return {size(),
-          candidates_.size(),
-          evicted_,
-          memory_bytes(),
-          now_,
-          pages_.disk_rows(),
-          disk == nullptr ? 0 : disk->disk_bytes()};
-}
-
-size_t RowTable::memory_bytes() const noexcept {
-  return index_.memory_bytes() + candidates_.memory_bytes() + pages_.memory_bytes();
+  const RowSpill& spill = storage_.spill();
+  return {size(), candidates_.size(), evicted_,          memory_bytes(),
+          now_,   spill.size(),       spill.disk_bytes()};
 }
 
 // -----------------------------------------------------------------------------------------------------------------
-// batches
-
-// Looks up each row of a batch.  Meanwhile prefetches index entries and records of the next rows,
-// as many as a core can wait for.
-//   found  called with a row's place or kNowhere; its result is passed to `use` later
-template <typename Found, typename Use>
-void RowTable::Walk(std::span<const uint64_t> mixes, Found found, Use use) const {
-  const size_t count = mixes.size();
-  std::array<const RowIndex::Entry*, kPrefetchedRows> homes;
-  std::array<std::invoke_result_t<Found&, uint64_t>, kPrefetchedRows> rows;
-  for (size_t i = 0; i < count + 2 * kPrefetchedRows; ++i) {
-    const size_t slot = i % kPrefetchedRows;
-    if (i >= 2 * kPrefetchedRows) use(i - 2 * kPrefetchedRows, rows[slot]);
-    if (i >= kPrefetchedRows && i - kPrefetchedRows < count) {
-      rows[slot] = found(RowIndex::FindFrom(homes[slot], mixes[i - kPrefetchedRows]));
-    }
-    if (i < count) {
-      homes[slot] = index_.Home(mixes[i]);
-      __builtin_prefetch(homes[slot]);
-    }
-  }
-}
+// reads
 
 bool RowTable::Contains(uint64_t mix) const noexcept {
-  const uint64_t place = index_.Find(mix);
-  return place != RowIndex::kNowhere && !(policy_.age_max > 0 && IsGone(pages_.NoteOf(place)));
-}
-
-// Reads the numbered rows of a batch from the disk, several at a time.
-//   bytes  length to read from a record's beginning; 0: the whole record
-//   use    called with a row's number, its place and its bytes
-template <typename Use>
-void RowTable::ReadFromDisk(std::span<const uint64_t> mixes, std::span<const uint32_t> numbers,
-                            size_t bytes, Use use) const {
-  if (numbers.empty()) return;
-  WithMemory([&] {
-    const DiskPages& disk = *pages_.disk();
-    const auto bytes_of = [&](uint64_t place) { return bytes > 0 ? bytes : disk.StrideOf(place); };
-    std::vector<double> scratch;
-    for (size_t i = 0; i < numbers.size() + kReading; ++i) {
-      if (i < numbers.size()) {
-        const uint64_t place = index_.Find(mixes[numbers[i]]);
-        disk.Prefetch(place, bytes_of(place));
-      }
-      if (i < kReading) continue;
-      const uint32_t number = numbers[i - kReading];
-      const uint64_t place = index_.Find(mixes[number]);
-      scratch.resize(std::max(scratch.size(), bytes_of(place) / sizeof(double) + 1));
-      use(number, place,
-          disk.Read(place, bytes_of(place), reinterpret_cast<std::byte*>(scratch.data())));
-    }
-  });
-}
-
-// Calls `use` with the whole record of each row of the batch that the table has.
-template <typename Use>
-void RowTable::ReadRecords(std::span<const uint64_t> mixes, Use use) const {
-  std::vector<uint32_t> elsewhere;
-  Walk(
-      mixes, [](uint64_t place) { return place; },
-      [&](size_t i, uint64_t place) {
-        if (place == RowIndex::kNowhere) return;
-        if (DiskPages::Has(place)) {
-          elsewhere.push_back(static_cast<uint32_t>(i));
-        } else {
-          use(i, place, pages_.At(place));
-        }
-      });
-  ReadFromDisk(mixes, elsewhere, 0, use);
+  const uint64_t place = storage_.index().Find(mix);
+  return place != RowIndex::kNowhere && !(policy_.age_max > 0 && IsGone(storage_.NoteOf(place)));
 }
 
 void RowTable::Read(std::span<const uint64_t> mixes, void* out) const {
-  static constexpr std::byte kElsewhere{};  // stands for a record on the disk
+  static constexpr std::byte kOnDisk{};  // stands for a record on the disk
   auto* const rows = static_cast<std::byte*>(out);
-  const bool ages = policy_.age_max > 0;
+  const RowPages& pages = this->pages();
+  const size_t bytes = row_bytes();
+  const bool expires = policy_.age_max > 0;
   const auto found = [&](uint64_t place) -> const std::byte* {
-    if (place == RowIndex::kNowhere || (ages && IsGone(pages_.NoteOf(place)))) return nullptr;
-    if (DiskPages::Has(place)) return &kElsewhere;
-    const std::byte* const record = pages_.At(place);
-    PrefetchBytes(record, row_bytes());
+    if (place == RowIndex::kNowhere) return nullptr;
+    if (expires && IsGone(storage_.NoteOf(place))) return nullptr;
+    if (RowSpill::IsOnDisk(place)) return &kOnDisk;
+    const std::byte* const record = pages.At(place);
+    PrefetchBytes(record, bytes);
     return record;
   };
-  std::vector<uint32_t> elsewhere;
-  Walk(mixes, found, [&](size_t i, const std::byte* record) {
-    std::byte* const row = rows + i * row_bytes();
+  std::vector<RowSpill::Row> on_disk;
+  storage_.index().FindAll(mixes, found, [&](size_t i, const std::byte* record) {
+    std::byte* const row = rows + i * bytes;
     if (record == nullptr) {
       initial_.Write(Unmix(mixes[i]), row);
-    } else if (record == &kElsewhere) {
-      elsewhere.push_back(static_cast<uint32_t>(i));
+    } else if (record == &kOnDisk) {
+      on_disk.push_back({i, storage_.index().Find(mixes[i])});
     } else {
-      std::memcpy(row, record, row_bytes());
+      std::memcpy(row, record, bytes);
     }
   });
-  ReadFromDisk(mixes, elsewhere, row_bytes(), [&](size_t i, uint64_t, const std::byte* record) {
-    std::memcpy(rows + i * row_bytes(), record, row_bytes());
+  storage_.spill().Read(on_disk, bytes, [&](size_t i, uint64_t, const std::byte* record) {
+    std::memcpy(rows + i * bytes, record, bytes);
   });
 }
 
-std::vector<DiskPages::Where> RowTable::OnDisk(std::span<const uint64_t> mixes) const {
-  std::vector<DiskPages::Where> all;
-  if (pages_.disk_rows() == 0) return all;
-  Walk(
-      mixes, [](uint64_t place) { return place; },
-      [&](size_t, uint64_t place) {
-        if (place == RowIndex::kNowhere || !DiskPages::Has(place)) return;
-        const DiskPages& disk = *pages_.disk();
-        if (auto where = disk.WhereIs(place, disk.StrideOf(place))) all.push_back(*where);
-      });
-  return all;
+std::vector<uint64_t> RowTable::Mixes(uint64_t first, size_t count_max) const {
+  std::vector<uint64_t> mixes;
+  mixes.reserve(std::min(count_max, size()));
+  if (count_max == 0) return mixes;
+  storage_.index().ForEach(first, [&](uint64_t mix, uint64_t) {
+    mixes.push_back(mix);
+    return mixes.size() < count_max;
+  });
+  return mixes;
 }
 
-// Gives places to missing rows.  If it throws, TakeBack removes the rows made so far.
+std::vector<uint64_t> RowTable::MixesFrom(uint64_t number, size_t count_max) const {
+  if (number >= size()) return {};
+  return Mixes(storage_.index().MixAt(number), count_max);
+}
+
+void RowTable::ReadMaster(std::span<const uint64_t> mixes, void* out) const {
+  auto* const rows = static_cast<std::byte*>(out);
+  storage_.Read(mixes, [&](size_t i, uint64_t place, const std::byte* record) {
+    std::byte* const row = rows + i * wide_bytes();
+    if (has_master() && storage_.HasStates(place)) {
+      std::memcpy(row, pages().MasterOf(record), wide_bytes());
+    } else {
+      kernels::Convert(dtype(), record, compute(), row, row_elements());
+    }
+  });
+}
+
+void RowTable::ReadState(size_t number, std::span<const uint64_t> mixes, void* out) const {
+  auto* const rows = static_cast<std::byte*>(out);
+  storage_.Read(mixes, [&](size_t i, uint64_t place, const std::byte* record) {
+    std::byte* const row = rows + i * wide_bytes();
+    if (number < state_count() && storage_.HasStates(place)) {
+      std::memcpy(row, pages().StateOf(record, number), wide_bytes());
+    } else {
+      std::memset(row, 0, wide_bytes());
+    }
+  });
+}
+
+void RowTable::ReadNotes(std::span<const uint64_t> mixes, RowNote* out) const noexcept {
+  storage_.index().FindAll(mixes, [&](size_t i, uint64_t place) {
+    if (place != RowIndex::kNowhere) out[i] = storage_.NoteOf(place);
+  });
+}
+
+// -----------------------------------------------------------------------------------------------------------------
+// batches that are written
+
+void RowTable::Reserve(std::span<const uint64_t> mixes, ReservedRows* reserved) {
+  WithRowMemory([&] { Prepare(mixes, false, reserved); });
+}
+
+void RowTable::Admit(std::span<const uint64_t> mixes, ReservedRows* reserved) {
+  WithRowMemory([&] {
+    if (policy_.age_max > 0) DropGone(mixes);
+    Prepare(mixes, true, reserved);
+  });
+}
+
+void RowTable::Prepare(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved) {
+  reserved->new_candidates_.clear();
+  const size_t missing = storage_.Locate(mixes, reserved);
+  if (is_push && policy_.admit_count > 1) reserved->new_candidates_.reserve(missing);
+  try {
+    if (missing > 0) Make(mixes, is_push, reserved);
+    storage_.MakeWritable(mixes, *reserved);
+  } catch (...) {
+    TakeBack(mixes, *reserved);
+    throw;
+  }
+  Start(mixes, *reserved);
+}
+
+// Makes the missing rows, those of a push if they are admitted.  If it throws, TakeBack removes the
+// rows made so far.
 void RowTable::Make(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved) {
   const bool counts = is_push && policy_.admit_count > 1;
   for (size_t i = 0; i < mixes.size(); ++i) {
-    uint64_t& place = reserved->places_[i];
-    if (place != RowIndex::kNowhere) continue;
+    if (reserved->places_[i] != RowIndex::kNowhere) continue;
     if (counts && !LetsIn(mixes[i], static_cast<uint32_t>(i), reserved)) continue;
-    const RowPages::Taken taken = pages_.TakePlace();
-    try {
-      place = index_.Insert(mixes[i], taken.place);
-    } catch (...) {
-      pages_.PutBack(taken);
-      throw;
-    }
-    if (place == taken.place) {
-      reserved->made_.push_back(static_cast<uint32_t>(i));
-      if (taken.is_from_list) ++reserved->from_list_;
-    } else {
-      pages_.PutBack(taken);  // the batch has this id twice
-    }
+    storage_.Make(mixes, i, reserved);
+  }
+}
+
+// Writes the initial values of the rows that were made.
+void RowTable::Start(std::span<const uint64_t> mixes, const ReservedRows& reserved) noexcept {
+  for (const uint32_t i : reserved.made_) {
+    const uint64_t place = reserved.places_[i];
+    std::byte* const record = pages().At(place);
+    initial_.Write(Unmix(mixes[i]), record);
+    pages().Start(record, record);
+    if (policy_.has_notes) *pages().NoteAt(place) = {now_, 0};
   }
 }
 
 void RowTable::TakeBack(std::span<const uint64_t> mixes, const ReservedRows& reserved) noexcept {
-  for (size_t i = reserved.made_.size(); i-- > 0;) {
-    const uint64_t mix = mixes[reserved.made_[i]];
-    // Erase cannot throw: since the insertion the segment is not shared.  Freed places were taken
-    // before those at the end.
-    pages_.PutBack({index_.Erase(mix), i < reserved.from_list_});
-  }
+  storage_.TakeBack(mixes, reserved);
   for (const uint32_t i : reserved.new_candidates_) candidates_.Erase(mixes[i]);
 }
 
-void RowTable::Reserve(std::span<const uint64_t> mixes, ReservedRows* reserved) {
-  ReserveSome(mixes, false, reserved);
-}
-
-void RowTable::Admit(std::span<const uint64_t> mixes, ReservedRows* reserved) {
-  if (policy_.age_max > 0) DropGone(mixes);
-  ReserveSome(mixes, true, reserved);
-}
-
-void RowTable::ReserveSome(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved) {
-  WithMemory([&] {
-    reserved->made_.clear();
-    reserved->from_list_ = 0;
-    reserved->new_candidates_.clear();
-    reserved->places_.resize(mixes.size());
-    if (pages_.is_bounded()) CheckMemory();
-    size_t missing = 0, on_disk = 0;
-    bool has_others = false;  // some rows may be in pages that are shared or of an earlier rule
-    pages_.StartBatch();
-    Walk(
-        mixes,
-        [&](uint64_t place) {
-          if (place == RowIndex::kNowhere) {
-            ++missing;
-          } else if (DiskPages::Has(place)) {
-            ++on_disk;
-          } else if (!pages_.IsWritable(place)) {
-            has_others = true;
-          }
-          return place;
-        },
-        [&](size_t i, uint64_t place) { reserved->places_[i] = place; });
-    if (missing > UINT32_MAX || mixes.size() > UINT32_MAX) throw std::bad_alloc();
-    reserved->made_.reserve(missing);
-    if (is_push && policy_.admit_count > 1) reserved->new_candidates_.reserve(missing);
-    if (on_disk > 0) {
-      dead_ += FromDisk(mixes, reserved);
-      has_others = true;
-    }
-    try {
-      if (missing > 0) Make(mixes, is_push, reserved);
-      if (missing > 0 || has_others) {
-        for (const uint64_t place : reserved->places_) {
-          if (place != RowIndex::kNowhere) pages_.MakeWritable(place);
-        }
-      }
-    } catch (...) {
-      TakeBack(mixes, *reserved);
-      throw;
-    }
-    for (const uint32_t i : reserved->made_) {
-      std::byte* const record = pages_.At(reserved->places_[i]);
-      initial_.Write(Unmix(mixes[i]), record);
-      pages_.Start(record, record);
-      if (policy_.has_notes) *pages_.NoteAt(reserved->places_[i]) = {now_, 0};
-      if (pages_.is_bounded()) pages_.SetName(reserved->places_[i], mixes[i]);
-    }
-    if (!pages_.is_bounded()) return;
-    for (const uint64_t place : reserved->places_) {
-      if (place != RowIndex::kNowhere) pages_.Touch(place);
-    }
-  });
-}
-
-// Moves rows of the batch from the disk to memory.
-//   returns  how many
-size_t RowTable::FromDisk(std::span<const uint64_t> mixes, ReservedRows* reserved) {
-  std::vector<uint32_t> numbers;
-  for (size_t i = 0; i < mixes.size(); ++i) {
-    const uint64_t place = reserved->places_[i];
-    if (place == RowIndex::kNowhere || !DiskPages::Has(place)) continue;
-    numbers.push_back(static_cast<uint32_t>(i));
-  }
-  size_t count = 0;
-  const DiskPages& disk = *pages_.disk();
-  for (size_t i = 0; i < numbers.size() + kReading; ++i) {
-    if (i < numbers.size()) {
-      const uint64_t place = index_.Find(mixes[numbers[i]]);
-      if (DiskPages::Has(place)) disk.Prefetch(place, disk.StrideOf(place));
-    }
-    if (i < kReading) continue;
-    const uint32_t number = numbers[i - kReading];
-    uint64_t& place = reserved->places_[number];
-    const uint64_t there = index_.Find(mixes[number]);
-    if (!DiskPages::Has(there)) {  // the batch has this id twice
-      place = there;
-      continue;
-    }
-    const RowPages::Taken taken = pages_.TakePlace();
-    try {
-      pages_.MakeWritable(taken.place);
-      pages_.CopyFromDisk(there, taken.place);
-      index_.MakeWritable(mixes[number]);
-    } catch (...) {
-      pages_.PutBack(taken);
-      throw;
-    }
-    pages_.SetName(taken.place, mixes[number]);
-    index_.Set(mixes[number], taken.place);
-    pages_.FreeOnDisk(there);
-    place = taken.place;
-    ++count;
-  }
-  return count;
-}
-
-// If the disk does not keep up, waits up to kDiskPatience, then throws: memory is limited, too.
-void RowTable::CheckMemory() {
-  const size_t bound = pages_.RowsInMemoryMax();
-  const size_t slack = std::clamp<size_t>(kSlackBytes / (pages_.row_bytes() + 1), 1, kSlackMax);
-  const auto rows = [&] { return size() - pages_.disk_rows(); };
-  if (rows() <= 2 * bound + slack) return;
-  using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + kDiskPatience;
-  int idle = 0;  // successive rounds in which no row moved to the disk
-  for (;;) {
-    const size_t before = rows();
-    Settle();
-    if (rows() <= 2 * bound + slack) return;
-    idle = rows() < before ? 0 : idle + 1;
-    const auto left = end - Clock::now();
-    if (left <= left.zero() || idle > kIdleMax) break;
-    pages_.disk()->disk()->Flush(left);
-  }
-  const std::string failure = pages_.disk()->disk()->failure();
-  throw Fail(Code::kResourceExhausted, "{} rows are in memory, which is for {}: {}", rows(), bound,
-             failure.empty() ? "the disk does not keep up" : failure.c_str());
-}
-
-void RowTable::Settle() noexcept {
-  if (!pages_.is_bounded()) return;
-  try {
-    const auto set = [&](uint64_t mix, uint64_t place) {
-      index_.MakeWritable(mix);
-      index_.Set(mix, place);
-    };
-    try {
-      pages_.Tidy(2 * std::exchange(dead_, 0), [&](uint64_t mix) { return index_.Find(mix); }, set);
-    } catch (const Error& error) {
-      static_cast<void>(error);  // a page cannot be read: its rows keep their places
-    }
-    const size_t most = pages_.RowsInMemoryMax(), rows = size() - pages_.disk_rows();
-    if (rows <= most) return;
-    size_t surplus = rows - most;
-    pages_.ReserveFree(surplus);
-    // Second-chance replacement: the first round spares rows that were written lately, and the
-    // second finds none of them.
-    while (surplus > 0) {
-      const uint64_t place = pages_.NextPlace();
-      const uint64_t mix = pages_.NameOf(place);
-      if (index_.Find(mix) != place) continue;  // a free place
-      if (pages_.WasTouched(place)) continue;
-      index_.MakeWritable(mix);
-      const auto there = pages_.CopyToDisk(place);
-      if (!there) return;
-      index_.Set(mix, *there);
-      pages_.Free(place);
-      --surplus;
-    }
-  } catch (const std::exception& error) {
-    static_cast<void>(error);  // no memory or no disk: a later version tries again
-  }
-}
-
 void RowTable::ReserveAll() {
-  if (pages_.disk_rows() > 0) {
-    throw Fail(Code::kFailedPrecondition,
-               "{} rows are on a disk: an update of all rows is for tables in memory",
-               pages_.disk_rows());
-  }
-  WithMemory([&] { pages_.MakeAllWritable(); });
+  WithRowMemory([&] { storage_.MakeAllWritable(); });
 }
 
 template <typename F>
@@ -394,9 +192,9 @@ void RowTable::ForEach(const ReservedRows& reserved, F f) noexcept {
   const auto& all = reserved.places_;
   for (size_t i = 0; i < all.size(); ++i) {
     if (i + kPrefetchedRows < all.size() && all[i + kPrefetchedRows] != RowIndex::kNowhere) {
-      pages_.Prefetch(all[i + kPrefetchedRows]);
+      pages().Prefetch(all[i + kPrefetchedRows]);
     }
-    if (all[i] != RowIndex::kNowhere) f(i, pages_.At(all[i]));
+    if (all[i] != RowIndex::kNowhere) f(i, pages().At(all[i]));
   }
 }
 
@@ -408,7 +206,7 @@ void RowTable::Assign(const ReservedRows& reserved, const RowSource& values, DTy
       kernels::Convert(from, values.at(i), dtype(), record, row_elements());
     }
     if (has_master()) {
-      kernels::Convert(dtype(), record, compute(), pages_.PartsOf(record).master, row_elements());
+      kernels::Convert(dtype(), record, compute(), pages().PartsOf(record).master, row_elements());
     }
   });
 }
@@ -416,7 +214,7 @@ void RowTable::Assign(const ReservedRows& reserved, const RowSource& values, DTy
 void RowTable::AssignMaster(const ReservedRows& reserved, const RowSource& values) noexcept {
   if (!has_master()) return;
   ForEach(reserved, [&](size_t i, std::byte* record) {
-    std::memcpy(pages_.PartsOf(record).master, values.at(i), wide_bytes());
+    std::memcpy(pages().PartsOf(record).master, values.at(i), wide_bytes());
   });
 }
 
@@ -424,14 +222,14 @@ void RowTable::AssignState(size_t number, const ReservedRows& reserved,
                            const RowSource& values) noexcept {
   if (number >= state_count()) return;
   ForEach(reserved, [&](size_t i, std::byte* record) {
-    const RowParts parts = pages_.PartsOf(record);
+    const RowParts parts = pages().PartsOf(record);
     std::memcpy(parts.states + number * parts.state_bytes, values.at(i), wide_bytes());
   });
 }
 
 void RowTable::Update(RowUpdate* update, std::span<const uint64_t> mixes,
                       const ReservedRows& reserved, const RowSource& sums) noexcept {
-  UpdateQueue queue(pages_, update);
+  UpdateQueue queue(pages(), update);
   const auto& all = reserved.places_;
   for (size_t i = 0; i < all.size(); ++i) {
     if (sums.list != nullptr && i + kPrefetchedRows < all.size()) {
@@ -443,14 +241,24 @@ void RowTable::Update(RowUpdate* update, std::span<const uint64_t> mixes,
 
 void RowTable::UpdateAll(RowUpdate* update, std::span<const uint64_t> mixes,
                          const RowSource& sums) noexcept {
-  UpdateQueue queue(pages_, update);
+  UpdateQueue queue(pages(), update);
   size_t next = 0;
-  index_.ForEach(0, [&](uint64_t mix, uint64_t place) {
+  storage_.index().ForEach(0, [&](uint64_t mix, uint64_t place) {
     while (next < mixes.size() && mixes[next] < mix) ++next;  // ids that the policy did not admit
     const bool is_summed = next < mixes.size() && mixes[next] == mix;
     queue.Add(place, mix, is_summed ? sums.at(next++) : update->zeros());
     return true;
   });
+}
+
+void RowTable::AssignNotes(const ReservedRows& reserved, const RowNote* notes) noexcept {
+  ForEach(reserved, [&](size_t i, std::byte*) { *pages().NoteAt(reserved.places_[i]) = notes[i]; });
+}
+
+void RowTable::NoteImport(const ReservedRows& reserved) noexcept {
+  if (!policy_.has_notes) return;
+  ForEach(reserved,
+          [&](size_t i, std::byte*) { *pages().NoteAt(reserved.places_[i]) = {now_ + 1, 0}; });
 }
 
 // -----------------------------------------------------------------------------------------------------------------
@@ -484,12 +292,12 @@ void RowTable::NotePush(std::span<const uint64_t> mixes, const ReservedRows& res
   for (size_t i = 0; i < all.size(); ++i) {
     if (policy_.has_notes && i + kPrefetchedRows < all.size() &&
         all[i + kPrefetchedRows] != RowIndex::kNowhere) {
-      __builtin_prefetch(pages_.NoteAt(all[i + kPrefetchedRows]));
+      __builtin_prefetch(pages().NoteAt(all[i + kPrefetchedRows]));
     }
     if (all[i] == RowIndex::kNowhere) {
       candidates_.Set(mixes[i], {now_ + 1, CandidateOf(mixes[i]).count + 1});
     } else if (policy_.has_notes) {
-      RowNote& note = *pages_.NoteAt(all[i]);
+      RowNote& note = *pages().NoteAt(all[i]);
       note = {now_ + 1, note.count + 1};
     }
   }
@@ -509,18 +317,19 @@ void RowTable::Advance() noexcept {
 
 // Removes rows of the batch that have expired, so that a push makes them anew.
 void RowTable::DropGone(std::span<const uint64_t> mixes) {
-  WithMemory([&] {
+  WithRowMemory([&] {
     std::vector<uint64_t> gone;
-    Walk(
+    storage_.index().FindAll(
         mixes,
         [&](uint64_t place) {
-          if (place != RowIndex::kNowhere && !DiskPages::Has(place)) {
-            __builtin_prefetch(pages_.NoteAt(place));
+          if (place != RowIndex::kNowhere && !RowSpill::IsOnDisk(place)) {
+            __builtin_prefetch(pages().NoteAt(place));
           }
           return place;
         },
         [&](size_t i, uint64_t place) {
-          if (place != RowIndex::kNowhere && IsGone(pages_.NoteOf(place))) gone.push_back(mixes[i]);
+          if (place != RowIndex::kNowhere && IsGone(storage_.NoteOf(place)))
+            gone.push_back(mixes[i]);
         });
     Erase(gone);
     evicted_ += gone.size();
@@ -546,7 +355,7 @@ void RowTable::Sweep(size_t count) {
       return true;
     });
   };
-  look(index_, &next_row_, [&](uint64_t place) { return pages_.NoteOf(place); });
+  look(storage_.index(), &next_row_, [&](uint64_t place) { return storage_.NoteOf(place); });
   Erase(gone);
   evicted_ += gone.size();
   look(candidates_, &next_candidate_, [](const RowNote& note) { return note; });
@@ -556,13 +365,13 @@ void RowTable::Sweep(size_t count) {
 double RowTable::ScoreOf(uint64_t place, std::byte* wide) const noexcept {
   switch (policy_.score) {
     case RowPolicy::Score::kAge:
-      return static_cast<double>(pages_.NoteOf(place).version);
+      return static_cast<double>(storage_.NoteOf(place).version);
     case RowPolicy::Score::kCount:
-      return static_cast<double>(pages_.NoteOf(place).count);
+      return static_cast<double>(storage_.NoteOf(place).count);
     case RowPolicy::Score::kNorm:
       break;
   }
-  kernels::Convert(dtype(), pages_.At(place), compute(), wide, row_elements());
+  kernels::Convert(dtype(), pages().At(place), compute(), wide, row_elements());
   double sum = 0;
   for (size_t i = 0; i < row_elements(); ++i) {
     const double x = compute() == DType::kF64 ? reinterpret_cast<const double*>(wide)[i]
@@ -575,14 +384,15 @@ double RowTable::ScoreOf(uint64_t place, std::byte* wide) const noexcept {
 // Removes the rows with the lowest scores if there are too many.  Expired rows do not count, and
 // are removed, too.
 void RowTable::Trim() {
-  const uint64_t most = (policy_.rows_max + index_.buckets() - 1) / index_.buckets();
+  const uint64_t most =
+      (policy_.rows_max + storage_.index().buckets() - 1) / storage_.index().buckets();
   if (size() <= most) return;
   std::vector<std::pair<double, uint64_t>> scores;
   scores.reserve(size());
   std::vector<uint64_t> lost;
   std::vector<std::byte> wide(wide_bytes());
-  index_.ForEach(0, [&](uint64_t mix, uint64_t place) {
-    if (policy_.age_max > 0 && IsGone(pages_.NoteOf(place))) {
+  storage_.index().ForEach(0, [&](uint64_t mix, uint64_t place) {
+    if (policy_.age_max > 0 && IsGone(storage_.NoteOf(place))) {
       lost.push_back(mix);
     } else {
       scores.emplace_back(ScoreOf(place, wide.data()), mix);
@@ -600,87 +410,18 @@ void RowTable::Trim() {
   evicted_ += lost.size();
 }
 
-// -----------------------------------------------------------------------------------------------------------------
-// rows that go, and snapshots
-
 void RowTable::Erase(std::span<const uint64_t> mixes) {
-  WithMemory([&] {
-    pages_.ReserveFree(mixes.size());
+  WithRowMemory([&] {
+    storage_.ReserveErase(mixes.size());
     for (const uint64_t mix : mixes) {
-      const uint64_t place = index_.Erase(mix);
-      if (place != RowIndex::kNowhere) {
-        if (DiskPages::Has(place)) {
-          pages_.FreeOnDisk(place);
-          ++dead_;
-        } else {
-          pages_.Free(place);
-        }
-      }
+      storage_.Erase(mix);
       if (candidates_.size() > 0) candidates_.Erase(mix);
     }
   });
 }
 
-std::vector<uint64_t> RowTable::Mixes(uint64_t first, size_t count_max) const {
-  std::vector<uint64_t> mixes;
-  mixes.reserve(std::min(count_max, size()));
-  if (count_max == 0) return mixes;
-  index_.ForEach(first, [&](uint64_t mix, uint64_t) {
-    mixes.push_back(mix);
-    return mixes.size() < count_max;
-  });
-  return mixes;
-}
-
-std::vector<uint64_t> RowTable::MixesFrom(uint64_t number, size_t count_max) const {
-  if (number >= size()) return {};
-  return Mixes(index_.MixAt(number), count_max);
-}
-
-void RowTable::ReadMaster(std::span<const uint64_t> mixes, void* out) const {
-  auto* const rows = static_cast<std::byte*>(out);
-  ReadRecords(mixes, [&](size_t i, uint64_t place, const std::byte* record) {
-    std::byte* const row = rows + i * wide_bytes();
-    if (has_master() && pages_.IsOfNow(place)) {
-      std::memcpy(row, pages_.MasterOf(record), wide_bytes());
-    } else {
-      kernels::Convert(dtype(), record, compute(), row, row_elements());
-    }
-  });
-}
-
-void RowTable::ReadState(size_t number, std::span<const uint64_t> mixes, void* out) const {
-  auto* const rows = static_cast<std::byte*>(out);
-  ReadRecords(mixes, [&](size_t i, uint64_t place, const std::byte* record) {
-    std::byte* const row = rows + i * wide_bytes();
-    if (number < state_count() && pages_.IsOfNow(place)) {
-      std::memcpy(row, pages_.StateOf(record, number), wide_bytes());
-    } else {
-      std::memset(row, 0, wide_bytes());
-    }
-  });
-}
-
-void RowTable::ReadNotes(std::span<const uint64_t> mixes, RowNote* out) const noexcept {
-  Walk(
-      mixes, [](uint64_t place) { return place; },
-      [&](size_t i, uint64_t place) {
-        if (place != RowIndex::kNowhere) out[i] = pages_.NoteOf(place);
-      });
-}
-
-void RowTable::AssignNotes(const ReservedRows& reserved, const RowNote* notes) noexcept {
-  ForEach(reserved, [&](size_t i, std::byte*) { *pages_.NoteAt(reserved.places_[i]) = notes[i]; });
-}
-
-void RowTable::NoteImport(const ReservedRows& reserved) noexcept {
-  if (!policy_.has_notes) return;
-  ForEach(reserved,
-          [&](size_t i, std::byte*) { *pages_.NoteAt(reserved.places_[i]) = {now_ + 1, 0}; });
-}
-
 void RowTable::PutCandidate(const Candidate& candidate) {
-  WithMemory([&] { candidates_.Put(candidate); });
+  WithRowMemory([&] { candidates_.Put(candidate); });
 }
 
 }  // namespace tkv

@@ -1,4 +1,6 @@
-// Stores the rows of a sparse key, found by the mixes of their ids.
+// Stores the rows of a sparse key, found by the mixes of their ids: values, the states of their
+// optimizer, and notes of their pushes.  A policy says which pushed ids get a row, and which rows
+// are removed.
 //
 // A value type: copies share records and index, and a writer copies a shared part first, so a copy
 // is a snapshot.  Several threads may read one table at once.  A batch may be in any order;
@@ -10,30 +12,18 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "rows/candidates.h"
 #include "rows/initial_row.h"
-#include "rows/row_index.h"
-#include "rows/row_pages.h"
+#include "rows/reserved_rows.h"
+#include "rows/row_note.h"
 #include "rows/row_source.h"
+#include "rows/row_storage.h"
 #include "rows/row_update.h"
 #include "tkv/rows.h"
 
 namespace tkv {
-
-// The rows of a batch that Reserve or Admit has prepared.  They may be written until the table is
-// copied or changed otherwise.  An id that the table's policy does not admit has no row, and writes
-// to it are skipped.
-class ReservedRows {
- private:
-  friend class RowTable;
-  std::vector<uint64_t> places_;  // of the records, by number in the batch
-  std::vector<uint32_t> made_;    // numbers in the batch of rows that were made
-  size_t from_list_ = 0;          // how many of them, the first ones, have places of erased rows
-  std::vector<uint32_t> new_candidates_;
-};
 
 class RowTable {
  public:
@@ -53,13 +43,15 @@ class RowTable {
   // Returns the numbers of rows, candidates and bytes, and the version.
   TableStats Stats() const noexcept;
 
-  size_t size() const noexcept { return index_.size(); }
-  size_t memory_bytes() const noexcept;
-  DType dtype() const noexcept { return pages_.dtype(); }
-  size_t row_elements() const noexcept { return pages_.elements(); }
-  size_t row_bytes() const noexcept { return pages_.row_bytes(); }
-  size_t state_count() const noexcept { return pages_.state_count(); }
-  bool has_master() const noexcept { return pages_.has_master(); }
+  size_t size() const noexcept { return storage_.size(); }
+  size_t memory_bytes() const noexcept {
+    return storage_.memory_bytes() + candidates_.memory_bytes();
+  }
+  DType dtype() const noexcept { return pages().dtype(); }
+  size_t row_elements() const noexcept { return pages().elements(); }
+  size_t row_bytes() const noexcept { return pages().row_bytes(); }
+  size_t state_count() const noexcept { return pages().state_count(); }
+  bool has_master() const noexcept { return pages().has_master(); }
   bool Contains(uint64_t mix) const noexcept;
 
   // Copies the rows' values to `out`, one behind the other.  A missing row reads as its initial
@@ -69,12 +61,14 @@ class RowTable {
   //          is then undefined
   void Read(std::span<const uint64_t> mixes, void* out) const;
   // Returns the positions on the disk of the batch's rows that are not in memory.
-  std::vector<DiskPages::Where> OnDisk(std::span<const uint64_t> mixes) const;
+  std::vector<DiskPages::Where> OnDisk(std::span<const uint64_t> mixes) const {
+    return storage_.OnDisk(mixes);
+  }
 
   // Sets what updates keep for each row from now on: states that start at zero, and a master that
   // starts as the value.
   void StartStates(size_t state_count, bool has_master) noexcept {
-    pages_.StartStates(state_count, has_master);
+    storage_.StartStates(state_count, has_master);
   }
 
   // Makes the missing rows of a batch, and copies whatever is shared, so that writing the rows
@@ -100,7 +94,7 @@ class RowTable {
   void Advance() noexcept;
   // Moves rows that exceed the policy's memory to the disk, about the least recently written rows
   // first, and compacts pages on the disk.  If the disk does not keep up, a later call moves them.
-  void Settle() noexcept;
+  void Settle() noexcept { storage_.Settle(); }
   // Sets the version from which the table continues; notes are of it or earlier ones.
   void ContinueFrom(uint64_t version) noexcept { now_ = version; }
   uint64_t version() const noexcept { return now_; }
@@ -154,22 +148,15 @@ class RowTable {
   }
   template <typename F>
   void ForEach(const ReservedRows& reserved, F f) noexcept;
-  template <typename Found, typename Use>
-  void Walk(std::span<const uint64_t> mixes, Found found, Use use) const;
 
-  DType compute() const noexcept { return pages_.compute(); }
-  size_t wide_bytes() const noexcept { return pages_.wide_bytes(); }
-  void ReserveSome(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved);
+  const RowPages& pages() const noexcept { return storage_.pages(); }
+  DType compute() const noexcept { return pages().compute(); }
+  size_t wide_bytes() const noexcept { return pages().wide_bytes(); }
+  void Prepare(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved);
   void Make(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved);
+  void Start(std::span<const uint64_t> mixes, const ReservedRows& reserved) noexcept;
   bool LetsIn(uint64_t mix, uint32_t number, ReservedRows* reserved);
   RowNote CandidateOf(uint64_t mix) const noexcept;
-  template <typename Use>
-  void ReadRecords(std::span<const uint64_t> mixes, Use use) const;
-  template <typename Use>
-  void ReadFromDisk(std::span<const uint64_t> mixes, std::span<const uint32_t> numbers,
-                    size_t bytes, Use use) const;
-  size_t FromDisk(std::span<const uint64_t> mixes, ReservedRows* reserved);
-  void CheckMemory();
   void DropGone(std::span<const uint64_t> mixes);
   void Sweep(size_t count);
   void Trim();
@@ -177,14 +164,12 @@ class RowTable {
 
   InitialRow initial_;
   RowPolicy policy_;
-  RowPages pages_;
-  RowIndex index_;
+  RowStorage storage_;
 
   uint64_t now_ = 0;  // the current version
   Candidates candidates_;
   uint64_t evicted_ = 0;
   size_t pushed_ = 0;                           // ids pushed in the current version
-  size_t dead_ = 0;                             // rows on the disk that died since Settle
   uint64_t next_row_ = 0, next_candidate_ = 0;  // mixes that Sweep examines next
 };
 

@@ -8,12 +8,11 @@
 #include <cstdint>
 
 #include "base/mix.h"
+#include "rows/prefetch.h"
 #include "rows/row_pages.h"
 #include "rows/row_update.h"
 
 namespace tkv {
-
-inline constexpr size_t kPrefetchedRows = 16;  // rows that are prefetched at a time
 
 // A queue of rows to be updated, in the order in which they are added.  If RowUpdate takes one row
 // at a time, a row is updated while 16 later ones are being prefetched.  Otherwise a group is
