@@ -1,7 +1,6 @@
 #include "rows/row_table.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -16,9 +15,7 @@
 namespace tkv {
 namespace {
 
-constexpr size_t kSweptMin = 64;  // rows that Sweep examines in each version, at least
-// If there are too many rows, 1/16 of the maximum is removed as well.
-constexpr uint64_t kTrimmed = 16;
+constexpr size_t kSweptMin = 64;  // rows that are looked at in each version, at least
 
 }  // namespace
 
@@ -28,20 +25,22 @@ RowTable::RowTable(DType dtype, size_t row_elements, const RowInitializer& initi
       policy_(CheckedPolicy(policy, dtype)),
       storage_(dtype, row_elements, policy_.has_notes, buckets,
                (policy_.memory_max + buckets - 1) / buckets, std::move(disk)),
-      candidates_(buckets) {}
+      clock_(policy_.age_max),
+      admission_(policy_.admit_count, buckets),
+      eviction_(policy_, buckets) {}
 
 RowTable RowTable::Emptied() const {
   RowTable table(dtype(), row_elements(), initial_.initializer(), storage_.index().buckets(),
                  policy_, storage_.spill().disk());
-  table.now_ = now_;
+  table.clock_ = clock_;
   table.evicted_ = evicted_;
   return table;
 }
 
 TableStats RowTable::Stats() const noexcept {
   const RowSpill& spill = storage_.spill();
-  return {size(), candidates_.size(), evicted_,          memory_bytes(),
-          now_,   spill.size(),       spill.disk_bytes()};
+  return {size(),           candidates().size(), evicted_,          memory_bytes(),
+          clock_.version(), spill.size(),        spill.disk_bytes()};
 }
 
 // -----------------------------------------------------------------------------------------------------------------
@@ -49,7 +48,8 @@ TableStats RowTable::Stats() const noexcept {
 
 bool RowTable::Contains(uint64_t mix) const noexcept {
   const uint64_t place = storage_.index().Find(mix);
-  return place != RowIndex::kNowhere && !(policy_.age_max > 0 && IsGone(storage_.NoteOf(place)));
+  return place != RowIndex::kNowhere &&
+         !(clock_.expires() && clock_.HasExpired(storage_.NoteOf(place)));
 }
 
 void RowTable::Read(std::span<const uint64_t> mixes, void* out) const {
@@ -57,10 +57,10 @@ void RowTable::Read(std::span<const uint64_t> mixes, void* out) const {
   auto* const rows = static_cast<std::byte*>(out);
   const RowPages& pages = this->pages();
   const size_t bytes = row_bytes();
-  const bool expires = policy_.age_max > 0;
+  const bool expires = clock_.expires();
   const auto found = [&](uint64_t place) -> const std::byte* {
     if (place == RowIndex::kNowhere) return nullptr;
-    if (expires && IsGone(storage_.NoteOf(place))) return nullptr;
+    if (expires && clock_.HasExpired(storage_.NoteOf(place))) return nullptr;
     if (RowSpill::IsOnDisk(place)) return &kOnDisk;
     const std::byte* const record = pages.At(place);
     PrefetchBytes(record, bytes);
@@ -137,7 +137,7 @@ void RowTable::Reserve(std::span<const uint64_t> mixes, ReservedRows* reserved) 
 
 void RowTable::Admit(std::span<const uint64_t> mixes, ReservedRows* reserved) {
   WithRowMemory([&] {
-    if (policy_.age_max > 0) DropGone(mixes);
+    if (clock_.expires()) Evict(eviction_.ExpiredOf(mixes, storage_, clock_));
     Prepare(mixes, true, reserved);
   });
 }
@@ -145,7 +145,7 @@ void RowTable::Admit(std::span<const uint64_t> mixes, ReservedRows* reserved) {
 void RowTable::Prepare(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved) {
   reserved->new_candidates_.clear();
   const size_t missing = storage_.Locate(mixes, reserved);
-  if (is_push && policy_.admit_count > 1) reserved->new_candidates_.reserve(missing);
+  if (is_push && admission_.counts()) reserved->new_candidates_.reserve(missing);
   try {
     if (missing > 0) Make(mixes, is_push, reserved);
     storage_.MakeWritable(mixes, *reserved);
@@ -159,10 +159,16 @@ void RowTable::Prepare(std::span<const uint64_t> mixes, bool is_push, ReservedRo
 // Makes the missing rows, those of a push if they are admitted.  If it throws, TakeBack removes the
 // rows made so far.
 void RowTable::Make(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved) {
-  const bool counts = is_push && policy_.admit_count > 1;
+  const bool counts = is_push && admission_.counts();
   for (size_t i = 0; i < mixes.size(); ++i) {
     if (reserved->places_[i] != RowIndex::kNowhere) continue;
-    if (counts && !LetsIn(mixes[i], static_cast<uint32_t>(i), reserved)) continue;
+    if (counts) {
+      const RowAdmission::Decision decision = admission_.Decide(mixes[i], clock_);
+      if (decision == RowAdmission::Decision::kNewCandidate) {
+        reserved->new_candidates_.push_back(static_cast<uint32_t>(i));
+      }
+      if (decision != RowAdmission::Decision::kRow) continue;
+    }
     storage_.Make(mixes, i, reserved);
   }
 }
@@ -174,13 +180,13 @@ void RowTable::Start(std::span<const uint64_t> mixes, const ReservedRows& reserv
     std::byte* const record = pages().At(place);
     initial_.Write(Unmix(mixes[i]), record);
     pages().Start(record, record);
-    if (policy_.has_notes) *pages().NoteAt(place) = {now_, 0};
+    if (policy_.has_notes) *pages().NoteAt(place) = {clock_.version(), 0};
   }
 }
 
 void RowTable::TakeBack(std::span<const uint64_t> mixes, const ReservedRows& reserved) noexcept {
   storage_.TakeBack(mixes, reserved);
-  for (const uint32_t i : reserved.new_candidates_) candidates_.Erase(mixes[i]);
+  for (const uint32_t i : reserved.new_candidates_) admission_.Forget(mixes[i]);
 }
 
 void RowTable::ReserveAll() {
@@ -257,37 +263,20 @@ void RowTable::AssignNotes(const ReservedRows& reserved, const RowNote* notes) n
 
 void RowTable::NoteImport(const ReservedRows& reserved) noexcept {
   if (!policy_.has_notes) return;
-  ForEach(reserved,
-          [&](size_t i, std::byte*) { *pages().NoteAt(reserved.places_[i]) = {now_ + 1, 0}; });
+  ForEach(reserved, [&](size_t i, std::byte*) {
+    *pages().NoteAt(reserved.places_[i]) = {clock_.version() + 1, 0};
+  });
 }
 
 // -----------------------------------------------------------------------------------------------------------------
 // which rows there are
 
-// Returns the candidate's note, or an empty note if there is none or its last push is older than
-// the policy's `age_max`.
-RowNote RowTable::CandidateOf(uint64_t mix) const noexcept {
-  const RowNote note = candidates_.NoteOf(mix);
-  return policy_.age_max > 0 && IsGone(note) ? RowNote{} : note;
-}
-
-// Returns true if this push admits the id.  Reserves the space that NotePush needs, so that
-// NotePush cannot fail.
-bool RowTable::LetsIn(uint64_t mix, uint32_t number, ReservedRows* reserved) {
-  if (CandidateOf(mix).count + 1 >= policy_.admit_count) {
-    candidates_.MakeWritable(mix);
-    return true;
-  }
-  if (candidates_.Reserve(mix, now_)) reserved->new_candidates_.push_back(number);
-  return false;
-}
-
 void RowTable::NotePush(std::span<const uint64_t> mixes, const ReservedRows& reserved) noexcept {
   const auto& all = reserved.places_;
   pushed_ += all.size();
-  if (policy_.admit_count > 1) {
-    for (const uint32_t i : reserved.made_)
-      candidates_.Erase(mixes[i]);  // the segment is not shared, so nothing is copied
+  if (admission_.counts()) {
+    // The segments are not shared, so nothing is copied.
+    for (const uint32_t i : reserved.made_) admission_.Forget(mixes[i]);
   }
   for (size_t i = 0; i < all.size(); ++i) {
     if (policy_.has_notes && i + kPrefetchedRows < all.size() &&
@@ -295,119 +284,34 @@ void RowTable::NotePush(std::span<const uint64_t> mixes, const ReservedRows& res
       __builtin_prefetch(pages().NoteAt(all[i + kPrefetchedRows]));
     }
     if (all[i] == RowIndex::kNowhere) {
-      candidates_.Set(mixes[i], {now_ + 1, CandidateOf(mixes[i]).count + 1});
+      admission_.Count(mixes[i], clock_);
     } else if (policy_.has_notes) {
       RowNote& note = *pages().NoteAt(all[i]);
-      note = {now_ + 1, note.count + 1};
+      note = clock_.Pushed(note);
     }
   }
 }
 
+// Looks at as many rows as were pushed, so that tables do not grow without bound.
 void RowTable::Advance() noexcept {
-  ++now_;
-  const size_t pushed = std::exchange(pushed_, 0);
+  clock_.Advance();
+  const size_t count = kSweptMin + std::exchange(pushed_, 0);
   try {
-    if (policy_.age_max > 0) Sweep(kSweptMin + pushed);
-    if (policy_.rows_max > 0) Trim();
+    if (clock_.expires()) {
+      Evict(eviction_.NextExpired(storage_, clock_, count));
+      admission_.RemoveExpired(clock_, count);
+    }
+    Evict(eviction_.Surplus(storage_, clock_));
   } catch (const std::exception& error) {
     static_cast<void>(error);  // no memory to remove rows: a later version tries again
   }
   Settle();
 }
 
-// Removes rows of the batch that have expired, so that a push makes them anew.
-void RowTable::DropGone(std::span<const uint64_t> mixes) {
-  WithRowMemory([&] {
-    std::vector<uint64_t> gone;
-    storage_.index().FindAll(
-        mixes,
-        [&](uint64_t place) {
-          if (place != RowIndex::kNowhere && !RowSpill::IsOnDisk(place)) {
-            __builtin_prefetch(pages().NoteAt(place));
-          }
-          return place;
-        },
-        [&](size_t i, uint64_t place) {
-          if (place != RowIndex::kNowhere && IsGone(storage_.NoteOf(place)))
-            gone.push_back(mixes[i]);
-        });
-    Erase(gone);
-    evicted_ += gone.size();
-  });
-}
-
-// Removes expired rows among the next `count` rows, and expired candidates among the next `count`
-// candidates.  The count follows the number of pushed rows, so that tables do not grow without
-// bound.
-void RowTable::Sweep(size_t count) {
-  std::vector<uint64_t> gone;
-  const auto look = [&](const auto& all, uint64_t* next, auto note_of) {
-    gone.clear();
-    size_t left = count;
-    // The next call begins anew if this one reaches the end.
-    const uint64_t first = std::exchange(*next, 0);
-    all.ForEach(first, [&](uint64_t mix, const auto& found) {
-      if (left-- == 0) {
-        *next = mix;
-        return false;
-      }
-      if (IsGone(note_of(found))) gone.push_back(mix);
-      return true;
-    });
-  };
-  look(storage_.index(), &next_row_, [&](uint64_t place) { return storage_.NoteOf(place); });
-  Erase(gone);
-  evicted_ += gone.size();
-  look(candidates_, &next_candidate_, [](const RowNote& note) { return note; });
-  for (const uint64_t mix : gone) candidates_.Erase(mix);
-}
-
-double RowTable::ScoreOf(uint64_t place, std::byte* wide) const noexcept {
-  switch (policy_.score) {
-    case RowPolicy::Score::kAge:
-      return static_cast<double>(storage_.NoteOf(place).version);
-    case RowPolicy::Score::kCount:
-      return static_cast<double>(storage_.NoteOf(place).count);
-    case RowPolicy::Score::kNorm:
-      break;
-  }
-  kernels::Convert(dtype(), pages().At(place), compute(), wide, row_elements());
-  double sum = 0;
-  for (size_t i = 0; i < row_elements(); ++i) {
-    const double x = compute() == DType::kF64 ? reinterpret_cast<const double*>(wide)[i]
-                                              : reinterpret_cast<const float*>(wide)[i];
-    sum += x * x;
-  }
-  return std::isnan(sum) ? -1 : sum;  // a row with NaN is evicted first
-}
-
-// Removes the rows with the lowest scores if there are too many.  Expired rows do not count, and
-// are removed, too.
-void RowTable::Trim() {
-  const uint64_t most =
-      (policy_.rows_max + storage_.index().buckets() - 1) / storage_.index().buckets();
-  if (size() <= most) return;
-  std::vector<std::pair<double, uint64_t>> scores;
-  scores.reserve(size());
-  std::vector<uint64_t> lost;
-  std::vector<std::byte> wide(wide_bytes());
-  storage_.index().ForEach(0, [&](uint64_t mix, uint64_t place) {
-    if (policy_.age_max > 0 && IsGone(storage_.NoteOf(place))) {
-      lost.push_back(mix);
-    } else {
-      scores.emplace_back(ScoreOf(place, wide.data()), mix);
-    }
-    return true;
-  });
-  if (scores.size() > most) {
-    const size_t surplus = scores.size() - most + most / kTrimmed;
-    const auto end = scores.begin() + static_cast<ptrdiff_t>(surplus);
-    std::nth_element(scores.begin(), end, scores.end());
-    for (auto at = scores.begin(); at != end; ++at) lost.push_back(at->second);
-    std::sort(lost.begin(), lost.end());
-  }
-  Erase(lost);
-  evicted_ += lost.size();
+void RowTable::Evict(std::span<const uint64_t> mixes) {
+  if (mixes.empty()) return;
+  Erase(mixes);
+  evicted_ += mixes.size();
 }
 
 void RowTable::Erase(std::span<const uint64_t> mixes) {
@@ -415,13 +319,13 @@ void RowTable::Erase(std::span<const uint64_t> mixes) {
     storage_.ReserveErase(mixes.size());
     for (const uint64_t mix : mixes) {
       storage_.Erase(mix);
-      if (candidates_.size() > 0) candidates_.Erase(mix);
+      admission_.Forget(mix);
     }
   });
 }
 
 void RowTable::PutCandidate(const Candidate& candidate) {
-  WithRowMemory([&] { candidates_.Put(candidate); });
+  WithRowMemory([&] { admission_.Put(candidate); });
 }
 
 }  // namespace tkv

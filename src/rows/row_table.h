@@ -17,7 +17,9 @@
 #include "rows/candidates.h"
 #include "rows/initial_row.h"
 #include "rows/reserved_rows.h"
-#include "rows/row_note.h"
+#include "rows/row_admission.h"
+#include "rows/row_clock.h"
+#include "rows/row_eviction.h"
 #include "rows/row_source.h"
 #include "rows/row_storage.h"
 #include "rows/row_update.h"
@@ -45,7 +47,7 @@ class RowTable {
 
   size_t size() const noexcept { return storage_.size(); }
   size_t memory_bytes() const noexcept {
-    return storage_.memory_bytes() + candidates_.memory_bytes();
+    return storage_.memory_bytes() + admission_.candidates().memory_bytes();
   }
   DType dtype() const noexcept { return pages().dtype(); }
   size_t row_elements() const noexcept { return pages().elements(); }
@@ -96,8 +98,8 @@ class RowTable {
   // first, and compacts pages on the disk.  If the disk does not keep up, a later call moves them.
   void Settle() noexcept { storage_.Settle(); }
   // Sets the version from which the table continues; notes are of it or earlier ones.
-  void ContinueFrom(uint64_t version) noexcept { now_ = version; }
-  uint64_t version() const noexcept { return now_; }
+  void ContinueFrom(uint64_t version) noexcept { clock_.ContinueFrom(version); }
+  uint64_t version() const noexcept { return clock_.version(); }
 
   // Sets row i of the batch, and its master, to row i of `values`.
   //   from  dtype of the values: the table's, or its compute type for sums
@@ -136,16 +138,13 @@ class RowTable {
   // Sets the notes of imported rows: no push counts, and their age begins with the next version.
   void NoteImport(const ReservedRows& reserved) noexcept;
   // The pushed ids that have no row yet.
-  const Candidates& candidates() const noexcept { return candidates_; }
+  const Candidates& candidates() const noexcept { return admission_.candidates(); }
   // Does as Candidates::Put.
   //   throws  kInvalidArgument (a count or a version that a candidate cannot have),
   //           kResourceExhausted; nothing changed
   void PutCandidate(const Candidate& candidate);
 
  private:
-  bool IsGone(const RowNote& note) const noexcept {
-    return now_ > note.version && now_ - note.version > policy_.age_max;
-  }
   template <typename F>
   void ForEach(const ReservedRows& reserved, F f) noexcept;
 
@@ -155,22 +154,16 @@ class RowTable {
   void Prepare(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved);
   void Make(std::span<const uint64_t> mixes, bool is_push, ReservedRows* reserved);
   void Start(std::span<const uint64_t> mixes, const ReservedRows& reserved) noexcept;
-  bool LetsIn(uint64_t mix, uint32_t number, ReservedRows* reserved);
-  RowNote CandidateOf(uint64_t mix) const noexcept;
-  void DropGone(std::span<const uint64_t> mixes);
-  void Sweep(size_t count);
-  void Trim();
-  double ScoreOf(uint64_t place, std::byte* wide) const noexcept;
+  void Evict(std::span<const uint64_t> mixes);
 
   InitialRow initial_;
   RowPolicy policy_;
   RowStorage storage_;
-
-  uint64_t now_ = 0;  // the current version
-  Candidates candidates_;
+  RowClock clock_;
+  RowAdmission admission_;
+  RowEviction eviction_;
   uint64_t evicted_ = 0;
-  size_t pushed_ = 0;                           // ids pushed in the current version
-  uint64_t next_row_ = 0, next_candidate_ = 0;  // mixes that Sweep examines next
+  size_t pushed_ = 0;  // ids pushed in the current version
 };
 
 }  // namespace tkv
