@@ -19,10 +19,10 @@ DiskReader::~DiskReader() {
   thread_.join();
 }
 
-void DiskReader::Read(uint64_t ticket, std::vector<DiskPages::Where> where) {
+void DiskReader::Read(uint64_t ticket, std::vector<DiskRange> ranges) {
   {
     const std::lock_guard lock(mutex_);
-    readings_.push_back({ticket, std::move(where)});
+    readings_.push_back({ticket, std::move(ranges)});
   }
   changed_.notify_all();
 }
@@ -37,14 +37,14 @@ void DiskReader::Run() {
     const Reading reading = std::move(readings_.front());
     readings_.pop_front();
     lock.unlock();
-    const auto& where = reading.where;
+    const auto& ranges = reading.ranges;
     try {
-      for (size_t i = 0; i < where.size() + kAhead; ++i) {
-        if (i < where.size()) where[i].extent->Prefetch(where[i].at, where[i].bytes);
+      for (size_t i = 0; i < ranges.size() + kAhead; ++i) {
+        if (i < ranges.size()) ranges[i].extent->Prefetch(ranges[i].offset, ranges[i].bytes);
         if (i < kAhead) continue;
-        const DiskPages::Where& one = where[i - kAhead];
+        const DiskRange& one = ranges[i - kAhead];
         scratch.resize(std::max(scratch.size(), one.bytes));
-        one.extent->Read(one.at, one.bytes, scratch.data());
+        one.extent->Read(one.offset, one.bytes, scratch.data());
       }
     } catch (const std::exception& error) {
       // The next read of the same block reports the error.

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "rows/disk_pages.h"
+#include "rows/row_disk.h"
 
 namespace tkv {
 
@@ -25,12 +25,12 @@ class DiskReader {
   DiskReader(const DiskReader&) = delete;
   DiskReader& operator=(const DiskReader&) = delete;
 
-  void Read(uint64_t ticket, std::vector<DiskPages::Where> where);
+  void Read(uint64_t ticket, std::vector<DiskRange> ranges);
 
  private:
   struct Reading {
     uint64_t ticket;
-    std::vector<DiskPages::Where> where;
+    std::vector<DiskRange> ranges;
   };
   void Run();
 

@@ -180,7 +180,7 @@ void NodeThread::Deliver(NodeOutput output) {
       if (reader_ == nullptr && !stopping_) {
         reader_ = std::make_unique<DiskReader>([this](uint64_t ticket) { HasRead(ticket); });
       }
-      if (reader_ != nullptr) reader_->Read(reading.ticket, std::move(reading.where));
+      if (reader_ != nullptr) reader_->Read(reading.ticket, std::move(reading.ranges));
     } catch (const std::exception& error) {
       // Without a thread or memory, the node's thread reads.
       static_cast<void>(error);

@@ -303,8 +303,8 @@ void ServerNode::OnClientMessage(LinkId link, Message&& message, Time now) {
 // Messages of a link are handled in the order of their arrival.
 bool ServerNode::Holds(LinkId link, Message* message) {
   const auto found = held_.find(link);
-  std::vector<DiskPages::Where> where = shard_.OnDisk(link, *message);
-  if (where.empty() && found == held_.end()) return false;
+  std::vector<DiskRange> ranges = shard_.RangesOnDisk(link, *message);
+  if (ranges.empty() && found == held_.end()) return false;
   if (message->body && message->body.owner == nullptr) {  // a lent body: copy it
     try {
       const Block body = pool()->Allocate(message->body.size);
@@ -315,10 +315,10 @@ bool ServerNode::Holds(LinkId link, Message* message) {
       message->body = {nullptr, message->body.size, NoMemory()};
     }
   }
-  Held held{std::move(*message), where.empty() ? 0 : ++last_ticket_};
-  if (!where.empty()) {
+  Held held{std::move(*message), ranges.empty() ? 0 : ++last_ticket_};
+  if (!ranges.empty()) {
     tickets_[held.ticket] = link;
-    Ask(held.ticket, std::move(where));
+    Ask(held.ticket, std::move(ranges));
   }
   held_[link].push_back(std::move(held));
   return true;

@@ -19,7 +19,7 @@
 #include "head/head.h"
 #include "head/member.h"
 #include "node/server_trace.h"
-#include "rows/disk_pages.h"
+#include "rows/row_disk.h"
 #include "server/shard.h"
 #include "wire/frame.h"
 
@@ -42,7 +42,7 @@ struct NodeOutput {
   // Rows to read from the disk before the message with this ticket is handled: see Node::HasRead.
   struct Reading {
     uint64_t ticket;
-    std::vector<DiskPages::Where> where;
+    std::vector<DiskRange> ranges;
   };
   std::vector<Reading> readings;
   std::vector<Effects::Notice> notices;
@@ -135,8 +135,8 @@ class Node {
   void Flush();
   // Drops the link and all effects that are not yet output.
   void DropEffects(LinkId link) noexcept;
-  void Ask(uint64_t ticket, std::vector<DiskPages::Where> where) {
-    output_.readings.push_back({ticket, std::move(where)});
+  void Ask(uint64_t ticket, std::vector<DiskRange> ranges) {
+    output_.readings.push_back({ticket, std::move(ranges)});
   }
   BufferPool* pool() const { return pool_; }
 

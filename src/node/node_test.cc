@@ -252,7 +252,7 @@ TEST_F(HostilePeerTest, MessagesWaitForTheDiskInTheirOrder) {
   const RowTable& rows = node_.shard().FindChunk({IdOf(table.name), 0})->value.rows();
   const auto is_there = [&](uint64_t id) {
     const uint64_t mix = Mix(id);
-    return rows.OnDisk({&mix, 1}).empty();
+    return rows.RangesOnDisk({&mix, 1}).empty();
   };
   ASSERT_TRUE(is_there(500));
   const uint64_t away = *std::find_if_not(all.begin(), all.end(), is_there);

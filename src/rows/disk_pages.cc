@@ -135,10 +135,10 @@ const std::byte* DiskPages::Read(uint64_t place, size_t bytes, std::byte* scratc
   return scratch;
 }
 
-std::optional<DiskPages::Where> DiskPages::WhereIs(uint64_t place, size_t bytes) const {
+std::optional<DiskRange> DiskPages::RangeOf(uint64_t place, size_t bytes) const {
   const Page& page = pages_[PageOf(place)];
   if (page.memory) return std::nullopt;
-  return Where{page.extent, size_t{RowOf(place)} * page.stride, bytes};
+  return DiskRange{page.extent, size_t{RowOf(place)} * page.stride, bytes};
 }
 
 void DiskPages::FreeWritten() {

@@ -63,13 +63,8 @@ class DiskPages {
   //   blocks  while the disk reads
   //   throws  kUnavailable
   const std::byte* Read(uint64_t place, size_t bytes, std::byte* scratch) const;
-  // Returns the position on the disk of a record's first bytes, or nothing if they are in memory.
-  struct Where {
-    std::shared_ptr<const RowDisk::Extent> extent;
-    size_t at;
-    size_t bytes;
-  };
-  std::optional<Where> WhereIs(uint64_t place, size_t bytes) const;
+  // Returns the range on the disk of a record's first bytes, or nothing if they are in memory.
+  std::optional<DiskRange> RangeOf(uint64_t place, size_t bytes) const;
 
   // Frees the memory of pages that have been written, and retries failed writes.
   //   throws  std::bad_alloc

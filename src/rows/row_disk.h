@@ -55,4 +55,11 @@ class RowDisk {
   virtual size_t page_bytes_min() const noexcept = 0;
 };
 
+// A range of bytes of a block on the disk.
+struct DiskRange {
+  std::shared_ptr<const RowDisk::Extent> extent;
+  size_t offset;
+  size_t bytes;
+};
+
 }  // namespace tkv

@@ -56,10 +56,9 @@ class RowSpill {
   //   throws  kUnavailable, kResourceExhausted
   template <typename Use>
   void Read(std::span<const Row> rows, size_t bytes, Use use) const;
-  // Returns the position of a record on the disk, or nothing if it still waits in memory to be
-  // written.
-  std::optional<DiskPages::Where> WhereIs(uint64_t place) const {
-    return pages_->WhereIs(place, pages_->StrideOf(place));
+  // Returns the range of a record on the disk, or nothing if its page is still in memory.
+  std::optional<DiskRange> RangeOf(uint64_t place) const {
+    return pages_->RangeOf(place, pages_->StrideOf(place));
   }
   // Marks a record as dead, since its row was removed.
   void Free(uint64_t place) noexcept {

@@ -17,12 +17,12 @@ size_t RowStorage::memory_bytes() const noexcept {
   return index_.memory_bytes() + pages_.memory_bytes() + spill_.memory_bytes();
 }
 
-std::vector<DiskPages::Where> RowStorage::OnDisk(std::span<const uint64_t> mixes) const {
-  std::vector<DiskPages::Where> all;
+std::vector<DiskRange> RowStorage::RangesOnDisk(std::span<const uint64_t> mixes) const {
+  std::vector<DiskRange> all;
   if (spill_.size() == 0) return all;
   index_.FindAll(mixes, [&](size_t, uint64_t place) {
     if (place == RowIndex::kNowhere || !RowSpill::IsOnDisk(place)) return;
-    if (auto where = spill_.WhereIs(place)) all.push_back(*where);
+    if (auto range = spill_.RangeOf(place)) all.push_back(*range);
   });
   return all;
 }

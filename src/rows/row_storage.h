@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "rows/reserved_rows.h"
+#include "rows/row_disk.h"
 #include "rows/row_index.h"
 #include "rows/row_note.h"
 #include "rows/row_pages.h"
@@ -55,8 +56,8 @@ class RowStorage {
   //   blocks, throws  as RowSpill::Read
   template <typename Use>
   void Read(std::span<const uint64_t> mixes, Use use) const;
-  // Returns the positions on the disk of the batch's rows that are not in memory.
-  std::vector<DiskPages::Where> OnDisk(std::span<const uint64_t> mixes) const;
+  // Returns the ranges on the disk of the batch's rows that are not in memory.
+  std::vector<DiskRange> RangesOnDisk(std::span<const uint64_t> mixes) const;
 
   // ---- a batch that is written: Locate, then Make for the rows to be made, then MakeWritable
   // Finds the rows of a batch, and moves those on the disk to memory.

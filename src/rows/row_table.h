@@ -62,9 +62,9 @@ class RowTable {
   //   throws  only if rows are on a disk: kUnavailable, kResourceExhausted, std::bad_alloc; `out`
   //          is then undefined
   void Read(std::span<const uint64_t> mixes, void* out) const;
-  // Returns the positions on the disk of the batch's rows that are not in memory.
-  std::vector<DiskPages::Where> OnDisk(std::span<const uint64_t> mixes) const {
-    return storage_.OnDisk(mixes);
+  // Returns the ranges on the disk of the batch's rows that are not in memory.
+  std::vector<DiskRange> RangesOnDisk(std::span<const uint64_t> mixes) const {
+    return storage_.RangesOnDisk(mixes);
   }
 
   // Sets what updates keep for each row from now on: states that start at zero, and a master that

@@ -312,7 +312,7 @@ void Shard::Violation(Session* session, const Message& message, std::string reas
   Closed(link);
 }
 
-std::vector<DiskPages::Where> Shard::OnDisk(LinkId link, const Message& message) const {
+std::vector<DiskRange> Shard::RangesOnDisk(LinkId link, const Message& message) const {
   const bool is_pull = message.type == Type::kPull;
   if (options_.disk == nullptr || (!is_pull && message.type != Type::kPush)) return {};
   const Session* const session = sessions_.Of(link);
@@ -323,11 +323,11 @@ std::vector<DiskPages::Where> Shard::OnDisk(LinkId link, const Message& message)
       if (cut == nullptr || !cut->state.by_rows) return {};
       const RowTable& table = cut->value.rows();
       if (message.extra.empty()) {
-        return table.OnDisk(codec::MixesOf(cut->bucket, message.body));
+        return table.RangesOnDisk(codec::MixesOf(cut->bucket, message.body));
       }
       const RowRange rows = DecodeRowRange(message.extra);
       const uint64_t most = kPartBytesMax / (table.row_bytes() + 1);
-      return table.OnDisk(table.MixesFrom(rows.first, std::min<uint64_t>(rows.count, most)));
+      return table.RangesOnDisk(table.MixesFrom(rows.first, std::min<uint64_t>(rows.count, most)));
     }
     const auto found = chunks_.find(message.chunk_id());
     if (found == chunks_.end() || !found->second.value.by_rows() || !message.body) return {};
@@ -335,7 +335,8 @@ std::vector<DiskPages::Where> Shard::OnDisk(LinkId link, const Message& message)
     const codec::Bucket& bucket = found->second.bucket;
     const size_t count = is_pull ? message.body.size / sizeof(uint64_t)
                                  : bucket.RowsIn(message.body.size, message.param);
-    return found->second.value.rows().OnDisk(codec::MixesOf(bucket, message.body.data, count));
+    return found->second.value.rows().RangesOnDisk(
+        codec::MixesOf(bucket, message.body.data, count));
   } catch (const Error&) {
     return {};  // Received reports the error
   }

@@ -73,9 +73,9 @@ class Shard {
   void Received(LinkId link, Message&& message, Effects* effects);
   // Sets the current time, from which LIST computes waiting times.
   void SetNow(Time now) { now_ = now; }
-  // Returns the places on the disk that a message needs, so that the caller can read them ahead.
+  // Returns the ranges on the disk that a message needs, so that the caller can read them ahead.
   // Received reads the others itself.
-  std::vector<DiskPages::Where> OnDisk(LinkId link, const Message& message) const;
+  std::vector<DiskRange> RangesOnDisk(LinkId link, const Message& message) const;
 
   // ---- for checks and figures; nothing may be changed through them
   static constexpr uint32_t kNoStore = UINT32_MAX;  // a barrier whose first push named no store
