@@ -12,6 +12,15 @@
 namespace tkv {
 namespace {
 
+// Returns a path without symbolic links and detours, as far as the folders exist.
+std::string CanonicalFolder(const std::string& path) {
+  std::error_code failed;
+  std::filesystem::path canonical = std::filesystem::weakly_canonical(path, failed);
+  if (failed) canonical = std::filesystem::path(path).lexically_normal();
+  if (!canonical.has_filename()) canonical = canonical.parent_path();  // it ended with a slash
+  return canonical.string();
+}
+
 // Returns the absolute path of the folder.
 std::string CheckedFolder(const std::string& folder, const std::string& every) {
   if (folder.empty() || every.empty()) {
@@ -37,12 +46,16 @@ SaveClock::SaveClock(const std::string& every, Time now) : last_(now) {
 }
 
 SaveSchedule::SaveSchedule(const std::string& folder, std::string every, Time now)
-    : every_(std::move(every)), folder_(CheckedFolder(folder, every_)), clock_(every_, now) {}
+    : every_(std::move(every)),
+      folder_(CheckedFolder(folder, every_)),
+      canonical_(CanonicalFolder(folder_)),
+      clock_(every_, now) {}
 
 bool SaveSchedule::IsFolder(const std::string& path) const {
   if (path.empty()) return false;
   std::error_code error;
-  return AbsolutePath(path) == folder_ || std::filesystem::equivalent(path, folder_, error);
+  return CanonicalFolder(AbsolutePath(path)) == canonical_ ||
+         std::filesystem::equivalent(path, folder_, error);
 }
 
 // ---- the stores ---------------------------------------------------------------------------------
@@ -85,7 +98,7 @@ void SaveSchedule::Raise(uint64_t rounds) {
 void SaveSchedule::GoOnAfter(uint64_t rounds, uint32_t step) {
   Raise(rounds);
   std::lock_guard lock(mutex_);
-  last_step_ = std::max<uint64_t>(last_step_, step);
+  steps_.ContinueAfter(step);
   if (rounds > 0) clock_.GoesOn(rounds);
 }
 
@@ -93,25 +106,39 @@ bool SaveSchedule::BeginsStep(std::span<const KeyView> keys, const StoreKeys& of
   is_ending_ = false;
   if (is_stale_) RecountRounds();
   const uint64_t most_rounds = most_rounds_;
-  if (step == 0) {
+  std::vector<const KeyRecord*> records;
+  bool begins_round = false;  // of a key that has had the most
+  {
     std::lock_guard lock(of.mutex());
-    const auto begins_round = [&](const KeyView& key) {
+    for (const KeyView& key : keys) {
       const RecordPtr record = of.Find(key);
-      return record != nullptr && record->rounds() >= most_rounds;
-    };
-    if (std::ranges::none_of(keys, begins_round)) return false;
+      if (record == nullptr) continue;
+      records.push_back(record.get());
+      begins_round = begins_round || record->rounds() >= most_rounds;
+    }
   }
+  if (step == 0 && !begins_round) return false;
   std::lock_guard lock(mutex_);
-  if (step > 0) {
-    if (step <= last_step_) return false;
-    last_step_ = step;
-  }
-  bool& has_mine = step > 0 ? has_numbered_ : has_plain_;
-  bool& has_other = step > 0 ? has_plain_ : has_numbered_;
-  const bool begins = has_mine || !has_other;
-  if (begins) has_other = false;
-  has_mine = true;
+  const bool begins = step > 0 ? steps_.PushNumbered(records, step) : steps_.PushPlain();
+  if (begins) CountStep();
   return begins;
+}
+
+// Counts the step that has ended, at the begin of the next one.  An optimizer that was made later
+// may make steps in which no key has had the most rounds.
+void SaveSchedule::CountStep() {
+  const uint64_t most = most_rounds_;
+  rounds_at_begin_ =
+      has_begun_ ? rounds_at_begin_ + std::max<uint64_t>(1, most - most_at_begin_) : most;
+  most_at_begin_ = most;
+  has_begun_ = true;
+}
+
+uint64_t SaveSchedule::Rounds() const {
+  std::lock_guard lock(mutex_);
+  const uint64_t most = most_rounds_;
+  if (!has_begun_) return most;
+  return rounds_at_begin_ + std::max<uint64_t>(1, most - most_at_begin_);
 }
 
 // Counts the rounds of the remaining keys, after a key that may have had the most was removed.
@@ -120,12 +147,13 @@ void SaveSchedule::RecountRounds() {
   is_stale_ = false;
   uint64_t before = most_rounds_;
   uint64_t most = 0;
-  last_step_ = 0;
+  steps_.ForgetNumbers();
+  has_begun_ = false;
   for (const auto& [number, store] : stores_) {
     std::lock_guard store_lock(store.keys->mutex());
     most = std::max(most, store.keys->MostRounds());
     for (const RecordPtr& record : store.keys->Records()) {
-      last_step_ = std::max<uint64_t>(last_step_, std::atomic_ref(record->last_step).load());
+      steps_.ContinueAfter(std::atomic_ref(record->last_step).load());
     }
   }
   clock_.GoesBack(most);
@@ -136,11 +164,11 @@ void SaveSchedule::RecountRounds() {
 // ---- saves --------------------------------------------------------------------------------------
 
 std::optional<SaveSchedule::Due> SaveSchedule::DueNow() const {
+  if (most_rounds_ == 0) return std::nullopt;
   Due due;
-  due.rounds = most_rounds_;
-  if (due.rounds == 0) return std::nullopt;
   {
     std::lock_guard lock(mutex_);
+    due.rounds = rounds_at_begin_;
     if (!clock_.IsDue(due.rounds, NodeThread::Now())) return std::nullopt;
   }
   due.stores = OpenStores();
@@ -191,8 +219,7 @@ bool SaveSchedule::has_replaced() const {
 
 void SaveSchedule::NoteLoaded() {
   std::lock_guard lock(mutex_);
-  last_step_ = 0;
-  has_numbered_ = has_plain_ = false;
+  steps_.Reset();
 }
 
 void CheckSchedule(const std::string& folder, const std::string& every) {
@@ -206,12 +233,12 @@ std::shared_ptr<SaveSchedule> ScheduleOf(Worker* worker, const std::string& fold
   Worker::SaveSchedules& all = worker->save_schedules();
   std::unique_lock lock(all.mutex);
   std::shared_ptr<SaveSchedule> schedule =
-      all.by_folder.emplace(made->folder(), made).first->second;
+      all.by_folder.emplace(made->canonical_folder(), made).first->second;
   // The mutex of a schedule must not be taken within this one.
   lock.unlock();
   if (schedule->every() != every && schedule->IsUnused()) {
     lock.lock();
-    std::shared_ptr<SaveSchedule>& newest = all.by_folder[made->folder()];
+    std::shared_ptr<SaveSchedule>& newest = all.by_folder[made->canonical_folder()];
     if (newest == schedule) newest = made;
     schedule = newest;
     lock.unlock();

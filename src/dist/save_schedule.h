@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "dist/step_tracker.h"
 #include "dist/store_keys.h"
 #include "dist/store_saves.h"
 #include "job/node_thread.h"
@@ -65,7 +66,7 @@ class SaveSchedule {
     const StoreCalls* calls;
     std::shared_ptr<StoreSaves> saves;
   };
-  // The stores of a save that is due, and the most rounds that a key of them has.
+  // The stores of a save that is due, and the rounds that the clock counts.
   struct Due {
     std::vector<SavedStore> stores;
     uint64_t rounds = 0;
@@ -78,6 +79,8 @@ class SaveSchedule {
   SaveSchedule(const std::string& folder, std::string every, Time now);
 
   const std::string& folder() const { return folder_; }
+  // The folder without symbolic links, by which two spellings of a path are known as the same one.
+  const std::string& canonical_folder() const { return canonical_; }
   const std::string& every() const { return every_; }
   // Returns true if `path` is the folder of the schedule.
   bool IsFolder(const std::string& path) const;
@@ -95,18 +98,16 @@ class SaveSchedule {
   void Raise(uint64_t rounds);
   // Continues after the rounds and the last step of earlier incarnations of this worker.
   void GoOnAfter(uint64_t rounds, uint32_t step);
-  // Returns true if a push begins a step of the training script, and notes the step.
-  //
-  // A push with a step number begins one if no push has had this number or a larger one.  A push
-  // without a number begins one if it gives a key more pushes than any key has.  A script may do
-  // both in a step, in any order: a step then ends before the next push of the kind that began it.
+  // Returns true if a push begins a step of the training script, as StepTracker finds, and notes
+  // the step.
   //   of    the keys of its store
   //   step  0: the push has no number
   bool BeginsStep(std::span<const KeyView> keys, const StoreKeys& of, uint32_t step);
 
   // ---- saves
-  // The most rounds in which this worker has pushed a key.
-  uint64_t most_rounds() const { return most_rounds_; }
+  // Returns the rounds that the clock counts: the steps that this worker has made.  They are the
+  // most rounds of a key, and more where optimizers take turns.
+  uint64_t Rounds() const;
   // Returns the stores to save if a save is due and none of them is saving.
   std::optional<Due> DueNow() const;
   // Notes that the save begins; returns false if another thread has begun it.
@@ -132,9 +133,11 @@ class SaveSchedule {
 
  private:
   void RecountRounds();
+  void CountStep();
 
   const std::string every_;
   const std::string folder_;  // absolute: the process may change its directory
+  const std::string canonical_;
   // The most rounds in which this worker has pushed a key of these stores.
   std::atomic<uint64_t> most_rounds_ = 0;
   // A key or store was removed that may have had the most rounds.
@@ -146,11 +149,11 @@ class SaveSchedule {
   mutable std::mutex mutex_;
   SaveClock clock_;
   std::map<uint32_t, Member> stores_;  // by number
-  // The largest number of a training step with which this worker has pushed a key.
-  uint64_t last_step_ = 0;
-  // The step under way has pushes with a number, or a key's first pushes of a round without one.
-  bool has_numbered_ = false;
-  bool has_plain_ = false;
+  StepTracker steps_;
+  // When the step under way began: the rounds of the clock, and the most rounds of a key.
+  bool has_begun_ = false;
+  uint64_t rounds_at_begin_ = 0;
+  uint64_t most_at_begin_ = 0;
   bool has_looked_ = false;  // for keys that a save lacks
   bool has_warned_ = false;  // that saves wait for a push to be repeated
   bool has_replaced_ = false;

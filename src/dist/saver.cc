@@ -125,7 +125,7 @@ std::shared_ptr<Saving> Saver::BeginForUser(const std::string& verb, const std::
   SaveRequest request{verb, path, parts, {}, core_.options.patience};
   request.stores = StoresToSave(request);
   if (!IsLastSender(verb, kNewsPatience)) return nullptr;
-  const uint64_t rounds = schedule_ == nullptr ? 0 : schedule_->most_rounds();
+  const uint64_t rounds = schedule_ == nullptr ? 0 : schedule_->Rounds();
   std::shared_ptr<Saving> saving = Begin(request, StoreSaves::Cutting::kForUser, true);
   if (saving == nullptr || parts == Parts::kStates) return saving;
   SpareRepeat(request.stores, saving.get());
@@ -322,7 +322,7 @@ std::exception_ptr Saver::SaveAtEnd() {
     // A snapshot without the stores that were closed before must not become the newest one.
     if (!schedule_->BeginLast()) return nullptr;
     if (!IsLastSender("close", core_.options.server_patience)) return nullptr;
-    schedule_->NoteSaved(schedule_->most_rounds());
+    schedule_->NoteSaved(schedule_->Rounds());
     const std::vector<SavedStore> stores = schedule_->OpenStores();
     // Wait also for saves that the script has begun.
     const auto deadline = DeadlineAfter(core_.options.patience);

@@ -1092,7 +1092,8 @@ def test_an_assign_behind_the_last_save_is_saved(processes, tmp_path):
         assert status == 0 and said.count(f"begins at {begins}") == 2, said
 
 
-def test_an_explicit_save_into_the_folder_of_the_schedule_has_all_stores(processes, tmp_path):
+@pytest.mark.parametrize("spelling", ["", "/", "/../saved"])
+def test_an_explicit_save_into_the_folder_of_the_schedule_has_all_stores(processes, tmp_path, spelling):
     """A job goes on from the newest snapshot, so that one without a store would begin that store anew."""
     work = """
     import json
@@ -1106,7 +1107,7 @@ def test_an_explicit_save_into_the_folder_of_the_schedule_has_all_stores(process
     for step in range(1, 4):
         for kv in (a, b):
             kv.push("w", np.ones(4, np.float32))
-        path = a.save(folder) if step < 3 else b.save(folder, async_op=True)
+        path = a.save(folder + "SPELLING") if step < 3 else b.save(folder, async_op=True)
         if kv.rank == 0:
             path = path if step < 3 else path.wait()
             assert rounds_in(path) == {0: step, 1: step}, rounds_in(path)
@@ -1118,9 +1119,31 @@ def test_an_explicit_save_into_the_folder_of_the_schedule_has_all_stores(process
     print("all is well", flush=True)
     """
     status, said = run(
-        processes, tmp_path / "saved", "--snapshots", str(tmp_path / "saved"), "--snapshot-every", "100", work=work
+        processes,
+        tmp_path / "saved",
+        *("--snapshots", str(tmp_path / "saved"), "--snapshot-every", "100"),
+        work=work.replace("SPELLING", spelling),
     )
     assert status == 0 and said.count("all is well") == 2, said
+
+
+def test_stores_that_spell_their_folder_otherwise_save_together(processes, tmp_path):
+    text = """
+    import json
+    saves = {"snapshot_every": "1"}
+    with mx.kv.create("dist_sync", snapshots=FOLDER, **saves) as a, mx.kv.create("dist_sync", snapshots=FOLDER + "/", **saves) as b:
+        for kv in (a, b):
+            kv.init("w", np.zeros(4, np.float32))
+        for step in range(3):
+            for kv in (a, b):
+                kv.push("w", np.ones(4, np.float32))
+    newest = max(name for name in os.listdir(FOLDER) if name.isdigit())
+    with open(os.path.join(FOLDER, newest, "model.safetensors.index.json")) as index:
+        assert {entry.get("store", 0): entry["round"] for entry in json.load(index)["keys"]} == {0: 3, 1: 3}
+    print("all is well", flush=True)
+    """
+    status, said = finish(processes.launch(text.replace("FOLDER", repr(str(tmp_path / "saved"))), workers=1), timeout=60)
+    assert status == 0 and "all is well" in said, said
 
 
 def test_a_worker_that_is_started_again_saves_while_the_one_in_its_place_saves(processes, tmp_path):

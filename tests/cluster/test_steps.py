@@ -2,11 +2,12 @@
 
 import json
 import os
+import time
 
 import numpy as np
 import pytest
 import tensorkv as mx
-from jobs import finish
+from jobs import finish, wait_until
 from tensorkv._frameworks.steps import Steps
 
 PUSHES = """
@@ -142,6 +143,33 @@ def test_snapshots_are_made_between_steps_that_push_other_keys_too(tmp_path, pla
             rounds = [saved[key]["round"] for key in ("a", "b", "plain")]
             assert rounds[2] == step - 1 and rounds[0] + rounds[1] == (step - 1) * len(keys), (step, rounds)
             assert max(saved[key].get("step", 0) for key in "ab") == step - 1
+
+
+@pytest.mark.parametrize("every", ["5", "1s"])
+def test_an_optimizer_that_takes_over_is_saved_too(tmp_path, every):
+    """Its steps are fewer than those of the optimizer before, and none of its keys has had as many pushes."""
+    folder = tmp_path / "saved"
+
+    def saved(key):
+        names = sorted(os.listdir(folder)) if folder.exists() else []
+        if not names:
+            return 0
+        with open(folder / names[-1] / "model.safetensors.index.json") as index:
+            return {entry["key"]: entry["round"] for entry in json.load(index)["keys"]}[key]
+
+    with mx.kv.create("dist_sync", bootstrap="self", snapshots=str(folder), snapshot_every=every) as kv:
+        kv.init(["a", "b"], [np.zeros(2)] * 2)
+        for key, count in (("a", 20), ("b", 12)):
+            steps = Steps(kv)
+            for _ in range(count):
+                with steps.one([key], [key]):
+                    kv.push(key, np.ones(2))
+                if every == "1s":
+                    time.sleep(0.2)
+                else:
+                    kv.save(tmp_path / "other")  # waits for the save by itself
+        wait_until(lambda: saved("b") >= 5)
+        assert saved("a") == 20
 
 
 def test_a_load_gives_the_step_of_the_snapshot(tmp_path):

@@ -1,0 +1,45 @@
+// Finds the pushes that begin a step of a training script.
+
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <span>
+#include <unordered_map>
+
+namespace tkv {
+
+struct KeyRecord;
+
+// The pushes of a worker in the step under way.  Pushes of an optimizer have the number of its step,
+// and other pushes have none.  Several optimizers may take part in each step, or take turns.
+class StepTracker {
+ public:
+  // Notes a push with a number.
+  //   returns  true if it begins a step: no push has had this number or a larger one, or its
+  //            optimizer, which counts its own steps, has made a step in the one under way
+  bool PushNumbered(std::span<const KeyRecord* const> keys, uint32_t number);
+  // Notes a push without a number that gives a key more pushes than any key has.
+  //   returns  true if it begins a step
+  bool PushPlain();
+  // Continues after a push with this number.
+  void ContinueAfter(uint32_t number);
+  // Forgets the numbers: the keys that had them may be gone.
+  void ForgetNumbers();
+  // Forgets all pushes.
+  void Reset() { *this = StepTracker(); }
+
+ private:
+  bool IsNextOfItsOptimizer(std::span<const KeyRecord* const> keys, uint32_t number) const;
+  bool Begins(bool* has_mine, bool* has_other);
+
+  uint32_t last_ = 0;  // the largest number, since an optimizer with smaller ones has taken over
+  // The step under way: its keys, each with the number of its push, and all of these numbers.
+  std::unordered_map<const KeyRecord*, uint32_t> keys_;
+  std::set<uint32_t> numbers_;
+  // The step under way has pushes with a number, or a key's first pushes of a round without one.
+  bool has_numbered_ = false;
+  bool has_plain_ = false;
+};
+
+}  // namespace tkv
