@@ -411,6 +411,55 @@ def test_a_checkpoint_of_torch_resumes_in_another_job(kind, order):
         assert torch.equal(found[0][name], found[1][name])
 
 
+def narrow_training(kind, kv, dtype):
+    """Return a parameter of 16 bits, its optimizer, and a function that makes steps smaller than the rounding of the parameter."""
+    w = torch.nn.Parameter(torch.ones(3, dtype=dtype))
+    v = torch.nn.Parameter(torch.ones(2))
+    sgd = mx.optimizer.SGD(learning_rate=1.0, momentum=0.5, multi_precision=True)
+    params = [("w", w), ("v", v)]
+    opt = mx.torch.KVOptimizer(params, kv, sgd) if kind == "optimizer" else mx.torch.Trainer(params, sgd, kvstore=kv)
+
+    def go(count):
+        for _ in range(count):
+            w.grad, v.grad = torch.full((3,), -(2.0**-12), dtype=dtype), torch.ones(2)
+            opt.step(*([] if kind == "optimizer" else [kv.num_workers]))
+
+    return w, opt, go
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["optimizer", "trainer"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_masters_of_a_checkpoint_come_back(workers, kind, dtype):
+    def job(body):
+        return together(body)[0] if workers else body(mx.kv.create())
+
+    def at_once(kv):
+        w, _, go = narrow_training(kind, kv, dtype)
+        go(20)
+        return w.tolist()
+
+    def from_saved(saved, factor=1):
+        def body(kv):
+            w, opt, go = narrow_training(kind, kv, dtype)
+            if saved is not None:
+                found = torch.load(io.BytesIO(saved), weights_only=True)
+                w.data.copy_(found["w"] * factor)
+                opt.load_state_dict(found["opt"])
+            go(2)
+            file = io.BytesIO()
+            torch.save({"w": w.data, "opt": opt.state_dict()}, file)
+            return w.tolist(), file.getvalue()
+
+        return job(body)
+
+    wanted, (found, saved) = job(at_once), from_saved(None)
+    for _ in range(9):
+        found, saved = from_saved(saved)
+    assert found == wanted and found[0] > 1
+    assert from_saved(saved, factor=2)[0][0] > 1.9  # other parameters than those of the states: they count
+
+
 def test_a_trainers_own_states_are_those_of_its_parameters_alone():
     model = mlp()
     trainer = mx.torch.Trainer(model.named_parameters(), "adam", kvstore=None)

@@ -18,7 +18,7 @@ from .steps import Steps
 from .torch_keys import ParameterKeys
 from .torch_params import check_closure, check_same, gradient_of, groups_of, named_of
 from .torch_rates import GroupRates
-from .torch_states import STORE, check_states, states_of, take_states
+from .torch_states import STORE, check_states, keep_masters, states_of, take_states
 from .torch_watch import Gradients, Watch
 
 if TYPE_CHECKING:
@@ -655,7 +655,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         """Take groups and states back; `lr` and `weight_decay` count from the next step on.
 
         If the store runs the optimizer, every worker calls it. The store then takes the current parameters, as `assign`
-        does, so load the model first.
+        does, so load the model first. The float32 masters of parameters of 16 bits come back if all of these are the
+        parameters that the states were saved with; otherwise they begin anew from the parameters.
 
         Raises:
             InvalidArgumentError: no states of a store; those of another rank than 0; a parameter that has another dtype or shape
@@ -689,6 +690,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
             self.param_groups[:] = before
             raise
         self.assign()
+        keep_masters(self._kv, state_dict, self._keys.params)
 
     def __getstate__(self) -> dict[str, Any]:
         """Raise: a store is not copied."""

@@ -18,7 +18,7 @@ from . import stepping as _stepping
 from .steps import Steps
 from .torch_keys import ParameterKeys
 from .torch_params import gradient_of, named_of
-from .torch_states import STORE, check_states, states_of, take_states
+from .torch_states import STORE, check_states, keep_masters, states_of, take_states
 from .torch_watch import Watch
 
 if TYPE_CHECKING:
@@ -243,7 +243,8 @@ class Trainer:
         """Restore the states that `state_dict` has returned.
 
         If the store runs the optimizer, every worker calls it. The store then takes the current parameters, as `assign`
-        does, so load the model first.
+        does, so load the model first. The float32 masters of parameters of 16 bits come back if all of these are the
+        parameters that the states were saved with; otherwise they begin anew from the parameters.
 
         Raises:
             InvalidArgumentError: it is of other parameters, another optimizer, or another rank than 0.
@@ -254,6 +255,7 @@ class Trainer:
             check_states("Trainer", state_dict)
             take_states("Trainer", self._kv, state_dict)
             self.assign()
+            keep_masters(self._kv, state_dict, self._keys.params)
             return
         self._take_states("load_state_dict", {name: nd.from_dlpack(tensor) for name, tensor in state_dict.items()})
 
