@@ -19,6 +19,7 @@ import weakref
 import numpy as np
 import pytest
 import tensorkv as mx
+from tensorkv._update import heap as _heap
 
 
 class Box:
@@ -350,6 +351,89 @@ def test_a_count_in_an_object_is_refused_wherever_the_object_is(where, monkeypat
     for owner in (mx, np, builtins, mx.nd.NDArray):
         monkeypatch.setattr(owner, "box_of_a_test", Box(), raising=False)
     assert "a call changes" in refuses(counts_in(holders()[where]))
+
+
+class Derived:
+    """Objects with a count `n` whose classes derive from one of Python's that has no attributes."""
+
+    class Property(property):
+        n = 0
+
+        def __get__(self, owner, kind=None):
+            self.n += 1
+            return self.n
+
+    class Static(staticmethod):
+        n = 0
+
+        def __get__(self, owner, kind=None):
+            self.n += 1
+            return self.n
+
+    class Reference(weakref.ref):
+        n = 0
+
+        def __call__(self):
+            self.n += 1
+            return self.n
+
+    class Tuple(tuple):
+        n = 0
+
+        def count(self):
+            self.n += 1
+            return self.n
+
+    class Frozen(frozenset):
+        n = 0
+
+        def count(self):
+            self.n += 1
+            return self.n
+
+
+def ways_to_count():
+    """Return functions that move a count of `Derived`, by its class."""
+    owner = type("Owner", (), {"rate": Derived.Property(), "static": Derived.Static(rate_of)})()
+    return {
+        "property": lambda get: get(owner).rate,
+        "static method": lambda get: get(owner).static,
+        "weak reference": lambda get, made=Derived.Reference(kept()): get(made)(),
+        "tuple": lambda get, made=Derived.Tuple(): get(made).count(),
+        "frozen set": lambda get, made=Derived.Frozen(): get(made).count(),
+    }
+
+
+@pytest.mark.parametrize("name", ways_to_count())
+def test_a_count_in_an_object_of_a_derived_class_is_refused(name):
+    count = ways_to_count()[name]
+    assert "a call changes" in refuses(updater(lambda: count(lambda one: one)))
+
+
+@pytest.mark.parametrize("name", ways_to_count())
+def test_the_comparison_of_all_objects_sees_a_count_in_a_derived_class(name):
+    count = ways_to_count()[name]
+    count(lambda one: one)  # the first run makes the dict of an object
+    assert _heap.change_of(lambda: count(lambda one: one)) is not None
+    assert _heap.change_of(lambda: None) is None
+
+
+def test_a_look_at_a_derived_weak_reference_does_not_call_it():
+    made = Derived.Reference(kept())
+
+    def update(key, grad, weight):
+        weight -= (0.5 if made.n == 0 else 0.25) * grad
+
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.set_updater(update)
+        kv.init("w", mx.nd.ones((3,)))
+    assert made.n == 0
+
+
+@pytest.mark.parametrize("name", ["Context", "Token", "hamt"])
+def test_a_class_with_the_name_of_one_of_python_is_compared(name):
+    made = type(name, (), {"n": 0})()
+    assert _heap.change_of(lambda: setattr(made, "n", made.n + 1)) == f"{name}.n"
 
 
 def test_a_queue_is_refused_as_a_counter():

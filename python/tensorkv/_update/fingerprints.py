@@ -38,6 +38,7 @@ ELEMENTS_MAX = 1_000_000  # of longer containers, in a look
 _BYTES_MAX = 64 << 20  # of an array that is compared whole
 _SAMPLES = 4096  # elements of a larger array
 ITERATOR = "an iterator"
+HEAP_TYPE = 1 << 9  # in `__flags__` of a class that Python code has made
 _BUFFERS = (
     bytearray,
     array.array,
@@ -205,7 +206,7 @@ def fingerprint(value: Any, names: set[str]) -> Any:
     if is_a(value, contextvars.ContextVar):
         return Same(value.get(None))
     if is_a(value, weakref.ref):
-        return Same(value())
+        return Same(weakref.ref.__call__(value))  # a derived class may count its calls
     if is_a(value, functools._lru_cache_wrapper):
         return repr(value.cache_info()) if "cache_info" in names else Same(value)
     if is_a(value, np.flatiter):

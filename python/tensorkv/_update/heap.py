@@ -47,6 +47,7 @@ from .. import _core
 from .._array.elements import Elements
 from . import collector
 from .fingerprints import (
+    HEAP_TYPE,
     VALUES,
     Same,
     digest,
@@ -78,7 +79,8 @@ _PICKLED: tuple[Any, ...] = (
 _OF_NUMPY = (np.flatiter, np.broadcast)
 _GENERATORS = (np.random.BitGenerator, np.random.RandomState, np.random.SeedSequence)
 _STREAMS: tuple[Any, ...] = (io.StringIO, io.BytesIO)
-# Classes that are not compared: their references do not change between calls, or each call makes them anew.
+# Classes that are not compared: their references do not change between calls, or each call makes them anew. Objects of a class
+# that derives from one may have attributes, and are compared.
 _SKIPPED = (
     *(FrameType, CodeType, TracebackType, BuiltinFunctionType, weakref.ref, property, staticmethod, classmethod),
     *(
@@ -92,8 +94,9 @@ _SKIPPED = (
 # Classes whose own references stay.  The objects that they refer to are compared, and the parts of functions.
 _FIXED = (tuple, frozenset, FunctionType, type)
 _PARTS = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")  # of a function: these may be replaced
-# Parts of contexts; `_settings` has their variables.
-_CONTEXTS = ("Context", "Token", "hamt", "hamt_bitmap_node", "hamt_array_node", "hamt_collision_node")
+# Contexts and their parts; `_settings` has the variables. The classes of the parts have no public names.
+_CONTEXTS = (contextvars.Context, contextvars.Token)
+_PARTS_OF_CONTEXTS = ("hamt", "hamt_bitmap_node", "hamt_array_node", "hamt_collision_node")
 
 
 def _settings() -> dict[Any, Any]:
@@ -208,12 +211,19 @@ def _has_content(kind: type) -> bool:
     return issubclass(kind, (*kinds, *_BUFFERS, *iterators)) or is_tensor(kind) or is_generator_of_torch(kind)
 
 
+def _is_one_of(kind: type, kinds: Sequence[Any]) -> bool:
+    """Return whether a class is exactly one of some classes, without a call of its metaclass."""
+    return any(kind is one for one in kinds)
+
+
 def _is_fixed(kind: type) -> bool:
-    return issubclass(kind, _FIXED)
+    return _is_one_of(kind, _FIXED) or issubclass(kind, type)
 
 
 def _is_skipped(kind: type) -> bool:
-    return issubclass(kind, (*_SKIPPED, *_FIXED, Heap, _core.References)) or name_of_class(kind) in _CONTEXTS
+    is_part = name_of_class(kind) in _PARTS_OF_CONTEXTS and not kind.__flags__ & HEAP_TYPE
+    is_own = issubclass(kind, (Heap, _core.References))
+    return is_own or is_part or _is_fixed(kind) or _is_one_of(kind, (*_SKIPPED, *_CONTEXTS))
 
 
 def _by_identity(kinds: list[type]) -> dict[int, type]:
@@ -255,7 +265,7 @@ def _untracked_in(notes: _core.References, seen: dict[int, Any]) -> list[Any]:
 class Heap:
     """The references of the objects of the process, small contents and settings, as they are when it is made.
 
-    The references of classes, properties and weak references are not compared.
+    The references of classes, and of plain properties and weak references, are not compared.
     """
 
     def __init__(self) -> None:

@@ -40,6 +40,7 @@ from .. import random as _random
 from . import collector
 from .fingerprints import (
     ELEMENTS_MAX,
+    HEAP_TYPE,
     ITERATOR,
     SHORT,
     VALUES,
@@ -85,7 +86,6 @@ _OPERATIONS = {  # members of a store that Python calls by themselves
 }
 _LIBRARIES = ("builtins", "numpy", "tensorkv")  # keep no state that a function reads, but random numbers
 _IMPORTS = ("modules", "path_importer_cache")  # names of `sys`, which every import changes
-_HEAP_TYPE = 1 << 9  # in `__flags__` of a class that Python code has made
 _OF_SLOTS = (MemberDescriptorType, GetSetDescriptorType)  # of `__slots__`, and of classes written in C
 _OF_FUNCTIONS = ("__annotations__", "__defaults__", "__doc__", "__kwdefaults__", "__name__", "__qualname__")
 _OF_CLASSES = ("__name__", "__qualname__", "__bases__")  # those that are in no `__dict__`
@@ -365,10 +365,13 @@ class Watch:
             yield from self._attributes(path, value)
         elif is_a(value, (staticmethod, classmethod)):
             yield "function", path, value.__func__
+            yield from self._attributes(path, value)
         elif is_a(value, property):
             yield from ((name, path, getattr(value, name)) for name in ("fget", "fset", "fdel"))
+            yield from self._attributes(path, value)
         elif is_a(value, weakref.ref):
-            yield "referent", path, value()
+            yield "referent", path, weakref.ref.__call__(value)
+            yield from self._attributes(path, value)
         elif is_a(value, weakref.ProxyTypes):
             yield "referent", path, value.__repr__.__self__
         elif is_a(value, contextvars.ContextVar):
@@ -456,7 +459,7 @@ class Watch:
 
     def _added_to(self, kind: type, number: int) -> Iterator[tuple[str, str, Any]]:
         """Yield the values that a script has added to a class of a library."""
-        for name, one in list(vars(kind).items()) if kind.__flags__ & _HEAP_TYPE else ():
+        for name, one in list(vars(kind).items()) if kind.__flags__ & HEAP_TYPE else ():
             if name in self._names and _is_of_user(name, one):
                 yield f"class {number} {name}", f"{kind.__name__}.{name}", one
 
@@ -483,7 +486,7 @@ def _has_values(function: FunctionType, values: dict[str, Any]) -> bool:
 def _is_of_library(kind: type) -> bool:
     """Return whether a class is one of a library; `exec` makes classes whose module is said to be `builtins`."""
     module = kind.__module__.partition(".")[0]
-    return module in _LIBRARIES and not (module == "builtins" and kind.__flags__ & _HEAP_TYPE)
+    return module in _LIBRARIES and not (module == "builtins" and kind.__flags__ & HEAP_TYPE)
 
 
 def _is_of_stdlib(module: object) -> bool:
