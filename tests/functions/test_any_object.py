@@ -14,7 +14,9 @@ import io
 import itertools
 import operator
 import os
+import re
 import socket
+import struct
 import sys
 import threading
 import types
@@ -666,6 +668,9 @@ ITERATORS = {  # makes each from some numbers
     "permutations": lambda counts: map(sum, itertools.permutations(range(30), 3)),
     "StringIO": lambda counts: io.StringIO("\n".join(map(str, counts))),
     "BytesIO": lambda counts: io.BytesIO(b"1\n" * 5000),
+    "memoryview": lambda counts: iter(memoryview(bytes(5000))),
+    "iter_unpack": lambda counts: struct.iter_unpack("i", bytes(20000)),
+    "finditer": lambda counts: re.finditer("a", "a" * 5000),
     "csv": lambda counts: csv.reader(map(str, counts)),
 }
 
@@ -696,6 +701,9 @@ def test_a_comparison_moves_no_iterator():
         "tee": lambda: second_tee([1, 2, 3]),
         "enumerate": lambda: enumerate([1, 2, 3]),
         "flat": lambda: np.arange(3).flat,
+        "memoryview": lambda: iter(memoryview(b"abc")),
+        "iter_unpack": lambda: struct.iter_unpack("b", b"abc"),
+        "finditer": lambda: map(str, re.finditer("a", "aaa")),
         "StringIO": lambda: io.StringIO("1\n2\n"),
     }
     kept = {name: make() for name, make in makers.items()}

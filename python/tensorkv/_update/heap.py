@@ -20,6 +20,8 @@ import itertools
 import operator
 import os
 import random
+import re
+import struct
 import sys
 import time
 import warnings
@@ -69,13 +71,18 @@ _BUFFERS = (bytearray, array.array, ctypes.Array, ctypes.Structure, ctypes.Union
 # Iterators that know how many elements are left.
 _SEQUENCES: tuple[Any, ...] = ((), [], "", "\u0100", b"", bytearray(), range(0), range(1 << 70), set())
 _REVERSIBLE: tuple[Any, ...] = ([], {}, {}.values(), {}.items(), collections.deque())
-_COUNTED = tuple(type(one) for one in (*map(iter, (*_SEQUENCES, *_REVERSIBLE)), *map(reversed, _REVERSIBLE)))
+_COUNTED = (
+    *(type(one) for one in (*map(iter, (*_SEQUENCES, *_REVERSIBLE)), *map(reversed, _REVERSIBLE))),
+    type(struct.iter_unpack("b", b"")),
+)
 # Iterators that give their position to `pickle`. Python 3.14 no longer does so for those of itertools.
 _PICKLED: tuple[Any, ...] = (
     *(enumerate, reversed, type(iter(np.empty(0))), type(iter(array.array("b")))),
     *(itertools.cycle, itertools.islice, itertools.product, itertools.permutations),
     *(itertools.combinations, itertools.combinations_with_replacement, type(itertools.tee(())[0])),
 )
+# Iterators that show their position nowhere but in their own memory. The last one is that of `re.finditer`.
+_IN_MEMORY = (type(iter(memoryview(b""))), type(re.compile("").scanner("")))  # type: ignore[attr-defined]
 _OF_NUMPY = (np.flatiter, np.broadcast)
 _GENERATORS = (np.random.BitGenerator, np.random.RandomState, np.random.SeedSequence)
 _STREAMS: tuple[Any, ...] = (io.StringIO, io.BytesIO)
@@ -149,6 +156,9 @@ def _content_of(value: Any) -> Any:
             return _content_of_tensor(value)
         if is_a(value, (*_COUNTED, *_PICKLED)):
             return _position(value)
+        if is_a(value, _IN_MEMORY):
+            header = object.__basicsize__  # has the count of references
+            return ctypes.string_at(id(value) + header, type(value).__basicsize__ - header)
         if is_a(value, _OF_NUMPY):
             return value.index
         if is_a(value, np.nditer):
@@ -207,7 +217,7 @@ def _numbers(value: Any) -> Any:
 def _has_content(kind: type) -> bool:
     """Return whether `_content_of` knows objects of a class."""
     kinds = (np.ndarray, Elements, _core.Program, GeneratorType, random.Random, itertools.count, itertools.repeat)
-    iterators = (*_COUNTED, *_PICKLED, *_OF_NUMPY, np.nditer, *_STREAMS, *_GENERATORS)
+    iterators = (*_COUNTED, *_PICKLED, *_IN_MEMORY, *_OF_NUMPY, np.nditer, *_STREAMS, *_GENERATORS)
     return issubclass(kind, (*kinds, *_BUFFERS, *iterators)) or is_tensor(kind) or is_generator_of_torch(kind)
 
 
