@@ -425,6 +425,17 @@ def context_variable(kv):
     return counting(tick)
 
 
+def context_of_its_own(kv):
+    count = contextvars.ContextVar("count", default=0)
+    box = types.SimpleNamespace(context_w=contextvars.copy_context())
+
+    def move():
+        count.set(count.get() + 1)
+        return count.get()
+
+    return counting(lambda key: getattr(box, f"context_{key}").run(move))
+
+
 CHANGES = [
     *(derived_optimizer, updater_of_a_derived_optimizer, derived_updater, derived_metric),
     *(computed_attribute, names_in_a_tuple, attrgetter, imported_module, tuple_in_globals, bound_setattr),
@@ -434,7 +445,7 @@ CHANGES = [
     *(polynomial, mask, param_of_a_program, number_with_a_short_repr, number_with_few_digits_printed),
     *(attribute_of_the_thread, another_thread, under_a_profile, equal_code_in_two_modules, equal_special_methods),
     *(counting_in_a_setting(*setting) for setting in SETTINGS),
-    *(union_of_ctypes, precision_of_decimals, recursion_limit, context_variable),
+    *(union_of_ctypes, precision_of_decimals, recursion_limit, context_variable, context_of_its_own),
 ]
 
 
@@ -523,6 +534,12 @@ def test_what_a_call_changes_back_or_fills_once_is_no_change():
         kv.init(["d", "e"], [mx.nd.ones((4,))] * 2)
         kv.push("e", mx.nd.ones((4,)))
         assert kv.pull("e").asnumpy().tolist() == [0.5] * 4
+
+
+def test_a_context_in_which_a_call_sets_an_equal_value_is_no_change():
+    rates, context = contextvars.ContextVar("rates"), contextvars.copy_context()
+    context.run(rates.set, [0.5])
+    assert _heap.change_of(lambda: context.run(rates.set, [0.5])) is None
 
 
 def test_changes_that_another_thread_makes_are_not_those_of_the_function():

@@ -101,7 +101,7 @@ _SKIPPED = (
 # Classes whose own references stay.  The objects that they refer to are compared, and the parts of functions.
 _FIXED = (tuple, frozenset, FunctionType, type)
 _PARTS = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")  # of a function: these may be replaced
-# Contexts and their parts; `_settings` has the variables. The classes of the parts have no public names.
+# Contexts and their parts, whose variables are compared by themselves. The classes of the parts have no public names.
 _CONTEXTS = (contextvars.Context, contextvars.Token)
 _PARTS_OF_CONTEXTS = ("hamt", "hamt_bitmap_node", "hamt_array_node", "hamt_collision_node")
 
@@ -306,6 +306,8 @@ class Heap:
         found = _unique(found)
         self._contents = list(zip(found, map(_content_of, found), strict=True))
         self._settings = _settings()
+        contexts = _of_kinds(objects, [contextvars.Context])
+        self._contexts = list(zip(contexts, map(dict, contexts), strict=True))
 
     def _noted_referents_of(self, one: Any) -> list[Any] | None:
         found = (notes.referents_of(one) for notes in self._references)
@@ -338,6 +340,9 @@ class Heap:
             is_kept = setting in self._settings and setting in settings
             if not is_kept or not self._is_alike(self._settings[setting], settings[setting]):
                 changed[id(setting)] = (setting, None)
+        for context, variables in self._contexts:
+            if not self._is_alike(variables, dict(context)):
+                changed[id(context)] = (context, None)
         return changed
 
     def _first_difference(self, before: list[Any], after: list[Any]) -> int | None:
