@@ -301,12 +301,14 @@ class TKV_API KVStore {
   // are written.  The ticket's `saved_path` is the result of Save.
   virtual Ticket SaveAsync(const std::string& path);
   // Restores values and states from the newest snapshot in `path`, or from the snapshot that `path`
-  // names.  The store must have the same keys, shapes and dtypes, and the same optimizer if the
+  // names.  In a folder with snapshots of several stores, the newest one counts that has this
+  // store.  The store must have the same keys, shapes and dtypes, and the same optimizer if the
   // snapshot has states.  In a job every worker calls it; the number of servers may differ.  Round
   // continues from the round at which a synchronous key was saved.
   //   throws  kNotFound, kDataLoss (naming the file and the key), kInvalidArgument (other keys,
-  //           shapes or dtypes), kFailedPrecondition (another optimizer, a newer format,
-  //           rejoined() is true and nothing was pushed since); nothing has changed
+  //           shapes or dtypes; keys of several stores, and none of this one), kFailedPrecondition
+  //           (another optimizer, a newer format, rejoined() is true and nothing was pushed since);
+  //           nothing has changed
   virtual SnapshotInfo Load(const std::string& path) = 0;
   // Creates the keys and the optimizer of a snapshot in a store without keys, then loads it as
   // Load.  In a job one worker verifies the snapshot before any worker creates keys.

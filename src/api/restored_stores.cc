@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <thread>
 
 #include "base/format.h"
@@ -15,7 +16,7 @@ namespace tkv {
 std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
                                                     const StoreOptions& options) {
   const checkpoint::Reader reader(path);
-  const std::vector<uint32_t> numbers = reader.stores();
+  const std::set<uint32_t> numbers = reader.stores();
   std::vector<std::unique_ptr<KVStore>> stores;
   const auto make = [&] {
     StoreOptions of_store = options;
@@ -29,9 +30,9 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
     stores.push_back(KVStore::Create("dist_sync", of_store));
   };
   constexpr uint32_t kStoresMax = 1 << 16;
-  if (!numbers.empty() && numbers.back() >= kStoresMax) {
+  if (!numbers.empty() && *numbers.rbegin() >= kStoresMax) {
     throw Fail(Code::kDataLoss, "{}: keys of store {}, and a job has fewer than {}", path,
-               numbers.back(), kStoresMax);
+               *numbers.rbegin(), kStoresMax);
   }
   make();
   for (const uint32_t number : numbers) {
@@ -54,7 +55,7 @@ void AwaitEndOfLife(const KVStore& store) {
 std::vector<SavedUpdates> UpdatesIn(const std::string& path, const KVStore& store) {
   const auto* const distributed = dynamic_cast<const DistStore*>(&store);
   const checkpoint::Reader reader =
-      ReaderFor(path, distributed != nullptr ? distributed->identity() : StoreIdentity());
+      checkpoint::Reader::OfStore(path, distributed != nullptr ? distributed->number() : 0);
   std::vector<SavedUpdates> all;
   for (const checkpoint::SavedKey& key : reader.keys()) {
     if (key.is_of_updater) continue;

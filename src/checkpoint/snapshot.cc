@@ -197,61 +197,81 @@ std::optional<uint32_t> StoreNamedBy(const std::string& path) {
   return is_number ? std::optional(store) : std::nullopt;
 }
 
+bool IsFolderOfSnapshots(const std::string& path) {
+  return IsFolder(path) && !Exists(IndexIn(path));
+}
+
 }  // namespace
 
 Reader::Reader(const std::string& path) {
   CheckPath(path);
   const auto store = Exists(path) ? std::nullopt : StoreNamedBy(path);
-  Open(store ? path.substr(0, path.rfind('/')) : path);
-  if (!store) return;
-  TakeStore(*store);
-  if (stores() != std::vector{*store}) {
-    throw Fail(Code::kNotFound, "{}: there are no keys of store {}", path_, *store);
+  if (!store) {
+    Open(path);
+    return;
   }
-  is_of_named_store_ = true;
+  const std::string whole = path.substr(0, path.rfind('/'));
+  auto found = Find(whole, *store);
+  if (!found || found->keys().empty()) {
+    throw Fail(Code::kNotFound, "{}: there are no keys of store {}", whole, *store);
+  }
+  *this = *std::move(found);
+}
+
+std::optional<Reader> Reader::Find(const std::string& path, uint32_t store) {
+  CheckPath(path);
+  if (!IsFolderOfSnapshots(path)) {
+    Reader reader(path);
+    if (!reader.Has(store)) return std::nullopt;
+    reader.TakeStore(store);
+    return reader;
+  }
+  for (const std::string& snapshot : SnapshotsIn(path)) {
+    Reader reader;
+    reader.OpenIndex(snapshot);
+    if (!reader.Has(store)) continue;
+    reader.OpenFiles();  // damage in the files of other stores does not matter
+    reader.TakeStore(store);
+    return reader;
+  }
+  return std::nullopt;
 }
 
 Reader Reader::OfStore(const std::string& path, uint32_t store) {
-  const auto has_store = [store](const Reader& reader) {
-    const std::vector<uint32_t> stores = reader.stores();
-    return stores.empty() || std::ranges::find(stores, store) != stores.end();
-  };
-  CheckPath(path);
-  if (IsFolder(path) && !Exists(IndexIn(path))) {
-    for (const std::string& snapshot : SnapshotsIn(path)) {
-      Reader reader(snapshot);
-      if (!has_store(reader)) continue;
-      reader.TakeStore(store);
-      return reader;
-    }
-  }
+  if (auto found = Find(path, store)) return *std::move(found);
   Reader reader(path);
-  if (!reader.is_of_named_store_ && !has_store(reader)) {
-    throw Fail(
-        Code::kNotFound,
-        "{}: there are no keys of store {}, which is asked for; '{}/store-{}' names the store "
-        "whose keys are to be taken",
-        reader.path_, store, reader.path_, reader.stores().front());
+  std::set<uint32_t> stores = reader.stores();
+  if (IsFolderOfSnapshots(path)) {
+    for (const std::string& snapshot : SnapshotsIn(path)) stores.merge(StoresIn(snapshot));
   }
-  reader.TakeStore(store);
+  if (stores.size() > 1) {
+    throw Fail(Code::kInvalidArgument,
+               "{}: there are no keys of store {}, and those of several others; '{}/store-{}' "
+               "names the store whose keys are to be taken",
+               path, store, path, *stores.begin());
+  }
   return reader;
 }
 
-std::vector<uint32_t> Reader::stores() const {
+std::set<uint32_t> Reader::stores() const {
   std::set<uint32_t> stores;
   for (const SavedKey& key : index_.keys) stores.insert(key.store);
-  return {stores.begin(), stores.end()};
+  return stores;
+}
+
+bool Reader::Has(uint32_t store) const {
+  const std::set<uint32_t> all = stores();
+  return all.empty() || all.contains(store);
 }
 
 void Reader::TakeStore(uint32_t store) {
-  if (is_of_named_store_ || !AreOfSeveralStores(index_.keys)) return;
+  if (!AreOfSeveralStores(index_.keys)) return;
   std::vector<SavedKey> keys;
   std::vector<size_t> places(index_.keys.size());  // new positions of the keys that stay
   for (size_t k = 0; k < index_.keys.size(); ++k) {
     places[k] = keys.size();
     if (index_.keys[k].store == store) keys.push_back(index_.keys[k]);
   }
-  if (keys.empty()) throw Fail(Code::kNotFound, "{}: there are no keys of store {}", path_, store);
   std::vector<Item> items;
   std::vector<std::string> checks;
   for (size_t i = 0; i < index_.layout.items.size(); ++i) {
@@ -269,23 +289,25 @@ void Reader::Open(const std::string& path) {
   if (!Exists(path)) throw Fail(Code::kNotFound, "{}: there is no snapshot", path);
   if (!IsFolder(path)) {
     OpenFile(path);
-  } else if (Exists(IndexIn(path))) {
-    OpenFolder(path);
-  } else {
-    const auto newest = NewestIn(path);
-    if (!newest) throw Fail(Code::kNotFound, "{}: there is no snapshot", path);
-    OpenFolder(*newest);
+    return;
   }
+  const auto snapshot = Exists(IndexIn(path)) ? path : NewestIn(path);
+  if (!snapshot) throw Fail(Code::kNotFound, "{}: there is no snapshot", path);
+  OpenIndex(*snapshot);
+  OpenFiles();
 }
 
-void Reader::OpenFolder(const std::string& folder) {
+void Reader::OpenIndex(const std::string& folder) {
   path_ = folder;
   const std::string index = IndexIn(folder);
   const std::string text = ReadIndex(index);
   CheckSeal(text, index);
   index_ = ParseIndex(text, index);
+}
+
+void Reader::OpenFiles() {
   for (size_t f = 0; f < index_.layout.files; ++f) {
-    const std::string name = Format("{}/{}", folder, FileName(f, index_.layout.files));
+    const std::string name = Format("{}/{}", path_, FileName(f, index_.layout.files));
     if (!Exists(name)) throw Fail(Code::kDataLoss, "{}: the file is missing", name);
     files_.push_back(File::Open(name));
     // The index determines every byte of the header.

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -68,22 +69,21 @@ class Writer {
 class Reader {
  public:
   // Opens a folder of snapshots (the newest counts), a snapshot, or a file of states.  If no such
-  // path exists and it ends in "/store-N", the reader has only the keys of store N.
+  // path exists and it ends in "/store-N", Find opens what precedes that for store N.
   //   throws  kNotFound (also: no keys of store N), kDataLoss (the message names the file and the
   //           key; also for a key that is not UTF-8 or has the character zero), kFailedPrecondition
   //           (a newer format, a pickle), kInvalidArgument (no path)
   explicit Reader(const std::string& path);
-  // Opens the snapshot of one store among several of a process: in a folder of snapshots the newest
-  // that has keys of this store.  If "/store-N" follows the path, opens it as the constructor does.
-  //   throws  as the constructor; kNotFound  all keys are of other stores
+  // Opens the keys of a store: in a folder of snapshots those of the newest snapshot that has any.
+  //   returns  none if the keys there are all of other stores
+  //   throws   as the constructor, also for the newer snapshots of the folder
+  static std::optional<Reader> Find(const std::string& path, uint32_t store);
+  // As Find.  If the keys there are all of one other store, opens those: the newest ones.
+  //   throws  as Find; kInvalidArgument  the keys are of several other stores
   static Reader OfStore(const std::string& path, uint32_t store);
 
-  // Drops the keys of all stores but one.  Does nothing if all keys are of one store, or if the
-  // path has named a store.
-  //   throws  kNotFound  the snapshot has no keys of that store
-  void TakeStore(uint32_t store);
-  // Returns the numbers of the stores whose keys this reader has, ascending.
-  std::vector<uint32_t> stores() const;
+  // Returns the numbers of the stores whose keys this reader has.
+  std::set<uint32_t> stores() const;
 
   const std::string& path() const { return path_; }  // of the snapshot itself
   const std::vector<SavedKey>& keys() const { return index_.keys; }
@@ -99,13 +99,17 @@ class Reader {
   void Read(size_t key, uint64_t part, std::span<std::byte> out, uint64_t offset = 0) const;
 
  private:
+  Reader() = default;
   void Open(const std::string& path);
-  void OpenFolder(const std::string& folder);
+  void OpenIndex(const std::string& folder);
+  void OpenFiles();  // those that the index names
+  // Returns true if the keys of a store are here, or no keys at all.
+  bool Has(uint32_t store) const;
+  void TakeStore(uint32_t store);  // drops the keys of all other stores
   void OpenFile(const std::string& file);
   size_t Find(size_t key, uint64_t part) const;  // index in index_.layout.items
 
   std::string path_;
-  bool is_of_named_store_ = false;
   Index index_;
   std::vector<File> files_;
   std::vector<uint64_t> data_begins_;

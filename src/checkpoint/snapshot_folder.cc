@@ -38,16 +38,10 @@ std::vector<uint64_t> NumbersIn(const std::string& folder) {
   return numbers;
 }
 
-// Returns the stores whose keys a snapshot has; none if its index is damaged or not TensorKV's.
-// Other tools use the same file name.
-std::optional<std::set<uint32_t>> StoresOf(const std::string& snapshot) {
+// As StoresIn; none if the index is damaged or not TensorKV's.  Other tools use the same file name.
+std::optional<std::set<uint32_t>> StoresIfRead(const std::string& snapshot) {
   try {
-    const std::string index = IndexIn(snapshot);
-    const std::string text = ReadIndex(index);
-    CheckSeal(text, index);
-    std::set<uint32_t> stores;
-    for (const SavedKey& key : ParseIndex(text, index).keys) stores.insert(key.store);
-    return stores;
+    return StoresIn(snapshot);
   } catch (const Error& error) {
     if (error.code() != Code::kDataLoss && error.code() != Code::kFailedPrecondition) throw;
     return std::nullopt;
@@ -84,6 +78,15 @@ std::optional<std::string> NewestIn(const std::string& folder) {
   return snapshots.empty() ? std::nullopt : std::optional(snapshots.front());
 }
 
+std::set<uint32_t> StoresIn(const std::string& snapshot) {
+  const std::string index = IndexIn(snapshot);
+  const std::string text = ReadIndex(index);
+  CheckSeal(text, index);
+  std::set<uint32_t> stores;
+  for (const SavedKey& key : ParseIndex(text, index).keys) stores.insert(key.store);
+  return stores;
+}
+
 std::string NewNameIn(const std::string& folder) {
   const std::vector<uint64_t> numbers = NumbersIn(folder);
   uint64_t number = numbers.empty() ? 1 : numbers.back() + 1;
@@ -106,7 +109,7 @@ void Prune(const std::string& folder, size_t kept) {
   for (auto number = numbers.rbegin(); number != numbers.rend(); ++number) {
     const std::string name = NameOfNumber(*number);
     const std::string old = Format("{}/{}", folder, name);
-    const auto stores = StoresOf(old);
+    const auto stores = StoresIfRead(old);
     if (!stores || counted[*stores]++ < kept) continue;
     const std::string gone = Format("{}/{}", folder, NameMeanwhile(name));
     Rename(old, gone);

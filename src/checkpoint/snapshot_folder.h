@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +22,10 @@ std::string ReadIndex(const std::string& path);
 std::vector<std::string> SnapshotsIn(const std::string& folder);
 // Returns the path of the newest snapshot in a folder, if there is one.
 std::optional<std::string> NewestIn(const std::string& folder);
+// Returns the numbers of the stores whose keys a snapshot has.
+//   throws  as ReadIndex; kDataLoss, kFailedPrecondition  its index is damaged, newer, or not
+//           TensorKV's
+std::set<uint32_t> StoresIn(const std::string& snapshot);
 // Returns a name for the next snapshot.
 std::string NewNameIn(const std::string& folder);
 // Returns the temporary name under which a snapshot is built, and to which an old one is renamed

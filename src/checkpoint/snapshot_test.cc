@@ -313,19 +313,41 @@ TEST_F(CheckpointTest, OfEachSetOfStoresTheNewestSnapshotsStay) {
   save({0});
   const Reader newest = Reader::OfStore(path_, 0);
   EXPECT_EQ(newest.path(), path_ + "/000010");
-  EXPECT_EQ(newest.stores(), std::vector{0U});
+  EXPECT_EQ(newest.stores(), std::set{0U});
   EXPECT_FALSE(std::filesystem::exists(path_ + "/000004"));
   EXPECT_TRUE(std::filesystem::exists(path_ + "/000005"));
-  for (const std::string& other : {path_, path_ + "/000008"}) {
+  EXPECT_EQ(Reader(path_ + "/store-1").path(), path_ + "/000008");
+  EXPECT_EQ(Reader::OfStore(path_ + "/store-1", 0).stores(), std::set{1U});
+  EXPECT_EQ(Reader::OfStore(path_ + "/000008/store-1", 0).stores(), std::set{1U});
+  EXPECT_EQ(CodeOf(path_ + "/store-3"), Code::kNotFound);
+  for (const std::string& other : {path_, path_ + "/000009"}) {
+    EXPECT_FALSE(Reader::Find(other, 3)) << other;
     try {
-      Reader::OfStore(other, other == path_ ? 3 : 0);
+      Reader::OfStore(other, 3);
       ADD_FAILURE() << other;
     } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::kNotFound);
-      EXPECT_NE(std::string(error.what()).find("there are no keys of store"), std::string::npos);
+      EXPECT_EQ(error.code(), Code::kInvalidArgument);
+      const std::string text = error.what();
+      EXPECT_NE(text.find("there are no keys of store 3"), std::string::npos) << text;
+      EXPECT_NE(text.find(other + "/store-0' names the store"), std::string::npos) << text;
     }
   }
-  EXPECT_EQ(Reader::OfStore(path_ + "/000008/store-1", 0).stores(), std::vector{1U});
+}
+
+TEST_F(CheckpointTest, KeysOfOneStoreGoIntoAnyStore) {
+  std::vector<SavedKey> keys = Keys();
+  for (SavedKey& key : keys) key.store = 1;
+  WriteAll(Writer::Folder(path_, keys), 1);
+  WriteAll(Writer::Folder(path_, keys), 2);
+  const std::string states = folder_ + "/states";
+  WriteAll(Writer::SingleFile(states, keys), 3);
+  EXPECT_EQ(Reader::OfStore(path_, 0).path(), path_ + "/000002");
+  for (const std::string& one : {path_ + "/000001", path_ + "/store-1", states}) {
+    for (const uint32_t store : {0U, 1U, 2U}) {
+      EXPECT_EQ(Reader::OfStore(one, store).stores(), std::set{1U}) << one;
+    }
+    EXPECT_FALSE(Reader::Find(one, 2)) << one;
+  }
 }
 
 TEST_F(CheckpointTest, DamageIsNotPassedOverInFavourOfAnOlderSnapshot) {

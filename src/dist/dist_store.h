@@ -38,7 +38,7 @@ class DistStore : public KVStore, public RestoresSnapshots {
   void GoOnFromHere();
 
   // Returns the position among the stores of this worker, in the order of Create.
-  StoreIdentity identity() const override { return core_.identity(); }
+  uint32_t number() const override { return core_.number; }
   // As Worker::HasLostItsPlace, with the store's patience.
   bool HasLostItsPlace() const { return core_.worker->HasLostItsPlace(core_.options.patience); }
 

@@ -55,8 +55,7 @@ void Loader::OpenFor(const std::string& verb, const std::string& path, Parts par
     return;
   }
   Named(verb.c_str(), [&] {
-    if (!loading->reader)
-      loading->reader.emplace(OpenSnapshot(path, core_.identity(), core_.options));
+    if (!loading->reader) loading->reader.emplace(OpenSnapshot(path, core_.number, core_.options));
     CheckNoUpdaterStates(*loading->reader);
     std::vector<LoadedKey> keys;
     for (const RecordPtr& record : loading->records) {
@@ -233,7 +232,7 @@ KVStore::SnapshotInfo Loader::Restore(const RestoreSteps& steps) {
     meeting.worker = core_.worker->Ask(&Client::Reader);
     if (meeting.worker.first != core_.worker->rank()) return;
     Named("restore",
-          [&] { verified.emplace(OpenSnapshot(steps.path, core_.identity(), core_.options)); });
+          [&] { verified.emplace(OpenSnapshot(steps.path, core_.number, core_.options)); });
   });
   if (verified) {
     const auto lock = core_.Lock(verb);

@@ -15,7 +15,7 @@ KVStore::KeyInfo InfoOf(const KeyMeta& meta) {
 
 std::string ObserverStore::NameOf(std::string_view verb, const KeyView& key) const {
   try {
-    return CanonicalKey(identity().number, key);
+    return CanonicalKey(number(), key);
   } catch (const Error& error) {
     throw Fail(error.code(), "{}: {}", verb, error.what());
   }
@@ -78,7 +78,7 @@ std::vector<Key> ObserverStore::Keys() const {
     if (!error.empty()) throw Fail(Code::kUnavailable, "keys: {}", error);
   }
   for (const KeyStatus& key : ListedKeys(listings)) {
-    if (key.store == identity().number) keys.push_back(key.key);
+    if (key.store == number()) keys.push_back(key.key);
   }
   return keys;
 }

@@ -143,12 +143,15 @@ bool Saving::IsInNewest(const std::function<void()>& interrupt) const {
   };
   std::optional<checkpoint::Reader> newest;
   try {
-    newest.emplace(stores_.size() == 1 ? checkpoint::Reader::OfStore(path_, store_)
-                                       : checkpoint::Reader(path_));
+    if (stores_.size() == 1) {
+      newest = checkpoint::Reader::Find(path_, store_);
+    } else {
+      newest.emplace(path_);
+    }
   } catch (const Error& error) {
     if (error.code() != Code::kNotFound) return false;
-    return !has_replaced_ && std::all_of(keys_.begin(), keys_.end(), is_untouched);
   }
+  if (!newest) return !has_replaced_ && std::all_of(keys_.begin(), keys_.end(), is_untouched);
   std::unordered_map<std::string, size_t> saved;
   for (size_t i = 0; i < newest->keys().size(); ++i) {
     const SavedKey& key = newest->keys()[i];

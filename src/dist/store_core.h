@@ -10,7 +10,7 @@
 #include "dist/store_calls.h"
 #include "dist/store_keys.h"
 #include "job/worker.h"
-#include "store/snapshots.h"
+#include "tkv/kvstore.h"
 
 namespace tkv {
 
@@ -22,12 +22,9 @@ struct StoreCore {
   //   throws  kFailedPrecondition  as StoreCalls::CheckOpen
   std::unique_lock<std::mutex> Lock(std::string_view verb) const { return keys.Lock(verb); }
 
-  // The position among the stores of the worker, in the order of create().
-  StoreIdentity identity() const { return {number, worker->store_count() > 1}; }
-
   const StoreOptions options;
   const std::shared_ptr<Worker> worker;
-  const uint32_t number;  // among the stores of the worker
+  const uint32_t number;  // among the stores of the worker, in the order of create()
   StoreCalls calls{worker, number, options};
   StoreKeys keys{&calls};  // its mutex guards members of other classes that say so
 };

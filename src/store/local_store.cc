@@ -438,7 +438,7 @@ KVStore::SnapshotInfo LocalStore::LoadAs(const char* verb, const std::string& pa
     {
       const auto lock = keys_.Lock(verb);
     }
-    const checkpoint::Reader reader = OpenSnapshot(path, {}, options_);
+    const checkpoint::Reader reader = OpenSnapshot(path, number(), options_);
     SnapshotInfo info = InfoOf(reader);  // needs memory, which a load that is done may not
     Claim claim = keys_.NewClaim(verb);
     ClaimAllKeys(Claim::Mode::kWrite, keys_.Lock(verb), &claim);

@@ -84,7 +84,8 @@ KVStore::SnapshotInfo KVStore::Restore(const std::string& path) {
   RestoreSteps steps{.path = path};
   steps.check = [&] {
     Named("restore", [&] {
-      reader.emplace(ReaderFor(path, restores != nullptr ? restores->identity() : StoreIdentity()));
+      reader.emplace(
+          checkpoint::Reader::OfStore(path, restores != nullptr ? restores->number() : 0));
       CheckRestorable(*reader);
       optimizer = OptimizerOf(*reader);
     });

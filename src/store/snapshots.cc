@@ -264,16 +264,9 @@ std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<Save
   return writer.Commit();
 }
 
-checkpoint::Reader ReaderFor(const std::string& path, const StoreIdentity& store) {
-  if (store.has_siblings) return checkpoint::Reader::OfStore(path, store.number);
-  checkpoint::Reader reader(path);
-  reader.TakeStore(store.number);
-  return reader;
-}
-
-checkpoint::Reader OpenSnapshot(const std::string& path, const StoreIdentity& store,
+checkpoint::Reader OpenSnapshot(const std::string& path, uint32_t store,
                                 const StoreOptions& options) {
-  checkpoint::Reader reader = ReaderFor(path, store);
+  checkpoint::Reader reader = checkpoint::Reader::OfStore(path, store);
   CheckRowKeys(reader);
   Progress progress("load", path, reader.bytes(), options);
   reader.Verify([&](uint64_t done) { progress.At(done); });

@@ -76,19 +76,11 @@ std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<Save
                           PartSource* source, const StoreOptions& options,
                           GiveUp* give_up = nullptr);
 
-// A store among those of its process.
-struct StoreIdentity {
-  uint32_t number = 0;        // in the order of their creation
-  bool has_siblings = false;  // other stores may have saved into the same folder
-};
-
-// Opens a snapshot for a store.
-//   throws  as checkpoint::Reader, its TakeStore and its OfStore do
-checkpoint::Reader ReaderFor(const std::string& path, const StoreIdentity& store);
-
-// Opens a snapshot for a store and verifies every part that belongs to the store.
-//   throws  as ReaderFor; kDataLoss  a part is damaged, or keys by rows that no store could have
-checkpoint::Reader OpenSnapshot(const std::string& path, const StoreIdentity& store,
+// Opens a snapshot for the store with this number, and verifies every part that belongs to the
+// store.
+//   throws  as Reader::OfStore; kDataLoss  a part is damaged, or keys by rows that no store could
+//           have
+checkpoint::Reader OpenSnapshot(const std::string& path, uint32_t store,
                                 const StoreOptions& options);
 
 // A key of a store into which a snapshot is to be loaded.
@@ -140,9 +132,9 @@ struct RestoreSteps {
 class RestoresSnapshots {
  public:
   virtual ~RestoresSnapshots() = default;
-  // Returns the store's number, by which snapshots of several stores tell their keys apart.  A
-  // store outside of a job has number 0 and no siblings.
-  virtual StoreIdentity identity() const { return {}; }
+  // Returns the store's number among those of its process, in the order of create().  Snapshots
+  // tell the keys of stores apart by it.  A store outside of a job has number 0.
+  virtual uint32_t number() const { return 0; }
   // Runs the steps.
   //   throws  as the steps
   virtual KVStore::SnapshotInfo Run(const RestoreSteps& steps) = 0;

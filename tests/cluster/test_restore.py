@@ -383,12 +383,15 @@ for number, kv in enumerate(stores):
     kv.load(F)
     print("loaded", kv.pull("w").asnumpy().tolist(), flush=True)
     kv.load(saved[number] or f"{F}/00000{number + 1}")
+for name in ("000002", "000003/store-2", "store-1"):
+    stores[0].load(f"{F}/{name}")
+    print("taken", stores[0].pull("w").asnumpy().tolist(), flush=True)
+fourth = mx.kv.create("dist_sync", patience=25)
+fourth.init("w", np.zeros(2, np.float32))
 try:
-    stores[0].load(f"{F}/000002")
-except mx.KVError as error:
+    fourth.load(F)
+except mx.errors.InvalidArgumentError as error:
     print("refused", error, flush=True)
-stores[0].load(f"{F}/000002/store-1")
-print("taken", stores[0].pull("w").asnumpy().tolist(), flush=True)
 if stores[0].rank == 0:
     print("folder", sorted(os.listdir(F)), flush=True)
 """
@@ -399,8 +402,50 @@ def test_stores_that_save_into_one_folder_one_after_the_other_keep_and_load_thei
     assert status == 0, said
     for number in (1, 2, 3):
         assert said.count(f"loaded [{number}.0, {number}.0]") == 2, said
-    assert said.count("there are no keys of store 0") == 2 and said.count("taken [2.0, 2.0]") == 2, said
+    assert said.count("taken [2.0, 2.0]") == 4 and said.count("taken [3.0, 3.0]") == 2, said
+    assert said.count("there are no keys of store 3") == 2, said
     assert "folder ['000001', '000002', '000003']" in said, said
+
+
+def test_a_store_loads_its_own_values_before_the_next_store_is_created(processes, tmp_path):
+    """The newest snapshot of the folder is that of the other store."""
+    text = """
+    F = os.environ["FOLDER"]
+    begun = []
+    for number in (1, 2):
+        begun.append(mx.kv.create("dist_sync"))
+        begun[-1].init("w", np.full(2, number, np.float32))
+        if os.path.isdir(F):
+            begun[-1].load(F)
+            print(f"loaded {begun[-1].pull('w').asnumpy()[0]:.0f}", flush=True)
+    for kv in begun:
+        kv.assign("w", kv.pull("w") + 10)
+        kv.save(F)
+    """
+    for loaded in ([], ["11", "12"], ["21", "22"]):
+        status, said = finish(processes.launch(text, workers=1, servers=1, FOLDER=tmp_path / "saved"))
+        assert status == 0 and re.findall(r"loaded (\d+)", said) == loaded, said
+
+
+def test_what_one_store_has_saved_goes_into_another_one(processes, tmp_path):
+    text = """
+    F = os.environ["FOLDER"]
+    def new():
+        kv = mx.kv.create("dist_sync")
+        kv.init("w", np.zeros(2, np.float32))
+        kv.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0, momentum=0.5))
+        return kv
+    a, b = new(), new()
+    a.push("w", np.ones(2, np.float32))
+    a.save(F + "/all")
+    a.save_optimizer_states(F + "/states")
+    b.load_optimizer_states(F + "/states")
+    b.push("w", np.ones(2, np.float32))
+    print("states", b.pull("w").asnumpy()[0], flush=True)
+    print("rounds", b.load(F + "/all"), b.load(F + "/all/000001"), b.pull("w").asnumpy()[0], flush=True)
+    """
+    status, said = finish(processes.launch(text, workers=1, servers=1, FOLDER=tmp_path))
+    assert status == 0 and "states 1.5" in said and "rounds {'w': 1} {'w': 1} 1.0" in said, said
 
 
 def saving_store(folder):

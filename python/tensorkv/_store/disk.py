@@ -113,7 +113,8 @@ class KVStoreDisk(KVStoreUpdating):
         before anything changes.
 
         Args:
-            path: a folder of snapshots, of which the newest counts, or one of them.
+            path: a folder of snapshots, or one of them. In a folder the newest counts that has this store, or the
+                newest of another store if all are of that one. PATH/store-1 names store 1 of several.
 
         Returns:
             `round` of each key.
@@ -121,7 +122,7 @@ class KVStoreDisk(KVStoreUpdating):
         Raises:
             SnapshotNotFoundError: there is none.
             DataLossError: it is damaged; names the file and the key.
-            InvalidArgumentError: other keys, shapes or dtypes.
+            InvalidArgumentError: other keys, shapes or dtypes; or the keys of several stores, without this one's.
             FailedPreconditionError: the states are of another optimizer, or of a newer format. Or `rejoined` is
                 true and this life of the worker has pushed nothing yet: the servers have the values already. Or all is
                 loaded, but this rank does not find the snapshot, and a learning-rate schedule in Python needs its counts of updates.
