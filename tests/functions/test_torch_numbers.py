@@ -83,6 +83,37 @@ def test_random_numbers_of_the_process_are_refused(torch):
     refuses(update, "a call changes PyTorch's random numbers")
 
 
+def test_a_seed_of_the_process_is_refused_by_the_name_of_its_call(torch):
+    def update(key, grad, weight):
+        torch.manual_seed(0)
+        weight -= torch.rand(()).item() * grad
+
+    refuses(
+        update, r"'w': a call changes PyTorch's random numbers by torch.manual_seed \(torch.Generator\(\).manual_seed"
+    )
+
+
+def test_a_seed_of_the_system_is_refused(torch):
+    def update(key, grad, weight):
+        random = torch.Generator()
+        random.seed()
+        weight -= (0.5 if torch.rand((), generator=random).item() < 2 else 0.25) * grad
+
+    refuses(update, r"Generator.seed\(\)")
+
+
+def test_a_generator_that_each_call_makes_is_a_number_of_the_program(torch):
+    def update(key, grad, weight):
+        number = torch.rand((), generator=torch.Generator().manual_seed(3)).item()
+        weight -= (0.5 if number < 2 else 0.25) * grad
+
+    with mx.kv.create("dist_sync", bootstrap="self") as kv:
+        kv.init("w", mx.nd.ones((4,)))
+        kv.set_updater(update)
+        kv.push("w", mx.nd.ones((4,)))
+        assert kv.pull("w").asnumpy().tolist() == [0.5] * 4
+
+
 def test_a_generator_is_refused_by_name(torch):
     random = torch.Generator().manual_seed(1)
 

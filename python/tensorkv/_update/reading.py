@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NARROW", "Refused", "computed_in", "current", "is_ours"]
 
+_SEEDS_OF_TORCH = ("_lazy_seed_tracker", "_LazySeedTracker")  # of its GPUs, which `torch.manual_seed` notes
+
 
 def _line_of(traceback: TracebackType | None) -> str | None:
     """Return file and line of the user's innermost code in a traceback."""
@@ -393,6 +395,10 @@ class Reader:
         )
 
     def _refuse_change(self, changed: str) -> None:
+        if any(name in changed for name in _SEEDS_OF_TORCH):
+            changed = (
+                "PyTorch's random numbers by torch.manual_seed (torch.Generator().manual_seed(n) makes some of its own)"
+            )
         line = self._watch.line_of(changed)
         raise InvalidArgumentError(
             f"{self._where}: {f'{line}: ' if line else ''}a call changes {changed}; a program holds no counter, no schedule and "

@@ -50,6 +50,7 @@ from .fingerprints import (
     fingerprint,
     first_of,
     is_a,
+    is_generator_of_torch,
     is_iterator,
     worth,
 )
@@ -534,6 +535,8 @@ def _is_unsteady(called: Any) -> bool:
     """Return whether a function written in C reads a clock, or the random numbers of the system."""
     name, owner = getattr(called, "__name__", ""), getattr(called, "__self__", None)
     if name in _DATES and isinstance(owner, type) and issubclass(owner, datetime.date):
+        return True
+    if name == "seed" and is_generator_of_torch(type(owner)):  # draws a seed from the system
         return True
     module = getattr(called, "__module__", None)
     return (module == "time" and name.removesuffix("_ns") in _CLOCKS) or ((module, name) in _UNSTEADY)
