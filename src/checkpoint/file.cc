@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -99,6 +100,14 @@ std::vector<std::string> NamesIn(const std::string& folder) {
   }
   if (errno != 0) throw Failed(folder, "readdir", errno);
   return names;
+}
+
+// Returns the mode of what a path leads to; none if nothing is there.
+std::optional<mode_t> ModeOf(const std::string& path) {
+  struct stat status{};
+  if (stat(path.c_str(), &status) == 0) return status.st_mode;
+  if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+  throw Failed(path, "stat", errno);
 }
 
 // Removes a file, or a folder and all that is in it; a link, and not what it leads to.
@@ -270,14 +279,11 @@ void RemoveAll(const std::string& path) {
   RemoveTree(path);
 }
 
-bool Exists(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error);
-}
+bool Exists(const std::string& path) { return ModeOf(path).has_value(); }
 
 bool IsFolder(const std::string& path) {
-  std::error_code error;
-  return std::filesystem::is_directory(path, error);
+  const auto mode = ModeOf(path);
+  return mode && S_ISDIR(*mode);
 }
 
 std::vector<std::string> Names(const std::string& folder) {

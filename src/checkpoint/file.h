@@ -74,6 +74,8 @@ void SyncFolder(const std::string& path);
 //   throws  kFailedPrecondition  the target is a device, a pipe or a socket
 void Rename(const std::string& from, const std::string& to);
 void RemoveAll(const std::string& path);  // it need not exist
+// Exists and IsFolder return false if nothing is there.
+//   throws  as File, if the system cannot say so: no permission to look
 bool Exists(const std::string& path);
 bool IsFolder(const std::string& path);
 std::vector<std::string> Names(const std::string& folder);  // sorted

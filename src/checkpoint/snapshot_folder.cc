@@ -26,13 +26,23 @@ std::optional<uint64_t> NumberOfName(std::string_view name) {
   return is_ours ? std::optional(number) : std::nullopt;
 }
 
+// Returns true if a folder has an index, or may have one: this user has no permission to look.
+bool MayHaveIndex(const std::string& folder) {
+  try {
+    return Exists(IndexIn(folder));
+  } catch (const Error& error) {
+    if (error.code() != Code::kFailedPrecondition) throw;
+    return true;
+  }
+}
+
 // Returns the snapshots of a folder, the oldest first.  A folder with the name of a snapshot and
-// without an index is none.
+// without an index is none.  A folder that cannot be entered counts as one, and opening it fails.
 std::vector<uint64_t> NumbersIn(const std::string& folder) {
   std::vector<uint64_t> numbers;
   for (const std::string& name : Names(folder)) {
     const auto number = NumberOfName(name);
-    if (number && Exists(IndexIn(Format("{}/{}", folder, name)))) numbers.push_back(*number);
+    if (number && MayHaveIndex(Format("{}/{}", folder, name))) numbers.push_back(*number);
   }
   std::sort(numbers.begin(), numbers.end());
   return numbers;

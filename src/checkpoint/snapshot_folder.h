@@ -18,7 +18,8 @@ std::string IndexIn(const std::string& snapshot);
 //   throws  as File does; kDataLoss  it is longer than an index may be
 std::string ReadIndex(const std::string& path);
 
-// Returns the paths of the snapshots in a folder, the newest first.
+// Returns the paths of the snapshots in a folder, the newest first; also of those that this user
+// may not open, so that no older one is taken in their place.
 std::vector<std::string> SnapshotsIn(const std::string& folder);
 // Returns the path of the newest snapshot in a folder, if there is one.
 std::optional<std::string> NewestIn(const std::string& folder);

@@ -359,6 +359,48 @@ TEST_F(CheckpointTest, DamageIsNotPassedOverInFavourOfAnOlderSnapshot) {
   EXPECT_EQ(MarkOf(path_ + "/000001"), 1);
 }
 
+// Root may enter every folder, and is another user here.
+TEST_F(CheckpointTest, ASnapshotThatCannotBeReachedIsNotPassedOver) {
+  Save(1);
+  Save(2);
+  const std::string newest = path_ + "/000002";
+  const auto set_mode = [](const std::string& path, unsigned mode) {
+    std::filesystem::permissions(path, static_cast<std::filesystem::perms>(mode));
+  };
+  set_mode(folder_, 0777);
+  set_mode(path_, 0777);
+  const uid_t user = geteuid();
+  const auto check = [&](const std::string& closed, unsigned mode, const std::string& read) {
+    set_mode(closed, mode);
+    ASSERT_EQ(seteuid(user == 0 ? 65534 : user), 0);
+    for (const bool is_of_store : {false, true}) {
+      try {
+        is_of_store ? Reader::OfStore(read, 0) : Reader(read);
+        ADD_FAILURE() << closed << " " << mode << " " << read;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::kFailedPrecondition) << error.what();
+        EXPECT_NE(std::string(error.what()).find("Permission denied"), std::string::npos);
+      }
+    }
+    ASSERT_EQ(seteuid(user), 0);
+    set_mode(closed, 0777);
+  };
+  for (const unsigned mode : {0U, 0444U}) {
+    check(newest, mode, path_);
+    check(newest, mode, newest);
+    check(path_, mode, path_);
+    check(folder_, mode, path_);
+    check(path_, mode, path_ + "/store-0");
+  }
+  // A save goes on beside it, and a later load does not look at it.
+  set_mode(newest, 0);
+  ASSERT_EQ(seteuid(user == 0 ? 65534 : user), 0);
+  EXPECT_EQ(Save(3), path_ + "/000003");
+  EXPECT_EQ(MarkOf(path_), 3);
+  ASSERT_EQ(seteuid(user), 0);
+  set_mode(newest, 0777);
+}
+
 TEST_F(CheckpointTest, FilesFromElsewhereAreRefused) {
   EXPECT_EQ(CodeOf(path_), Code::kNotFound);
   std::filesystem::create_directory(path_);
