@@ -35,6 +35,11 @@ void CheckPlaces(const LaunchOptions& options) {
   }
 }
 
+bool IsSnapshotOrFolderOfThem(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(fs::path(path) / kIndexName, ignored) || !SnapshotsIn(path).empty();
+}
+
 // Refuses the path of one store of a snapshot, which only `load` takes.  Its keys would be those of
 // a store that the script may not have, and the script would begin anew.
 void CheckNamesNoStore(const std::string& path) {
@@ -43,12 +48,15 @@ void CheckNamesNoStore(const std::string& path) {
   const bool names_store =
       name.size() > kPrefix.size() && name.starts_with(kPrefix) &&
       name.find_first_not_of("0123456789", kPrefix.size()) == std::string::npos;
-  if (!names_store || fs::exists(path)) return;
+  std::error_code ignored;  // CheckReachable names it
+  const std::string parent = fs::path(path).parent_path().string();
+  // Elsewhere a folder of this name is one like any other, which the job makes.
+  if (!names_store || fs::exists(path, ignored) || !IsSnapshotOrFolderOfThem(parent)) return;
   throw Error(Code::kInvalidArgument,
               "launch: --restore " + path +
                   " names one store of a snapshot; a job goes on with all of "
                   "them: give " +
-                  fs::path(path).parent_path().string() + ", or load it in the script");
+                  parent + ", or load it in the script");
 }
 
 std::string AbsolutePath(const std::string& path) {

@@ -758,6 +758,13 @@ def test_a_place_that_a_job_could_not_go_on_from_is_refused(processes, tmp_path)
         assert status == 2 and why in said and "begins" not in said, said
 
 
+def test_a_new_folder_may_have_the_name_of_a_store(processes, tmp_path):
+    folder = str(tmp_path / "store-3")
+    for steps, at in ((6, 0), (9, 6)):
+        begun, said = goes(processes, tmp_path, "--restore", folder, steps=steps)
+        assert begun == [at], said
+
+
 @pytest.mark.parametrize("saves", [False, True])
 def test_a_job_whose_snapshots_are_gone_does_not_begin_anew(processes, tmp_path, saves):
     """A server dies after the folder was moved: a snapshot that the job began from, or one that it has saved itself."""
