@@ -677,6 +677,19 @@ def test_each_store_counts_on_from_its_own_updates(processes, tmp_path):
     assert status == 0 and "counts 5 3" in said, said
 
 
+@pytest.mark.parametrize("kind", ["dist_sync", "dist_async"])
+def test_each_store_counts_on_from_its_own_snapshot(processes, tmp_path, kind):
+    """The newest snapshot of the folder is that of the other store, with the same key and another count."""
+    text = COUNTS.replace('"dist_sync"', repr(kind)).replace('"ab"', '"ww"')
+    text = text.replace("for kv in stores:\n", "for kv in stores:\n    kv.save(os.environ['FOLDER'])\n")
+    status, said = finish(processes.launch(text, workers=1, servers=1, FOLDER=tmp_path / "saved"))
+    assert status == 0 and "counts 0 0" in said, said
+    text = text.replace("SGD(learning_rate=-1.0)", "SGD(lr_scheduler=lambda count: 1.0)")
+    variables = {"LOAD": tmp_path / "saved", "FOLDER": tmp_path / "other"}
+    status, said = finish(processes.launch(text, workers=1, servers=1, **variables))
+    assert status == 0 and "counts 5 3" in said, said
+
+
 def test_stores_that_save_into_one_folder_save_as_often(processes, tmp_path):
     text = f"""
     first = mx.kv.create("dist_sync", snapshots={str(tmp_path)!r}, snapshot_every="5")

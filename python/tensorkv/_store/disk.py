@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -14,7 +13,6 @@ from ..errors import (
     FolderNotFoundError,
     InvalidArgumentError,
     KeyNotFoundError,
-    KVError,
     SnapshotNotFoundError,
     UnimplementedError,
 )
@@ -128,7 +126,7 @@ class KVStoreDisk(KVStoreUpdating):
                 loaded, but this rank does not find the snapshot, and a learning-rate schedule in Python needs its counts of updates.
         """
         place = _place("load", path)
-        seen = _snapshots.Place(place)
+        seen = _snapshots.Place(place, self._updates_in if self._runs() else None)
         with _helpers.loading(self), called_by_all("every worker calls load"):
             try:
                 rounds = self._load(place)
@@ -174,7 +172,7 @@ class KVStoreDisk(KVStoreUpdating):
             SnapshotNotFoundError, DataLossError, InvalidArgumentError, FailedPreconditionError: as `load`.
         """
         place = _place("load_optimizer_states", fname)
-        seen = _snapshots.Place(place)
+        seen = _snapshots.Place(place, self._updates_in if self._runs() else None)
         try:
             with called_by_all("every worker calls load_optimizer_states"):
                 self._load_states(place)
@@ -193,14 +191,12 @@ class KVStoreDisk(KVStoreUpdating):
             verb: for the error.
             path: the path that the verb was given.
             seen: the path as this rank saw it before the load.
-            rounds: as of `_snapshots.Place.loaded`.
+            rounds: as of `_snapshots.Place.counts`.
         """
         all_running = self._runs()
         if not all_running:
             return
-        counts, loaded = None, seen.loaded(rounds)
-        with contextlib.suppress(KVError):  # this rank cannot read it
-            counts = None if loaded is None else self._updates_in(loaded)
+        counts = seen.counts(rounds)
         if counts is not None:
             for running in all_running:
                 running.go_on(counts)

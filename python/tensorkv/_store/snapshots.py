@@ -1,12 +1,13 @@
-"""Finds the snapshot that a load has read."""
+"""Finds the counts of updates in the snapshot that a load has read."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from ..errors import KVError
 
 _INDEX = "model.safetensors.index.json"
 
@@ -14,38 +15,42 @@ _INDEX = "model.safetensors.index.json"
 class Place:
     """A path of `load` as this rank sees it, from before the load."""
 
-    def __init__(self, path: str) -> None:
-        """Look at the path."""
+    def __init__(self, path: str, counts_in: Callable[[str], Mapping[Any, int]] | None) -> None:
+        """Look at the path.
+
+        Args:
+            path: that of the load.
+            counts_in: returns the counts that the store would load from a path; None if nobody asks for them.
+        """
+        self._path, self._counts_in = path, counts_in
         self._folder, self._store = path, ""
         head, _, store = path.rpartition("/")
         if re.fullmatch(r"store-\d+", store) and not os.path.exists(path):  # one store of a snapshot of several
             self._folder, self._store = head, f"/{store}"
-        self._before = self._newest()
+        self._before = self._counts(path)
 
-    def loaded(self, rounds: Mapping[Any, int] | None) -> str | None:
-        """Return the path of the snapshot that a load has read, or None if this rank cannot find it.
+    def counts(self, rounds: Mapping[Any, int] | None) -> Mapping[Any, int] | None:
+        """Return the counts of the snapshot that a load has read, or None if this rank cannot find it.
 
         A snapshot may have appeared while the keys were loaded, so the newest one may not be the one.
 
         Args:
             rounds: those of the keys, which the load has returned; None if they do not tell snapshots apart.
         """
+        now = self._counts(self._path)
+        is_same = now is not None and now == self._before
         if rounds is None:
-            newest = self._newest()
-            return None if newest is None or newest != self._before else newest[0] + self._store
-        for snapshot in self._snapshots():
-            if _has_rounds(snapshot, rounds):
-                return snapshot + self._store
-        return None
+            return now if is_same else None
+        found = [snapshot for snapshot in self._snapshots() if _has_rounds(snapshot, rounds)]
+        if not found:
+            return None
+        return now if is_same else self._counts(found[0] + self._store)
 
-    def _newest(self) -> tuple[str, int, int] | None:
-        """Return the path of the newest snapshot, and an identity that changes when its file is replaced."""
-        for snapshot in self._snapshots():
-            index = os.path.join(snapshot, _INDEX)
-            with contextlib.suppress(OSError, ValueError):  # no path at all: the load says so
-                found = os.stat(index if os.path.isdir(snapshot) else snapshot)
-                return snapshot, found.st_ino, found.st_mtime_ns
-        return None
+    def _counts(self, path: str) -> Mapping[Any, int] | None:
+        try:
+            return None if self._counts_in is None else self._counts_in(path)
+        except (KVError, ValueError):  # this rank cannot read it; or no path at all, as the load says
+            return None
 
     def _snapshots(self) -> list[str]:
         """Return the paths of the snapshots that a load may read, the newest first."""
