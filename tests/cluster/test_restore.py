@@ -1207,7 +1207,9 @@ def test_stores_that_spell_their_folder_otherwise_save_together(processes, tmp_p
         assert {entry.get("store", 0): entry["round"] for entry in json.load(index)["keys"]} == {0: 3, 1: 3}
     print("all is well", flush=True)
     """
-    status, said = finish(processes.launch(text.replace("FOLDER", repr(str(tmp_path / "saved"))), workers=1), timeout=60)
+    status, said = finish(
+        processes.launch(text.replace("FOLDER", repr(str(tmp_path / "saved"))), workers=1), timeout=60
+    )
     assert status == 0 and "all is well" in said, said
 
 
