@@ -4,7 +4,7 @@
 #include <array>
 
 #include "base/format.h"
-#include "kernels/half.h"
+#include "simulation/sim_values.h"
 
 namespace tkv::simulation {
 namespace {
