@@ -29,7 +29,7 @@ class SaveClock {
   //   throws  kInvalidArgument  another text
   SaveClock(const std::string& every, Time now);
 
-  // Returns true if a save is due when the key with the most rounds has so many.
+  // Returns true if a save is due at so many rounds.
   bool IsDue(uint64_t rounds, Time now) const {
     return (rounds_ > 0 && rounds >= last_rounds_ + rounds_) || (span_ > 0 && now >= last_ + span_);
   }
@@ -60,7 +60,7 @@ class SaveClock {
 // of them, as they are between two steps of the training script.  Thread-safe.
 class SaveSchedule {
  public:
-  // A store of the schedule.  All three outlive its place in the schedule.
+  // A store of the schedule.  Its parts live until Remove.
   struct Member {
     const StoreKeys* keys;
     const StoreCalls* calls;
