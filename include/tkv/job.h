@@ -155,9 +155,9 @@ class TKV_API Service {
   virtual bool IsAnyWorkerAlive() const = 0;
 };
 
-// Creates the stores that a snapshot contains, with their numbers, and restores their keys, values
-// and states.  Numbers without keys in the snapshot get empty stores, so that the others keep their
-// numbers.  All workers of a job call it in their first incarnation, before they create a store.  The
+// Creates the stores that have keys at `path`, with their numbers, and restores their keys, values
+// and states.  In a folder of snapshots each store takes the newest snapshot that has it.  Numbers
+// without keys there get empty stores, so that the others keep their numbers.  All workers of a job call it in their first incarnation, before they create a store.  The
 // call returns when all have restored.  KVStore::rejoined is true in their next incarnations.
 //   blocks, throws  as KVStore::Create and KVStore::Restore
 TKV_API std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,

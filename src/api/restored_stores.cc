@@ -13,32 +13,45 @@
 
 namespace tkv {
 
+namespace {
+
+// Returns the options of a store whose keys are at `path`: its bits and its staleness are those of
+// the snapshot.  The launcher's staleness counts for scripts that give none, and for snapshots of
+// old builds.
+StoreOptions OptionsOf(const std::string& path, uint32_t number, const StoreOptions& options) {
+  StoreOptions of_store = options;
+  const auto reader = checkpoint::Reader::Find(path, number);
+  if (!reader) return of_store;
+  for (const checkpoint::SavedKey& key : reader->keys()) {
+    of_store.deterministic |= key.deterministic;
+    if (options.staleness > 0) continue;
+    of_store.staleness = std::max(of_store.staleness, static_cast<int>(key.staleness));
+  }
+  return of_store;
+}
+
+}  // namespace
+
 std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
                                                     const StoreOptions& options) {
-  const checkpoint::Reader reader(path);
-  const std::set<uint32_t> numbers = reader.stores();
-  std::vector<std::unique_ptr<KVStore>> stores;
-  const auto make = [&] {
-    StoreOptions of_store = options;
-    for (const checkpoint::SavedKey& key : reader.keys()) {
-      if (key.store != stores.size()) continue;
-      of_store.deterministic |= key.deterministic;
-      // The launcher's option counts for scripts that give none, and for snapshots of old builds.
-      if (options.staleness > 0) continue;
-      of_store.staleness = std::max(of_store.staleness, static_cast<int>(key.staleness));
-    }
-    stores.push_back(KVStore::Create("dist_sync", of_store));
+  const auto warn = [&](const Error& error) {
+    if (!options.log) return;
+    options.log(2, Format("stores that this snapshot alone has begin anew: {}", error.what()));
   };
+  const std::set<uint32_t> numbers = checkpoint::Reader::StoresAt(path, warn);
   constexpr uint32_t kStoresMax = 1 << 16;
-  if (!numbers.empty() && *numbers.rbegin() >= kStoresMax) {
-    throw Fail(Code::kDataLoss, "{}: keys of store {}, and a job has fewer than {}", path,
-               *numbers.rbegin(), kStoresMax);
+  const uint32_t last = numbers.empty() ? 0 : *numbers.rbegin();
+  if (last >= kStoresMax) {
+    throw Fail(Code::kDataLoss, "{}: keys of store {}, and a job has fewer than {}", path, last,
+               kStoresMax);
   }
-  make();
-  for (const uint32_t number : numbers) {
-    while (stores.size() <= number) make();
+  std::vector<std::unique_ptr<KVStore>> stores;
+  while (stores.size() <= last) {
+    const auto number = static_cast<uint32_t>(stores.size());
+    stores.push_back(KVStore::Create("dist_sync", OptionsOf(path, number, options)));
+    if (!numbers.contains(number)) continue;
     const std::string of_store = path + "/store-" + std::to_string(number);
-    stores[number]->Restore(numbers.size() > 1 ? of_store : path);
+    stores.back()->Restore(numbers.size() > 1 ? of_store : path);
   }
   if (auto* const first = dynamic_cast<DistStore*>(stores[0].get())) first->GoOnFromHere();
   return stores;

@@ -240,10 +240,7 @@ std::optional<Reader> Reader::Find(const std::string& path, uint32_t store) {
 Reader Reader::OfStore(const std::string& path, uint32_t store) {
   if (auto found = Find(path, store)) return *std::move(found);
   Reader reader(path);
-  std::set<uint32_t> stores = reader.stores();
-  if (IsFolderOfSnapshots(path)) {
-    for (const std::string& snapshot : SnapshotsIn(path)) stores.merge(StoresIn(snapshot));
-  }
+  const std::set<uint32_t> stores = StoresAt(path, [](const Error& error) { throw error; });
   if (stores.size() > 1) {
     throw Fail(Code::kInvalidArgument,
                "{}: there are no keys of store {}, and those of several others; '{}/store-{}' "
@@ -251,6 +248,22 @@ Reader Reader::OfStore(const std::string& path, uint32_t store) {
                path, store, path, *stores.begin());
   }
   return reader;
+}
+
+std::set<uint32_t> Reader::StoresAt(const std::string& path,
+                                    const std::function<void(const Error&)>& unread) {
+  const Reader newest(path);
+  std::set<uint32_t> stores = newest.stores();
+  if (!IsFolderOfSnapshots(path)) return stores;
+  for (const std::string& snapshot : SnapshotsIn(path)) {
+    if (snapshot == newest.path()) continue;
+    try {
+      stores.merge(StoresIn(snapshot));
+    } catch (const Error& error) {
+      unread(error);
+    }
+  }
+  return stores;
 }
 
 std::set<uint32_t> Reader::stores() const {

@@ -81,6 +81,12 @@ class Reader {
   // As Find.  If the keys there are all of one other store, opens those: the newest ones.
   //   throws  as Find; kInvalidArgument  the keys are of several other stores
   static Reader OfStore(const std::string& path, uint32_t store);
+  // Returns the numbers of the stores that have keys at `path`, in any snapshot of a folder.
+  //   unread  takes the error of each older snapshot whose index cannot be read; its stores are
+  //           then not returned
+  //   throws  as the constructor
+  static std::set<uint32_t> StoresAt(const std::string& path,
+                                     const std::function<void(const Error&)>& unread);
 
   // Returns the numbers of the stores whose keys this reader has.
   std::set<uint32_t> stores() const;

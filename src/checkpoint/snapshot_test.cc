@@ -332,6 +332,18 @@ TEST_F(CheckpointTest, OfEachSetOfStoresTheNewestSnapshotsStay) {
       EXPECT_NE(text.find(other + "/store-0' names the store"), std::string::npos) << text;
     }
   }
+  std::string unread;
+  const auto stores_at = [&](const std::string& path) {
+    return Reader::StoresAt(path, [&](const Error& error) { unread += error.what(); });
+  };
+  EXPECT_EQ(stores_at(path_), (std::set{0U, 1U, 2U}));
+  EXPECT_EQ(stores_at(path_ + "/000009"), (std::set{0U, 2U}));
+  EXPECT_EQ(stores_at(path_ + "/store-1"), std::set{1U});
+  EXPECT_EQ(unread, "");
+  for (const std::string& old : {path_ + "/000005", path_ + "/000008"}) Put(IndexIn(old), "{}");
+  EXPECT_EQ(stores_at(path_), (std::set{0U, 2U}));
+  EXPECT_NE(unread.find("000005"), std::string::npos) << unread;
+  EXPECT_NE(unread.find("000008"), std::string::npos) << unread;
 }
 
 TEST_F(CheckpointTest, KeysOfOneStoreGoIntoAnyStore) {

@@ -1003,6 +1003,26 @@ def test_the_end_of_a_job_is_saved_with_all_stores_if_another_rank_pushes_betwee
             mark.unlink()
 
 
+def test_stores_that_have_saved_one_after_the_other_are_all_restored(processes, tmp_path):
+    """The newest snapshot is that of the second store alone."""
+    work = """
+    stores = [mx.kv.create("dist_sync") for _ in range(2)]
+    for store in stores:
+        store.init("w", np.zeros(1, np.float32))
+        store.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+    print(f"rank {store.rank} begins at {[float(store.pull('w').asscalar()) for store in stores]}", flush=True)
+    for store, rounds in zip(stores, (2, 3)):
+        for _ in range(rounds):
+            store.push("w", np.ones(1, np.float32))
+        store.save(os.environ["FOLDER"])
+    """
+    folder = tmp_path / "saved"
+    for begins in ("[0.0, 0.0]", "[2.0, 3.0]", "[4.0, 6.0]"):
+        options = ("--restore", str(folder)) if folder.exists() else ()
+        status, said = finish(processes.launch(work, *options, workers=1, FOLDER=folder))
+        assert status == 0 and f"begins at {begins}" in said, said
+
+
 def test_a_store_that_goes_on_is_saved_without_one_that_was_closed_before(processes, tmp_path):
     work = """
     early, kv = mx.kv.create("dist_sync"), mx.kv.create("dist_sync")
@@ -1015,7 +1035,7 @@ def test_a_store_that_goes_on_is_saved_without_one_that_was_closed_before(proces
         store.close()
     """
     options = ("--restore", str(tmp_path / "saved"), "--snapshot-every", "10")
-    for begins in ("0, 0", "0, 5"):
+    for begins in ("0, 0", "3, 5", "6, 10"):
         status, said = finish(processes.launch(work, *options))
         assert status == 0 and said.count(f"begins behind {begins}") == 2, said
 
