@@ -7,6 +7,7 @@ Other folders of such mutants are judged alike.
 """
 
 import argparse
+import functools
 import os
 import re
 import shutil
@@ -15,49 +16,52 @@ import sys
 
 import mutants
 
-TREE = mutants.COPY / "tree"
-BUILD = TREE / "build" / "edges"  # as deep as other builds: the compiler's cache knows its files
-PACKAGE = mutants.COPY / "package" / "tensorkv"
 LONGEST = 600  # seconds
 
 
-def build(target):
-    """Build the extension or a test in the copy; raise mutants.NotBuiltError where it does not build."""
-    if not (BUILD / "build.ninja").exists():
-        # Not in batches: each mutant compiles one file.
+def build_of(copy):
+    """Return the folder of a copy's build: as deep as other builds, because the compiler's cache knows its files."""
+    return copy.tree / "build" / "edges"
+
+
+def package_of(copy):
+    """Return the folder of a copy's package."""
+    return copy.folder / "package" / "tensorkv"
+
+
+def configure(copy):
+    """Configure a copy's build. Not in batches: each mutant compiles one file."""
+    if not (build_of(copy) / "build.ninja").exists():
         options = ["-DTKV_BUILD_PYTHON=ON", "-DTKV_BUILD_BENCH=OFF", "-DTKV_UNITY=OFF"]
-        python = f"-DPython_EXECUTABLE={sys.executable}"
-        subprocess.run(["cmake", "--preset", "release", "-B", BUILD, *options, python], check=True, **mutants.IN_COPY)
-    done = subprocess.run(["cmake", "--build", BUILD, "--target", target], text=True, check=False, **mutants.IN_COPY)
-    if done.returncode != 0:
-        raise mutants.NotBuiltError(done.stdout[-3000:])
+        copy.configure("-B", build_of(copy), *options, f"-DPython_EXECUTABLE={sys.executable}")
 
 
-def link_package():
-    """Make a package of the copy's Python files and its extension."""
-    shutil.rmtree(PACKAGE, ignore_errors=True)
-    PACKAGE.mkdir(parents=True)
-    for file in [*(TREE / "python" / "tensorkv").iterdir(), *(BUILD / "python").glob("_core*.so")]:
-        (PACKAGE / file.name).symlink_to(file)
+def link_package(copy):
+    """Make a package of a copy's Python files and its extension."""
+    package = package_of(copy)
+    shutil.rmtree(package, ignore_errors=True)
+    package.mkdir(parents=True)
+    for file in [*(copy.tree / "python" / "tensorkv").iterdir(), *(build_of(copy) / "python").glob("_core*.so")]:
+        (package / file.name).symlink_to(file)
 
 
-def run(command, **environment):
+def run(copy, command, **environment):
     """Run tests; return their status, None if they hang, and their output."""
     environment = {**os.environ, **environment}
     try:
         done = subprocess.run(
-            command, cwd=TREE, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST
+            command, cwd=copy.tree, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST
         )
     except subprocess.TimeoutExpired:
         return None, ""
     return done.returncode, done.stdout + done.stderr
 
 
-def run_python(file, programs):
+def run_python(copy, file, programs):
     """Run a file of tests/python."""
     command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-k", "not processes"]
-    where = {"PYTHONPATH": str(PACKAGE.parent), "TKV_TEST_HAZARD_PROGRAMS": str(programs)}
-    return run([*command, str(TREE / "tests" / "python" / file)], **where)
+    where = {"PYTHONPATH": str(package_of(copy).parent), "TKV_TEST_HAZARD_PROGRAMS": str(programs)}
+    return run(copy, [*command, str(copy.tree / "tests" / "python" / file)], **where)
 
 
 def tests_of(mutant):
@@ -67,19 +71,20 @@ def tests_of(mutant):
     return tests, "_core" if tests.endswith(".py") else tests
 
 
-def judge(mutant, programs):
+def judge(mutant, copy, programs):
     """Break a rule; return whether the mutant's tests have noticed, and a word on it."""
     tests, target = tests_of(mutant)
-    with mutants.quieted(mutant):
+    built = build_of(copy)
+    with mutants.quieted(mutant, copy):
         try:
-            build(target)
+            copy.build(built, target)
         except mutants.NotBuiltError as error:
             return False, f"does not build: {mutants.first_error(error)}"
-        command = [BUILD / "tests" / tests, "--gtest_brief=1", "--gtest_fail_fast"]
+        command = [built / "tests" / tests, "--gtest_brief=1", "--gtest_fail_fast"]
         # GPU tests need the pretended driver, and other tests do not look for one.
-        gpus = {"LD_LIBRARY_PATH": str(BUILD / "tests" / "gpu" / "fake"), "FAKE_DEVICES": "1000"}
+        gpus = {"LD_LIBRARY_PATH": str(built / "tests" / "gpu" / "fake"), "FAKE_DEVICES": "1000"}
         gpus["FAKE_MIB"] = "16" if tests == "device_test" else "64"  # as tests/CMakeLists.txt has it
-        status, text = run_python(tests, programs) if target == "_core" else run(command, **gpus)
+        status, text = run_python(copy, tests, programs) if target == "_core" else run(copy, command, **gpus)
     failed = re.search(r"^(?:FAILED|\[  FAILED  \]) ([^\s,]+)", text, re.MULTILINE)
     if status == 1 and failed and "Failed: Timeout" not in text:
         return True, f"caught by {failed[1].rpartition('::')[2]}"
@@ -96,16 +101,18 @@ def main():
     parser.add_argument("--programs", type=int, default=200)
     arguments = parser.parse_args()
     chosen = mutants.find(arguments.folder, arguments.names)
-    mutants.copy_tree()
+    copies = mutants.copies(chosen)
     targets = {tests_of(mutant)[1] for mutant in chosen}
-    try:
-        for target in sorted(targets):
-            build(target)
-    except mutants.NotBuiltError as error:
-        raise SystemExit(f"edge mutants: the copy does not build:\n{error}") from error
-    if "_core" in targets:
-        link_package()
-    return mutants.report(chosen, lambda mutant: judge(mutant, arguments.programs))
+    for copy in copies:
+        configure(copy)
+        try:
+            for target in sorted(targets):
+                copy.build(build_of(copy), target)
+        except mutants.NotBuiltError as error:
+            raise SystemExit(f"edge mutants: the copy does not build:\n{error}") from error
+        if "_core" in targets:
+            link_package(copy)
+    return mutants.report(chosen, copies, functools.partial(judge, programs=arguments.programs))
 
 
 if __name__ == "__main__":

@@ -12,17 +12,18 @@ The lines to be replaced stand at exactly one place of the sources, in any file.
 """
 
 import argparse
+import concurrent.futures
 import contextlib
 import functools
 import os
 import pathlib
+import queue
 import re
 import shutil
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-COPY = ROOT / "build" / "mutants"
 
 
 class MutantError(Exception):
@@ -98,21 +99,6 @@ def find(folder, names=()):
     return found
 
 
-def copy_tree():
-    """Bring the copy up to date; unchanged files keep their time, so that little is compiled again."""
-    files = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
-    for name in files:
-        source, target = ROOT / name, COPY / "tree" / name
-        if not source.is_file() or (target.exists() and target.read_bytes() == source.read_bytes()):
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, target)
-    for folder in ("src", "include", "cli", "python", "tests"):  # a removed file must not be found in the copy
-        for path in (COPY / "tree" / folder).rglob("*"):
-            if path.is_file() and not (ROOT / path.relative_to(COPY / "tree")).is_file():
-                path.unlink()
-
-
 class NotBuiltError(Exception):
     """The copy does not build; the message is the compiler's output."""
 
@@ -122,24 +108,75 @@ def first_error(error):
     return next((line for line in str(error).splitlines() if "error" in line), "no line names an error")
 
 
-# With relative paths the copy shares the compiler's cache with builds of the tree that have the same options.
-IN_COPY = {"cwd": COPY / "tree", "env": {**os.environ, "CCACHE_BASEDIR": str(COPY / "tree")}, "capture_output": True}
+class Copy:
+    """A copy of the tree, in which one mutant at a time breaks a rule.
+
+    Attributes:
+        folder: of the copy and what is made beside it.
+        tree: the copy itself.
+    """
+
+    def __init__(self, number):
+        self.folder = ROOT / "build" / "mutants" / str(number)
+        self.tree = self.folder / "tree"
+
+    def update(self):
+        """Bring the copy up to date; unchanged files keep their time, so that little is compiled again."""
+        files = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+        for name in files:
+            source, target = ROOT / name, self.tree / name
+            if not source.is_file() or (target.exists() and target.read_bytes() == source.read_bytes()):
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        for folder in ("src", "include", "cli", "python", "tests"):  # a removed file must not be found in the copy
+            for path in (self.tree / folder).rglob("*"):
+                if path.is_file() and not (ROOT / path.relative_to(self.tree)).is_file():
+                    path.unlink()
+
+    def configure(self, *options):
+        """Configure a build of the copy by CMake."""
+        command = ["cmake", "--preset", "release", *options]
+        subprocess.run(command, check=True, cwd=self.tree, env=self._environment(), capture_output=True)
+
+    def build(self, folder, target):
+        """Build a target in a folder of the copy.
+
+        Raises:
+            NotBuiltError: it does not build; the message is the compiler's output.
+        """
+        command = ["cmake", "--build", folder, "--target", target]
+        done = subprocess.run(
+            command, cwd=self.tree, env=self._environment(), capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise NotBuiltError(done.stdout[-3000:])
+
+    def _environment(self):
+        # With relative paths the copies share the compiler's cache with each other, and with builds of the tree.
+        return {**os.environ, "CCACHE_BASEDIR": str(self.tree)}
+
+
+def copies(mutants):
+    """Return a copy for each processor, but not more than mutants. Each is up to date."""
+    made = [Copy(number) for number in range(min(os.cpu_count(), len(mutants)))]
+    for copy in made:
+        copy.update()
+    return made
+
+
 FEW = 8  # the number of mutants up to which batches are taken
 
 
-def configure(count):
-    """Configure the copy's build. A few mutants compile batches, which the compiler's cache has; many compile one file each."""
+def configure(copy, count):
+    """Configure a copy's build. A few mutants compile batches, which the compiler's cache has; many compile one file each."""
     batches = "ON" if count <= FEW else "OFF"
-    options = ["-DTKV_BUILD_TESTS=OFF", "-DTKV_BUILD_BENCH=OFF", f"-DTKV_UNITY={batches}"]
-    subprocess.run(["cmake", "--preset", "release", *options], check=True, **IN_COPY)
+    copy.configure("-DTKV_BUILD_TESTS=OFF", "-DTKV_BUILD_BENCH=OFF", f"-DTKV_UNITY={batches}")
 
 
-def build():
-    """Build the command in the copy; raise NotBuiltError where it does not build."""
-    command = ["cmake", "--build", "--preset", "release", "--target", "tkv_cli"]
-    done = subprocess.run(command, text=True, check=False, **IN_COPY)
-    if done.returncode != 0:
-        raise NotBuiltError(done.stdout[-3000:])
+def build(copy):
+    """Build the command in a copy; raise NotBuiltError where it does not build."""
+    copy.build("build/release", "tkv_cli")
 
 
 # A mutant may leave a variable or a function unused, which is no error here.
@@ -168,35 +205,31 @@ def applied(mutant, tree, prefix=""):
             (tree / name).write_text(sources()[name])
 
 
-def quieted(mutant):
-    """Break the rule in the copy of the tree; nothing that is unused then is an error."""
+def quieted(mutant, copy):
+    """Break the rule in a copy of the tree; nothing that is unused then is an error."""
     is_python = any(name.endswith(".py") for name in mutant.changed())
-    return applied(mutant, COPY / "tree", "" if is_python else QUIET)
+    return applied(mutant, copy.tree, "" if is_python else QUIET)
 
 
-TKV = COPY / "tree" / "build" / "release" / "cli" / "tkv"
+def command_of(copy):
+    """Return the path of the command that a copy has built."""
+    return copy.tree / "build" / "release" / "cli" / "tkv"
 
 
-def explore(scope):
-    """Return (caught, text): the verdict of the exploration of a scope on the copy."""
-    done = subprocess.run([TKV, "explore", scope], capture_output=True, text=True, timeout=900, check=False)
+def explore(copy, scope):
+    """Return (caught, text): the verdict of the exploration of a scope on a copy."""
+    command = [command_of(copy), "explore", scope]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     violation = re.search(rf"^{scope}: (.*)$", done.stdout, re.MULTILINE)
     if done.returncode == 1 and violation:
         return True, f"in {scope}: {violation.group(1)}"
     return False, f"survived {scope}" if done.returncode == 0 else f"crashed in {scope} with {done.returncode}"
 
 
-def judge(seeds):
-    """Return (caught, text): the verdict of the simulation on the copy."""
-    command = [
-        TKV,
-        "sim",
-        "--count",
-        str(seeds),
-        "--jobs",
-        str(os.cpu_count()),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+def judge(copy, seeds):
+    """Return (caught, text): the verdict of the simulation on a copy."""
+    command = [command_of(copy), "sim", "--count", str(seeds), "--jobs", str(os.cpu_count())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=False)
     first = re.search(r"^seed (\d+): (.*)$", done.stdout, re.MULTILINE)
     if done.returncode == 1 and first:
         return True, f"after {first.group(1)} seeds: {first.group(2)}"
@@ -205,28 +238,50 @@ def judge(seeds):
     return False, f"crashed with {done.returncode}"
 
 
-def judge_mutant(mutant, seeds):
+def judge_mutant(mutant, copy, seeds):
     """Return (caught, text) of the simulation with a mutant, and the same of each scope that the mutant names."""
     scopes = mutant.values("Scope")
-    with quieted(mutant):
+    with quieted(mutant, copy):
         try:
-            build()
+            build(copy)
         except NotBuiltError as error:
             verdict = False, f"does not build: {first_error(error)}"
             return verdict, [verdict for _ in scopes]
-        return judge(seeds), [explore(scope) for scope in scopes]
+        return judge(copy, seeds), [explore(copy, scope) for scope in scopes]
 
 
-def report(mutants, judge_one):
-    """Judge mutants and print a line for each; return the exit status.
+def judged(mutants, copies, judge_one):
+    """Judge each mutant in a copy that is free; yield (mutant, verdict) in the order of the mutants.
 
     Args:
         mutants: to be judged.
-        judge_one: takes a mutant, and returns whether its tests have noticed, and a word on it.
+        copies: places to judge in, as many at once.
+        judge_one: takes a mutant and a copy, and returns the verdict.
+    """
+    free = queue.SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def judge_in_free_copy(mutant):
+        copy = free.get()
+        try:
+            return judge_one(mutant, copy)
+        finally:
+            free.put(copy)
+
+    with concurrent.futures.ThreadPoolExecutor(len(copies)) as pool:
+        yield from zip(mutants, pool.map(judge_in_free_copy, mutants), strict=True)
+
+
+def report(mutants, copies, judge_one):
+    """Judge mutants and print a line for each; return the exit status.
+
+    Args:
+        mutants, copies: as of judged().
+        judge_one: takes a mutant and a copy, and returns whether the mutant's tests have noticed, and a word on it.
     """
     missed = 0
-    for mutant in mutants:
-        caught, text = judge_one(mutant)
+    for mutant, (caught, text) in judged(mutants, copies, judge_one):
         print(f"{mutant.name}: {text}", flush=True)
         missed += not caught
     print(f"{len(mutants) - missed} of {len(mutants)} caught")
@@ -240,18 +295,19 @@ def main():
     parser.add_argument("--seeds", type=int, default=10000)
     arguments = parser.parse_args()
     wanted = find("mutants", arguments.names)
-    copy_tree()
-    configure(len(wanted))
+    made = copies(wanted)
     try:
-        build()
+        for copy in made:
+            configure(copy, len(wanted))
+            build(copy)
     except NotBuiltError as error:
         raise SystemExit(f"mutants: the copy does not build:\n{error}") from error
-    sound, text = judge(arguments.seeds)
+    sound, text = judge(made[0], arguments.seeds)
     if sound or not text.startswith("survived"):
         raise SystemExit(f"mutants: the tree itself fails: {text}")
     caught = explored = missed = 0
-    for mutant in wanted:
-        (is_caught, text), verdicts = judge_mutant(mutant, arguments.seeds)
+    judge_one = functools.partial(judge_mutant, seeds=arguments.seeds)
+    for mutant, ((is_caught, text), verdicts) in judged(wanted, made, judge_one):
         explored += len(verdicts)
         missed += sum(not found for found, _ in verdicts)
         caught += is_caught

@@ -14,23 +14,28 @@ import tensorkv
 
 ROOT = mutants.ROOT
 PACKAGE = pathlib.Path(tensorkv.__file__).parent
-COPY = ROOT / "build" / "python_mutants"
+COPIES = ROOT / "build" / "python_mutants"
 LONGEST = 300  # seconds
 
 
-def copy_package():
-    """Copy the Python files of the tree; what is compiled is linked from the installed package."""
-    target = COPY / "python" / "tensorkv"
+def copy_package(folder):
+    """Copy the Python files of the tree; what is compiled is linked from the installed package.
+
+    Returns:
+        The folder that has the copy at the tree's path.
+    """
+    target = folder / "python" / "tensorkv"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(ROOT / "python" / "tensorkv", target, ignore=shutil.ignore_patterns("__pycache__", "bin", "*.so*"))
     for built in [*PACKAGE.glob("*.so*"), PACKAGE / "bin"]:
         (target / built.name).symlink_to(built)
+    return folder
 
 
-def run(tests):
-    """Run tests with the copy; return the status of pytest, None if it hangs, and its output."""
+def run(tests, copy):
+    """Run tests with a copy; return the status of pytest, None if it hangs, and its output."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(COPY / "python")}
+    environment = {**os.environ, "PYTHONPATH": str(copy / "python")}
     try:
         done = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST
@@ -40,10 +45,10 @@ def run(tests):
     return done.returncode, done.stdout + done.stderr
 
 
-def judge(mutant):
+def judge(mutant, copy):
     """Break a rule; return whether the mutant's tests have noticed, and a word on it."""
-    with mutants.applied(mutant, COPY):
-        status, text = run(mutant.values("tests")[0].split())
+    with mutants.applied(mutant, copy):
+        status, text = run(mutant.values("tests")[0].split(), copy)
     failed = re.search(r"^FAILED (\S+)", text, re.MULTILINE)
     if status == 1 and failed and "Failed: Timeout" not in text:
         return True, f"caught by {failed[1].rpartition('::')[2]}"
@@ -56,8 +61,8 @@ def main():
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_args()
     chosen = mutants.find("python_mutants", arguments.names)
-    copy_package()
-    return mutants.report(chosen, judge)
+    copies = [copy_package(COPIES / str(number)) for number in range(os.cpu_count())]
+    return mutants.report(chosen, copies, judge)
 
 
 if __name__ == "__main__":
