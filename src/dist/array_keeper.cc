@@ -88,7 +88,7 @@ bool ArrayKeeper::GoesOnWithCopies(const CallPtr& call, size_t bytes) {
       std::lock_guard lock(mutex_);
       copied_.emplace_back(call, bytes);
     }
-    core_.worker->Detach(call);
+    core_.worker->calls().Detach(call);
     return true;
   } catch (const std::bad_alloc&) {
     return false;
@@ -103,7 +103,7 @@ void ArrayKeeper::Copy(const CallPtr& call, size_t bytes) {
     core_.calls.Timed(WaitCause::kAccepted,
                       [&] { call->WaitAccepted(core_.calls.LongestWait(core_.options.patience)); });
   } catch (...) {
-    core_.worker->GiveUp(call);
+    core_.worker->calls().GiveUp(call);
     throw;
   }
 }

@@ -38,11 +38,12 @@ void DistStore::BeginAnewIfNothingHasBegun() {
 
 DistStore::DistStore(std::string type, const StoreOptions& options,
                      const std::shared_ptr<Worker>& worker, std::shared_ptr<SaveSchedule> schedule)
-    : DistStore(std::move(type), options, worker, std::move(schedule), worker->OpenStore()) {}
+    : DistStore(std::move(type), options, worker, std::move(schedule),
+                worker->stores().Open(worker->rank())) {}
 
 DistStore::DistStore(const StoreOptions& options, std::shared_ptr<Worker> observer, uint32_t store)
     : DistStore("observer", options, std::move(observer), nullptr, store) {
-  core_.worker->ObserveStore(store);
+  core_.worker->stores().Observe(store);
 }
 
 DistStore::DistStore(std::string type, const StoreOptions& options, std::shared_ptr<Worker> worker,
@@ -217,7 +218,7 @@ JobTrace::Ask DistStore::Asking(const char* verb) {
     std::vector<Operation> operations(1,
                                       core_.calls.Make(Operation::Trace{request}, verb, nullptr));
     operations[0].patience = Saturated(core_.options.server_patience).count();
-    core_.worker->Launch(call, std::move(operations));
+    core_.worker->calls().Launch(call, std::move(operations));
     core_.calls.Await(call, core_.options.server_patience);
     return traced;
   };
@@ -226,23 +227,23 @@ JobTrace::Ask DistStore::Asking(const char* verb) {
 void DistStore::StartTrace() {
   CheckIsWorker("trace");
   core_.worker->trace().Start(static_cast<size_t>(core_.worker->servers()), Asking("trace"));
-  core_.worker->Record(true);
+  core_.worker->calls().Record(true);
 }
 
 void DistStore::PauseTrace() {
   CheckIsWorker("trace");
   const JobTrace::Ask ask = Asking("trace");
-  core_.worker->Record(false);
+  core_.worker->calls().Record(false);
   core_.worker->trace().Pause(ask);
 }
 
 KVStore::TraceInfo DistStore::WriteTrace(const std::string& file) {
   CheckIsWorker("trace");
   const JobTrace::Ask ask = Asking("trace");
-  core_.worker->Record(false);
+  core_.worker->calls().Record(false);
   return Named("trace", [&] {
     return core_.worker->trace().Write(file, rank(), ask,
-                                       [&] { return core_.worker->TakeNoted(); });
+                                       [&] { return core_.worker->calls().TakeNoted(); });
   });
 }
 

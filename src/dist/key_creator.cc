@@ -198,13 +198,13 @@ void KeyCreator::LaunchInits(const std::string& verb, std::vector<Operation> ini
     };
     std::vector<Operation> operations;
     operations.push_back(std::move(inits[i]));
-    core_.worker->Launch(calls.back(), std::move(operations));
+    core_.worker->calls().Launch(calls.back(), std::move(operations));
   }
   std::exception_ptr error;
   for (size_t i = 0; i < calls.size(); ++i) {
     try {
       if (error) {
-        core_.worker->GiveUp(calls[i]);
+        core_.worker->calls().GiveUp(calls[i]);
       }
       core_.calls.Await(calls[i]);
       if (core_.worker->rejoined()) ContinueRounds(*records[i]);

@@ -39,7 +39,7 @@ void KeyCutter::CutKeys(const SaveRequest& request, std::span<const RecordPtr> r
   for (const RecordPtr& record : records) {
     operations.push_back(core_.calls.Make(Operation::Cut{}, request.verb, record.get()));
   }
-  core_.worker->Launch(call, std::move(operations));
+  core_.worker->calls().Launch(call, std::move(operations));
   core_.calls.Await(call, request.patience);
   for (size_t i = 0; i < records.size(); ++i) {
     outcomes->emplace(records[i], of_operations->at(call->ops[i]));

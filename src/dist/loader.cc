@@ -89,7 +89,7 @@ class Loader::Restores {
     std::vector<Operation> operations;
     operations.push_back(core_.calls.Make(std::move(part), verb_, record.get()));
     has_begun_ = true;
-    core_.worker->Launch(call, std::move(operations));
+    core_.worker->calls().Launch(call, std::move(operations));
     while (bytes_ahead_ > kAheadBytes) AwaitFirst();
   }
   void AwaitAll() {
@@ -207,7 +207,7 @@ KVStore::SnapshotInfo Loader::Load(const std::string& verb, const std::string& p
   for (const RecordPtr& record : loading.records) {
     operations.push_back(core_.calls.Make(Operation::FindBase{}, verb, record.get()));
   }
-  core_.worker->Launch(call, std::move(operations));
+  core_.worker->calls().Launch(call, std::move(operations));
   core_.calls.Await(call);
   for (const RecordPtr& record : loading.records) {
     const PushStep step = core_.worker->Ask(&Client::FormerStepOf, record->name);
@@ -269,7 +269,7 @@ void Loader::SendValues(const std::string& verb, std::span<const InitItem> items
     call->sources.push_back(assign.value.bytes);
     operations.push_back(core_.calls.Make(std::move(assign), verb, records[i].get()));
   }
-  core_.worker->Launch(call, std::move(operations));
+  core_.worker->calls().Launch(call, std::move(operations));
   core_.calls.Await(call);
 }
 

@@ -210,7 +210,7 @@ void Saver::WarnOfLacking(std::span<const SavedStore> stores) {
     core_.calls.CheckOpen("save");
     const ServerListings listed = ListServers(
         core_.worker, "save", core_.number, core_.options.server_patience, core_.options.interrupt);
-    lacking = LackingKeys(ListedKeys(listed), stores, core_.worker->store_count());
+    lacking = LackingKeys(ListedKeys(listed), stores, core_.worker->stores().count());
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled) throw;
     // The save itself will report the error.

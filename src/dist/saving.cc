@@ -32,7 +32,7 @@ class Saving::KeptParts final : public PartSource {
         interrupt_(std::move(interrupt)),
         items_(checkpoint::LayoutOf(saving.keys_, UINT64_MAX).items) {}
   ~KeptParts() override {
-    for (const Reading& reading : ahead_) saving_.worker_->GiveUp(reading.call);
+    for (const Reading& reading : ahead_) saving_.worker_->calls().GiveUp(reading.call);
   }
 
   std::span<const std::byte> Next(const checkpoint::Item& /*item*/) override {
@@ -43,7 +43,7 @@ class Saving::KeptParts final : public PartSource {
     ahead_.pop_front();
     now_.call->Wait(Saturated(saving_.options_.patience) +
                     Saturated(saving_.options_.server_patience));
-    const auto ended = saving_.worker_->TakeOwners();
+    const auto ended = saving_.worker_->calls().TakeOwners();
     return {static_cast<const std::byte*>(now_.buffer.HostData()), now_.buffer.bytes()};
   }
 
@@ -102,7 +102,7 @@ class Saving::KeptParts final : public PartSource {
     bytes_ahead_ += reading.buffer.bytes();
     std::vector<Operation> operations;
     operations.push_back(std::move(read));
-    saving_.worker_->Launch(reading.call, std::move(operations));
+    saving_.worker_->calls().Launch(reading.call, std::move(operations));
     ahead_.push_back(std::move(reading));
   }
 
@@ -251,7 +251,7 @@ void Saving::Release() noexcept {
       release.store = store;
       release.patience = Saturated(options_.server_patience).count();
     }
-    worker_->Launch(Worker::NewCall(worker_, verb_, store_, {}), std::move(operations));
+    worker_->calls().Launch(Worker::NewCall(worker_, verb_, store_, {}), std::move(operations));
     worker_->GoOn();
   } catch (const std::exception& error) {
     static_cast<void>(error);  // the servers free it when this worker leaves

@@ -56,16 +56,16 @@ CallPtr StoreCalls::Start(const std::string& verb, Operation operation) {
   const CallPtr call = New(verb);
   std::vector<Operation> operations;
   operations.push_back(std::move(operation));
-  worker_->Launch(call, std::move(operations));
+  worker_->calls().Launch(call, std::move(operations));
   return call;
 }
 
 void StoreCalls::CloseFailedStores() noexcept {
   try {
-    for (const uint32_t store : worker_->TakeFailedCloses()) {
+    for (const uint32_t store : worker_->stores().TakeFailedCloses()) {
       std::vector<Operation> operations(1, Make(Operation::Close{}, "close", nullptr));
       operations[0].store = store;
-      worker_->Launch(Worker::NewCall(worker_, "close", store, {}), std::move(operations));
+      worker_->calls().Launch(Worker::NewCall(worker_, "close", store, {}), std::move(operations));
       worker_->GoOn();
     }
   } catch (const std::exception& error) {
@@ -103,7 +103,7 @@ Outcome StoreCalls::AwaitOutcome(const std::string& verb, Operation operation) {
   }
   std::vector<Operation> operations;
   operations.push_back(std::move(operation));
-  worker_->Launch(call, std::move(operations));
+  worker_->calls().Launch(call, std::move(operations));
   Await(call, options_.patience);
   return std::move(*reported);
 }
@@ -119,12 +119,12 @@ void StoreCalls::Launch(const CallPtr& call, std::vector<Part> parts) {
     const size_t lot = is_of_gpu ? 1 + gpus->LotOf(part.source->gpu_sum) : 0;
     lots[lot].push_back(std::move(part.operation));
   }
-  if (gpus == nullptr) return worker_->Launch(call, std::move(lots[0]));
-  Worker::Expect(call, lots);
+  if (gpus == nullptr) return worker_->calls().Launch(call, std::move(lots[0]));
+  RunningCalls::Expect(call, lots);
   size_t next = 0;
   bool has_begun = false;
   const auto end = [&](const Error& error) {
-    for (; next < lots.size(); ++next) worker_->EndPart(call, lots[next], error);
+    for (; next < lots.size(); ++next) worker_->calls().EndPart(call, lots[next], error);
     Abandon(call);
   };
   try {
@@ -135,7 +135,7 @@ void StoreCalls::Launch(const CallPtr& call, std::vector<Part> parts) {
       }
       // Another thread may have closed the store meanwhile.
       CheckOpen(call->verb());
-      worker_->LaunchPart(call, std::exchange(lots[next], {}));
+      worker_->calls().LaunchPart(call, std::exchange(lots[next], {}));
       has_begun = true;
     }
   } catch (const Error& error) {
@@ -156,17 +156,17 @@ void StoreCalls::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
   try {
     Timed(WaitCause::kAnswer, [&] { call->Wait(LongestWait(patience)); });
     // Frees memory on the user's thread.
-    const auto ended = worker_->TakeOwners();
+    const auto ended = worker_->calls().TakeOwners();
   } catch (...) {
-    if (!call->done()) worker_->GiveUp(call);
-    const auto ended = worker_->TakeOwners();
+    if (!call->done()) worker_->calls().GiveUp(call);
+    const auto ended = worker_->calls().TakeOwners();
     ResendParams(*call);
     throw;
   }
 }
 
 void StoreCalls::Abandon(const CallPtr& call) {
-  worker_->GiveUp(call);
+  worker_->calls().GiveUp(call);
   ResendParams(*call);
 }
 
@@ -186,7 +186,7 @@ Ticket StoreCalls::Tracked(const CallPtr& call) {
 
 void StoreCalls::RaiseUnseen(std::string_view verb, std::span<const KeyView> keys) {
   // Frees memory on the user's thread.
-  const auto ended = worker_->TakeOwners();
+  const auto ended = worker_->calls().TakeOwners();
   std::optional<Error> error;
   {
     std::lock_guard lock(mutex_);

@@ -36,7 +36,7 @@ class StoreCalls {
   template <typename F>
   std::invoke_result_t<F&> Counted(Verb verb, std::string_view called, F f) {
     counts_.verbs.Called(verb);
-    if (worker_->has_failed_closes()) CloseFailedStores();
+    if (worker_->stores().has_failed_closes()) CloseFailedStores();
     try {
       return NamedWhereMemoryEnds(called, f);
     } catch (...) {

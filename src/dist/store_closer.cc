@@ -19,7 +19,7 @@ void StoreCloser::Leave(const std::optional<Error>& failure) {
     if (failed.code() != Code::kAborted && failed.code() != Code::kUnavailable) throw;
   }
   // The servers in this process must see that this worker does not need them any more.
-  core_.worker->CancelCalls(core_.number, "the store is closed");
+  core_.worker->calls().CancelAll(core_.number, "the store is closed");
   core_.worker->Stop();
   core_.worker->AfterLeave();
 }
@@ -48,7 +48,7 @@ void StoreCloser::Close(const std::optional<Error>& failure) {
   } catch (...) {
     if (!error) error = std::current_exception();
   }
-  const bool is_last = core_.worker->CloseStore(core_.number);
+  const bool is_last = core_.worker->stores().Close(core_.number);
   try {
     if (core_.worker->is_observer()) {
       // Nobody waits for an observer, so nobody has to be told.
@@ -56,12 +56,12 @@ void StoreCloser::Close(const std::optional<Error>& failure) {
       Leave(failure);
     } else {
       // Pushes under way still count.
-      for (const CallPtr& call : core_.worker->CallsOf(core_.number)) {
+      for (const CallPtr& call : core_.worker->calls().Of(core_.number)) {
         call->WaitAccepted(core_.options.patience);
       }
       // After a failure, the next incarnation continues with the keys, unless the program goes on.
       if (failure) {
-        core_.worker->NoteFailedClose(core_.number);
+        core_.worker->stores().NoteFailedClose(core_.number);
       } else {
         FreeKeys();
       }
@@ -69,7 +69,7 @@ void StoreCloser::Close(const std::optional<Error>& failure) {
   } catch (...) {
     if (!error) error = std::current_exception();
   }
-  core_.worker->CancelCalls(core_.number, "the store is closed");
+  core_.worker->calls().CancelAll(core_.number, "the store is closed");
   if (is_last) core_.worker->Stop();
   {
     std::lock_guard lock(core_.keys.mutex());
@@ -97,9 +97,9 @@ void StoreCloser::Drop(const std::optional<Error>& failure) noexcept {
   if (const auto error = saver_.EndSavingUnclosed(left())) {
     WarnOfDrop("while it saved, and there is no snapshot", error->what());
   }
-  const bool is_last = core_.worker->CloseStore(core_.number);
+  const bool is_last = core_.worker->stores().Close(core_.number);
   try {
-    const auto calls = core_.worker->CallsOf(core_.number);
+    const auto calls = core_.worker->calls().Of(core_.number);
     const auto help = [this](const std::function<bool()>& done, std::chrono::nanoseconds longest) {
       return core_.worker->PollUntil(done, longest);
     };
@@ -108,19 +108,19 @@ void StoreCloser::Drop(const std::optional<Error>& failure) noexcept {
       call->store = core_.number;
       std::vector<Operation> operations;
       operations.push_back(core_.calls.Make(std::move(request), "close", nullptr));
-      core_.worker->Launch(call, std::move(operations));
+      core_.worker->calls().Launch(call, std::move(operations));
       call->Wait(left());
     };
     if (is_last && !core_.worker->is_observer()) run(Operation::Leave{failure});
     for (const CallPtr& call : calls) call->WaitAccepted(left());
     if (!is_last && !failure) run(Operation::Close{});
     if (!is_last && failure && !core_.worker->is_observer()) {
-      core_.worker->NoteFailedClose(core_.number);
+      core_.worker->stores().NoteFailedClose(core_.number);
     }
   } catch (const std::exception& failed) {
     WarnOfDrop("and not all of its pushes may have been accepted", failed.what());
   }
-  core_.worker->CancelCalls(core_.number, "the store is gone");
+  core_.worker->calls().CancelAll(core_.number, "the store is gone");
   if (!is_last) return;
   core_.worker->KeepHost();
   core_.worker->Stop();

@@ -108,7 +108,7 @@ CallPtr TransferCalls::StartPulls(const std::string& verb, std::vector<PullTarge
   }
   const std::vector<NDArray> outputs = is_async ? OutputsOf(targets) : std::vector<NDArray>();
   PrepareFinish(call, std::move(targets), core_.options.patience);
-  core_.worker->Launch(call, std::move(operations));
+  core_.worker->calls().Launch(call, std::move(operations));
   CountPulled(pulled);
   if (is_async) arrays_.MarkArrays(call, {}, outputs);
   return call;

@@ -36,13 +36,13 @@ Asked Ask(const std::shared_ptr<Worker>& worker, const std::string& verb, uint32
   list.patience = Saturated(patience).count();
   std::vector<Operation> operations;
   operations.push_back(std::move(list));
-  worker->Launch(asked.call, std::move(operations));
+  worker->calls().Launch(asked.call, std::move(operations));
   return asked;
 }
 
 void GiveUpAll(const std::shared_ptr<Worker>& worker, std::span<const Asked> asked) {
   for (const Asked& one : asked) {
-    if (!one.call->done()) worker->GiveUp(one.call);
+    if (!one.call->done()) worker->calls().GiveUp(one.call);
   }
 }
 
@@ -142,7 +142,7 @@ ServerListings ListServers(const std::shared_ptr<Worker>& worker, const std::str
           GiveUpAll(worker, asked);
           throw;
         }
-        if (!one.call->done()) worker->GiveUp(one.call);
+        if (!one.call->done()) worker->calls().GiveUp(one.call);
         listings.errors[one.server] = Without(verb + ": ", error.what());
         continue;
       } catch (...) {

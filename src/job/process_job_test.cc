@@ -119,9 +119,9 @@ TEST_P(TransportJob, ServicesAreOverWhenTheWorkerHasLeft) {
   auto worker = WorkerOfProcess("dist_sync", options_, worker_);
   EXPECT_EQ(worker->workers(), 1);
   EXPECT_FALSE(services_[0]->Wait(std::chrono::milliseconds(1)));
-  const uint32_t store = worker->OpenStore();
+  const uint32_t store = worker->stores().Open(worker->rank());
   EXPECT_EQ(WorkerOfProcess("dist_sync", options_, worker_), worker) << "one life in a process";
-  EXPECT_TRUE(worker->CloseStore(store));
+  EXPECT_TRUE(worker->stores().Close(store));
   worker->Run([](ClientNode& node, Time now) {
     Operation leave;
     leave.request = Operation::Leave{};

@@ -16,15 +16,6 @@
 namespace tkv {
 namespace {
 
-// Returns true if a call waits for servers to accept the operation: a push, or the error that a
-// worker brings to a barrier.
-bool IsAccepted(const Operation& operation) {
-  const auto* const barrier = operation.As<Operation::Barrier>();
-  const bool brings_error =
-      barrier != nullptr && barrier->failure && barrier->task == Operation::Barrier::Task::kNone;
-  return operation.push() != nullptr || brings_error;
-}
-
 // Returns how the workers of a job that has ended have ended, in words.
 const char* HowAllEnded(const Epoch& epoch) {
   const auto dead = std::ranges::count_if(epoch.workers, &Epoch::Seat::IsDead);
@@ -81,6 +72,7 @@ Worker::Worker(const std::string& doing, const StoreOptions& store, WorkerOption
   thread.broken = [this](const Error& error) { Broken(error); };
   thread_ = std::make_unique<NodeThread>(std::make_unique<ClientNode>(member, client, pool_.get()),
                                          std::move(options.endpoint), std::move(thread));
+  calls_ = std::make_unique<RunningCalls>(thread_.get());
   thread_->OnChange([this](Node& node) { OnChange(static_cast<ClientNode*>(&node)); });
   thread_->Start();
   AwaitJoin(doing, store);
@@ -152,57 +144,10 @@ void Worker::KeepHost() const {
   }
 }
 
-uint32_t Worker::OpenStore() {
-  std::lock_guard lock(mutex_);
-  if (has_closed_) {
-    throw Fail(
-        Code::kFailedPrecondition,
-        "create: another thread is closing the last store of worker {}; create again when it "
-        "has",
-        rank_);
-  }
-  open_stores_.insert(store_count_);
-  return store_count_++;
-}
-
-void Worker::ObserveStore(uint32_t store) {
-  std::lock_guard lock(mutex_);
-  open_stores_.insert(store);
-}
-
-bool Worker::CloseStore(uint32_t store) {
-  std::lock_guard lock(mutex_);
-  if (open_stores_.erase(store) == 0) return false;
-  has_closed_ = open_stores_.empty();
-  return has_closed_;
-}
-
-void Worker::NoteFailedClose(uint32_t store) {
-  std::lock_guard lock(mutex_);
-  failed_closes_.emplace_back(std::this_thread::get_id(), store);
-  has_failed_closes_ = true;
-}
-
-std::vector<uint32_t> Worker::TakeFailedCloses() {
-  std::lock_guard lock(mutex_);
-  std::vector<uint32_t> stores;
-  for (const auto& [thread, store] : failed_closes_) {
-    if (thread == std::this_thread::get_id()) stores.push_back(store);
-  }
-  std::erase_if(failed_closes_,
-                [](const auto& close) { return close.first == std::this_thread::get_id(); });
-  has_failed_closes_ = !failed_closes_.empty();
-  return stores;
-}
-
-uint32_t Worker::store_count() const {
-  std::lock_guard lock(mutex_);
-  return store_count_;
-}
-
 bool Worker::is_over() const {
+  if (stores_.is_over()) return true;
   std::lock_guard lock(mutex_);
-  return has_closed_ || refused_.has_value();
+  return refused_.has_value();
 }
 
 bool Worker::HasLostItsPlace(std::chrono::nanoseconds patience) {
@@ -230,104 +175,9 @@ CallPtr Worker::NewCall(const std::shared_ptr<Worker>& worker, const std::string
   call->store = store;
   call->give_up = [weak = std::weak_ptr(worker)](const CallPtr& self) {
     const std::shared_ptr<Worker> locked = weak.lock();
-    if (locked != nullptr && locked->is_of_this_process()) locked->GiveUp(self);
+    if (locked != nullptr && locked->is_of_this_process()) locked->calls().GiveUp(self);
   };
   return call;
-}
-
-void Worker::Expect(const CallPtr& call, std::span<const std::vector<Operation>> parts) {
-  size_t operations = 0;
-  size_t pushes = 0;
-  for (const auto& part : parts) {
-    operations += part.size();
-    pushes += static_cast<size_t>(std::ranges::count_if(part, IsAccepted));
-  }
-  call->Expect(operations, pushes);
-}
-
-void Worker::Launch(const CallPtr& call, std::vector<Operation> operations) {
-  Expect(call, {&operations, 1});
-  LaunchPart(call, std::move(operations));
-}
-
-void Worker::EndPart(const CallPtr& call, const std::vector<Operation>& operations,
-                     const Error& error) {
-  Run([&](ClientNode&, Time) {
-    for (const Operation& operation : operations) {
-      call->End(IsAccepted(operation), {0, Outcome::Event::kFailed, error, 0, {}},
-                [&] { KeepOwners(call.get()); });
-    }
-  });
-}
-
-void Worker::LaunchPart(const CallPtr& call, std::vector<Operation> operations) {
-  Run([&](ClientNode& client, Time now) {
-    if (broken_) {  // nothing would ever end them
-      for (const Operation& operation : operations) {
-        call->End(IsAccepted(operation), {0, Outcome::Event::kFailed, broken_, 0, {}});
-      }
-      return;
-    }
-    std::vector<bool> is_push;
-    is_push.reserve(operations.size());
-    for (const Operation& operation : operations) is_push.push_back(IsAccepted(operation));
-    if (noted_.is_recording()) {
-      OpId id = client.client().next_op();
-      for (const Operation& operation : operations) noted_.Began(id++, operation, rank_, now);
-    }
-    const std::vector<OpId> ids = client.Begin(std::move(operations), now);
-    for (size_t i = 0; i < ids.size(); ++i) calls_[ids[i]] = {call, is_push[i]};
-    call->ops.insert(call->ops.end(), ids.begin(), ids.end());
-  });
-}
-
-void Worker::GiveUp(const CallPtr& call) {
-  Run([&](ClientNode& client, Time now) {
-    try {
-      // Detach all operations before the first one ends, because that end may let messages of the
-      // others leave.
-      client.Detach(call->ops);
-      client.Cancel(call->ops, Error(Code::kCancelled, "given up by its caller"), now);
-      ReleaseMemory(*call);
-    } catch (const std::bad_alloc&) {
-      // The memory must return to its user in any case.
-      thread_->BreakForLack();
-    }
-  });
-  call->LookedAt();
-}
-
-void Worker::Detach(const CallPtr& call) {
-  Run([&](ClientNode& client, Time) {
-    client.Detach(call->ops);
-    for (const Bytes& source : call->sources) thread_->ReleaseSource(source);
-  });
-}
-
-void Worker::CancelCalls(uint32_t store, const char* why) {
-  Run([&](ClientNode& client, Time now) {
-    try {
-      std::vector<OpId> ids;
-      for (const auto& [id, running] : calls_) {
-        if (running.call->store == store) ids.push_back(id);
-      }
-      std::ranges::sort(ids);
-      client.Cancel(ids, Error(Code::kCancelled, why), now);
-    } catch (const std::bad_alloc&) {
-      // The calls must end in any case.
-      thread_->BreakForLack();
-    }
-  });
-}
-
-std::vector<CallPtr> Worker::CallsOf(uint32_t store) {
-  return Run([&](ClientNode&, Time) {
-    std::vector<CallPtr> calls;
-    for (const auto& [id, running] : calls_) {
-      if (running.call->store == store) calls.push_back(running.call);
-    }
-    return calls;
-  });
 }
 
 std::vector<uint64_t> Worker::AddStats(std::span<const std::string> names, StoreStats* stats) {
@@ -347,60 +197,14 @@ std::vector<uint64_t> Worker::AddStats(std::span<const std::string> names, Store
   });
 }
 
-void Worker::Record(bool on) {
-  Run([&](ClientNode&, Time) { noted_.Record(on); });
-}
-
-WorkerTrace::Noted Worker::TakeNoted() {
-  return Run([&](ClientNode&, Time now) { return noted_.Take(now); });
-}
-
-// Takes the owners of a call's memory.  Runs under the node's lock, on any thread, so nothing of
-// the user is freed here.
-void Worker::KeepOwners(Call* call) {
-  std::lock_guard lock(mutex_);
-  call->finish = nullptr;
-  try {
-    const size_t needed = ended_owners_.size() + call->sources.size() + call->targets.size();
-    const size_t there = ended_owners_.capacity();
-    if (needed > there) ended_owners_.reserve(std::max(needed, 2 * there));
-  } catch (const std::bad_alloc&) {
-    return;  // the call keeps them
-  }
-  for (auto* const memory : {&call->sources, &call->targets}) {
-    for (Bytes& bytes : *memory) ended_owners_.push_back(std::move(bytes.owner));
-    memory->clear();
-  }
-}
-
-std::vector<std::shared_ptr<const void>> Worker::TakeOwners() {
-  std::lock_guard lock(mutex_);
-  return std::exchange(ended_owners_, {});
-}
-
-// Takes the call's memory back from the transport.  Runs under the node's lock.
-void Worker::ReleaseMemory(const Call& call) {
-  for (const Bytes& source : call.sources) thread_->ReleaseSource(source);
-  for (const Bytes& target : call.targets) thread_->ReleaseTarget(target);
-}
-
 // Ends all calls with an error, because the node has stopped.  Runs under the node's lock.
 void Worker::Broken(const Error& error) {
-  broken_ = error;
   {
     std::lock_guard lock(mutex_);
     refused_ = error;
     joined_changed_.notify_all();
   }
-  const auto calls = std::exchange(calls_, {});
-  for (const auto& [id, running] : calls) {
-    try {
-      running.call->End(running.is_unaccepted, {id, Outcome::Event::kFailed, error, 0, {}});
-    } catch (const std::exception& failed) {
-      static_cast<void>(
-          failed);  // a function that waits for the end has failed; the next call ends
-    }
-  }
+  calls_->Break(error);
 }
 
 // Handles the changes of the node: joining, and outcomes of operations.  Runs under the node's
@@ -441,23 +245,7 @@ void Worker::OnChange(ClientNode* node) {
     }
     if (joined_ || refused_) joined_changed_.notify_all();
   }
-  for (const Outcome& outcome : node->TakeOutcomes()) {
-    if (noted_.is_on()) noted_.Ended(outcome, NodeThread::Now());
-    const auto found = calls_.find(outcome.op);
-    if (found == calls_.end()) continue;
-    Running& running = found->second;
-    if (outcome.event == Outcome::Event::kAccepted) {
-      if (running.is_unaccepted) running.call->Accepted();
-      running.is_unaccepted = false;
-      continue;
-    }
-    const CallPtr call = running.call;
-    const bool was_unaccepted = running.is_unaccepted;
-    calls_.erase(found);
-    if (outcome.error) ReleaseMemory(*call);
-    call->End(was_unaccepted, outcome, [&] { KeepOwners(call.get()); });
-  }
-  thread_->SetBusy(!calls_.empty());
+  calls_->Take(node->TakeOutcomes());
 }
 
 }  // namespace tkv

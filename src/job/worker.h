@@ -3,22 +3,20 @@
 
 #pragma once
 
-#include <atomic>
-#include <boost/unordered/unordered_flat_map.hpp>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "job/call.h"
 #include "job/job_trace.h"
 #include "job/node_thread.h"
+#include "job/open_stores.h"
+#include "job/running_calls.h"
 #include "tkv/kvstore.h"
 
 namespace tkv {
@@ -73,21 +71,8 @@ class Worker final {
   Epoch::Policy policy() const { return policy_; }
   bool is_of_this_process() const { return birth_ == ForkGeneration(); }
 
-  // Opens a store and returns its number.  The number is the same on all ranks that make their
-  // stores in the same order.
-  //   throws  kFailedPrecondition  the last store has just been closed
-  uint32_t OpenStore();
-  uint32_t store_count() const;  // all that were opened
-  // Notes that a store which was not the last one was closed after a failure.  If the calling thread
-  // uses another store later, its program has caught the error.
-  void NoteFailedClose(uint32_t store);
-  bool has_failed_closes() const { return has_failed_closes_; }
-  // Returns the stores that this thread has closed after a failure, and forgets them.
-  std::vector<uint32_t> TakeFailedCloses();
-  // Opens a store that another worker has made, for an observer.
-  void ObserveStore(uint32_t store);
-  // Closes a store.  Returns true if it was the last one: the worker then has to leave the job.
-  bool CloseStore(uint32_t store);
+  OpenStores& stores() { return stores_; }
+  RunningCalls& calls() { return *calls_; }
   // The schedules by which stores of this worker save, which the module `dist` defines.
   struct SaveSchedules {
     std::mutex mutex;
@@ -123,40 +108,16 @@ class Worker final {
   // Returns a call of a store of this worker.  The call may outlive the worker.
   static CallPtr NewCall(const std::shared_ptr<Worker>& worker, const std::string& verb,
                          uint32_t store, std::function<void()> interrupt);
-  // Starts all operations of a call at once.
-  void Launch(const CallPtr& call, std::vector<Operation> operations);
-  // Makes the call expect all operations of some parts.  Each part has to be launched or ended
-  // later.
-  static void Expect(const CallPtr& call, std::span<const std::vector<Operation>> parts);
-  void LaunchPart(const CallPtr& call, std::vector<Operation> operations);
-  // Ends the operations of a part that has not been launched.
-  void EndPart(const CallPtr& call, const std::vector<Operation>& operations, const Error& error);
   // See NodeThread.
   bool PollUntil(const std::function<bool()>& done, std::chrono::nanoseconds longest) {
     return thread_->PollUntil(done, longest.count());
   }
   // Continues without a rest, because no thread waits for the operations that were launched last.
   void GoOn() { thread_->GoOn(); }
-  // Cancels a call whose caller waits no longer.  Afterwards nothing writes to its outputs, and its
-  // pushes that go on read from copies.
-  void GiveUp(const CallPtr& call);
-  // Continues a call with copies of its sources, so that the sources may change.
-  void Detach(const CallPtr& call);
-  // Cancels every call of a store that is under way, so that nobody waits for a call that cannot
-  // end.
-  // Without memory for that, all calls of this worker end with an error.
-  void CancelCalls(uint32_t store, const char* why);
-  std::vector<CallPtr> CallsOf(uint32_t store);
   // Adds the counters of the worker and of its peers to `stats`.  Returns the rounds of the keys
   // with these canonical names.
   std::vector<uint64_t> AddStats(std::span<const std::string> names, StoreStats* stats);
-  // Starts or stops recording the operations of this worker.
-  void Record(bool on);
-  WorkerTrace::Noted TakeNoted();
   JobTrace& trace() { return trace_; }
-  // Takes the owners of the memory of calls that have ended.  A thread of the user has to free
-  // them, because other frameworks own some of the memory.
-  std::vector<std::shared_ptr<const void>> TakeOwners();
   // Keeps the hosted servers until the process ends, because this worker leaves without waiting for
   // the others.
   void KeepHost() const;
@@ -170,8 +131,6 @@ class Worker final {
   std::string Missing();
   void OnChange(ClientNode* node);
   void Broken(const Error& error);
-  void ReleaseMemory(const Call& call);
-  void KeepOwners(Call* call);
 
   const Role role_;
   const std::string job_, url_;
@@ -188,15 +147,7 @@ class Worker final {
   int servers_ = 0;
   Epoch::Policy policy_ = Epoch::Policy::kFail;
 
-  struct Running {
-    CallPtr call;
-    bool is_unaccepted = false;
-  };
-  boost::unordered_flat_map<OpId, Running> calls_;  // guarded by the node's lock
-  WorkerTrace noted_;                               // guarded by the node's lock
-  // The reason why the node does nothing any more.  Guarded by the node's lock.
-  std::optional<Error> broken_;
-
+  OpenStores stores_;
   JobTrace trace_;
   SaveSchedules save_schedules_;
 
@@ -206,13 +157,9 @@ class Worker final {
   bool joined_ = false;
   std::optional<Error> refused_;
   std::string out_of_reach_;  // the reason why the head cannot be reached
-  uint32_t store_count_ = 0;
-  std::set<uint32_t> open_stores_;
-  std::vector<std::pair<std::thread::id, uint32_t>> failed_closes_;
-  std::atomic<bool> has_failed_closes_ = false;  // `failed_closes_` is not empty
-  bool has_closed_ = false;
-  std::vector<std::shared_ptr<const void>> ended_owners_;
 
+  // Used by the thread.
+  std::unique_ptr<RunningCalls> calls_;
   // Last, so that the thread ends before the members that it uses.
   std::unique_ptr<NodeThread> thread_;
 };
