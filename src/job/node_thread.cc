@@ -15,7 +15,6 @@ namespace {
 constexpr size_t kEventsPerTurn = 32;
 constexpr Time kLongestTurn = 50 * kMillisecond;
 constexpr Time kLongestSleep = kSecond;
-constexpr Time kPollRest = 2 * kMillisecond;
 constexpr Time kSpin = 50'000;
 // A pause in reading counts from this length on.
 constexpr Time kAwayLeast = 50 * kMillisecond;
@@ -30,29 +29,16 @@ NodeThread::NodeThread(std::unique_ptr<Node> node, std::unique_ptr<Endpoint> end
 
 NodeThread::~NodeThread() { Stop(); }
 
-Time NodeThread::Now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 void NodeThread::Start() {
   Run([](Node& node, Time now) { node.Start(now); });
   thread_ = StartThread("talk to the other processes with", [this] { Loop(); });
 }
 
 void NodeThread::Stop() {
-  {
-    std::lock_guard lock(turn_);
-    stopping_ = true;
-  }
-  turn_changed_.notify_all();
+  turn_.Stop();
   if (endpoint_ != nullptr) endpoint_->Wake();
   if (thread_.joinable()) thread_.join();
-  {
-    std::unique_lock lock(turn_);
-    turn_changed_.wait(lock, [this] { return !caller_polls_; });
-  }
+  turn_.AwaitCaller();
   std::unique_ptr<DiskReader> reader;
   {
     std::lock_guard lock(mutex_);
@@ -121,7 +107,7 @@ void NodeThread::NoteClosed(uint64_t link, const Error& reason) {
 // Stops the node for good while the process lives on.  Waiting callers receive the error after the
 // links have closed, so that nothing reads the memory of their pushes any more.
 void NodeThread::Break(const Error& error) noexcept {
-  stopping_ = true;
+  turn_.Stop();
   if (std::exchange(is_broken_, true)) return;
   try {
     if (endpoint_ != nullptr) {
@@ -177,7 +163,7 @@ void NodeThread::Deliver(NodeOutput output) {
   if (endpoint_ == nullptr) return;
   for (NodeOutput::Reading& reading : output.readings) {
     try {
-      if (reader_ == nullptr && !stopping_) {
+      if (reader_ == nullptr && !turn_.stopped()) {
         reader_ = std::make_unique<DiskReader>([this](uint64_t ticket) { HasRead(ticket); });
       }
       if (reader_ != nullptr) reader_->Read(reading.ticket, std::move(reading.ranges));
@@ -263,61 +249,30 @@ Time NodeThread::PollBriefly(const Done& done) {
 }
 
 void NodeThread::Loop() {
-  std::unique_lock lock(turn_);
-  while (!stopping_) {
-    const Time now = Now();
-    if (caller_polls_ || now < rest_until_) {
-      own_sleeps_until_ = caller_polls_ ? now + kLongestSleep : rest_until_;
-      turn_changed_.wait_for(lock, std::chrono::nanoseconds(own_sleeps_until_ - now));
-      own_sleeps_until_ = 0;
-      continue;
-    }
-    own_polls_ = true;
-    lock.unlock();
-    const Time sleep = PollBriefly([this] { return stopping_ || caller_polls_; });
+  const auto is_over = [this] { return turn_.stopped() || turn_.is_callers(); };
+  while (turn_.BeginOwn()) {
+    const Time sleep = PollBriefly(is_over);
     // A caller who came during the poll has woken the endpoint in vain.
-    if (sleep > 0 && !stopping_ && !caller_polls_) endpoint_->Wait(sleep);
-    lock.lock();
-    own_polls_ = false;
-    if (caller_polls_) turn_changed_.notify_all();
+    if (sleep > 0 && !is_over()) endpoint_->Wait(sleep);
+    turn_.EndOwn();
   }
 }
 
 bool NodeThread::PollUntil(const std::function<bool()>& done, Time longest) {
   const Time deadline = Now() + longest;
-  {
-    std::unique_lock lock(turn_);
-    if (caller_polls_ || stopping_) {
-      others_wait_until_ = deadline;
-      return false;
-    }
-    caller_polls_ = true;
-    if (own_polls_) {
-      endpoint_->Wake();
-      turn_changed_.wait(lock, [this] { return !own_polls_; });
-    }
-  }
-  // An answer may arrive soon.
-  active_ = Now();
+  if (!turn_.BeginCaller(deadline)) return false;
   struct GiveBack {
     NodeThread* self;
-    ~GiveBack() {
-      std::lock_guard lock(self->turn_);
-      self->caller_polls_ = false;
-      const Time now = Now();
-      const bool may_rest = !self->is_busy_ && now >= self->others_wait_until_;
-      self->rest_until_ = may_rest ? now + kPollRest : 0;
-      // The node's thread wakes by itself in time, unless it was told to sleep longer.
-      if (self->stopping_ || self->own_sleeps_until_ > self->rest_until_) {
-        self->turn_changed_.notify_all();
-      }
-    }
+    ~GiveBack() { self->turn_.EndCaller(self->is_busy_); }
   } const give_back{this};
-  while (!done() && !stopping_) {
-    const Time sleep = PollBriefly([&] { return done() || stopping_; });
+  const auto is_over = [&] { return done() || turn_.stopped(); };
+  // An answer may arrive soon.
+  active_ = Now();
+  while (!is_over()) {
+    const Time sleep = PollBriefly(is_over);
     const Time left = deadline - Now();
     if (left <= 0) break;
-    if (sleep > 0 && !done() && !stopping_) endpoint_->Wait(std::min(sleep, left));
+    if (sleep > 0 && !is_over()) endpoint_->Wait(std::min(sleep, left));
   }
   return true;
 }
@@ -331,15 +286,6 @@ void NodeThread::TakeWhatHasArrived(Time longest) {
   };
   PollUntil(has_taken, longest);
   GoOn();
-}
-
-void NodeThread::GoOn() {
-  {
-    std::lock_guard lock(turn_);
-    if (rest_until_ == 0) return;
-    rest_until_ = 0;
-  }
-  turn_changed_.notify_all();
 }
 
 }  // namespace tkv

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +13,8 @@
 #include <type_traits>
 
 #include "job/disk_reader.h"
+#include "job/poll_turn.h"
+#include "job/steady_time.h"
 #include "node/node.h"
 #include "transport/transport.h"
 
@@ -32,8 +33,7 @@ struct NodeThreadOptions {
 
 // A thread with a node and its endpoint.
 // A thread that waits for a result of the node does the node's work meanwhile.  An arriving frame
-// then wakes one thread instead of two.  After that the node's own thread rests for a moment,
-// because most threads that have waited soon wait again.
+// then wakes one thread instead of two.
 // Thread-safe.  Hooks run under its lock: on its thread, or on a thread that calls Run or waits.
 class NodeThread final : private LinkHandler {
  public:
@@ -87,7 +87,7 @@ class NodeThread final : private LinkHandler {
   void SetBusy(bool is_busy) { is_busy_ = is_busy; }
   // Ends the rest of the node's thread, because no caller is going to wait for the work that was
   // started.
-  void GoOn();
+  void GoOn() { turn_.EndRest(); }
   // See Endpoint.  Call it from within Run or the hook.
   void ReleaseSource(const Bytes& bytes) {
     if (endpoint_ != nullptr) endpoint_->ReleaseSource(bytes.data, bytes.size);
@@ -100,7 +100,7 @@ class NodeThread final : private LinkHandler {
   void Break(const Error& error) noexcept;
   // Breaks for lack of memory.  Takes no memory.
   void BreakForLack() noexcept { Break(no_memory_); }
-  static Time Now();
+  static Time Now() { return SteadyTime(); }
   // Returns the traffic of all links, present and former, to a peer that this process has dialed.
   // Call it from within Run.
   TrafficStats TrafficOf(const Peer& peer) const;
@@ -173,28 +173,17 @@ class NodeThread final : private LinkHandler {
   bool is_broken_ = false;
   // Made in time, because an error needs memory.
   const Error no_memory_{Code::kResourceExhausted, "there is no memory to go on with"};
-  std::atomic<bool> stopping_{false};
   std::thread thread_;
   // Made for the first reading.
   std::unique_ptr<DiskReader> reader_;
 
   std::atomic<uint64_t> empty_polls_{0};  // polls without an event
 
-  // The members below decide which thread polls.
-  std::mutex turn_;
-  std::condition_variable turn_changed_;
-  bool own_polls_ = false;  // the node's thread is polling
-  // The time of the last event, or of the arrival of the last caller.
+  PollTurn turn_{[this] { endpoint_->Wake(); }};
+  // The time of the last event, or of the arrival of the last caller.  The thread that has the turn
+  // reads and writes it.
   Time active_ = 0;
-  // A caller polls or is about to.
-  std::atomic<bool> caller_polls_{false};
   std::atomic<bool> is_busy_{false};
-  // The last deadline of a caller that waits while another one polls.
-  Time others_wait_until_ = 0;
-  // The end of the rest of the node's thread.
-  Time rest_until_ = 0;
-  // The end of the present wait of the node's thread; 0: it does not wait.
-  Time own_sleeps_until_ = 0;
 };
 
 }  // namespace tkv
