@@ -28,11 +28,28 @@ configure() {  # preset, cmake arguments...
   rm -f "$log"
 }
 
+# Reads the output of a build and shows how many of Ninja's steps are done: in one line on a terminal, else each tenth part.
+show_steps() {
+  local terminal=0; [ ! -t 1 ] || terminal=1
+  awk -v terminal="$terminal" '
+    match($0, /\[[0-9]+\/[0-9]+\]/) {
+      split(substr($0, RSTART + 1, RLENGTH - 2), step, "/")
+      tenth = int(10 * step[1] / step[2])
+      if (terminal) printf "\r%d of %d steps", step[1], step[2]
+      else if (tenth > shown) printf "%d of %d steps\n", step[1], step[2]
+      shown = tenth
+      fflush()
+    }
+    END { if (terminal && shown) print "" }'
+}
+
 build_preset() {  # preset, cmake arguments...
   local preset=$1
   [ -f "build/$preset/build.ninja" ] || configure "$@" || return 1
   use_ccache
-  cmake --build --preset "$preset" -- --quiet
+  # On a terminal Ninja shows its steps in one line.
+  # shellcheck disable=SC2046
+  cmake --build --preset "$preset" -- $([ -t 1 ] || echo --quiet)
 }
 
 # The pages of the public headers, by Doxygen.
