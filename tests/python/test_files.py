@@ -2,8 +2,10 @@
 
 import io
 import os
+import pathlib
 import pickle
 import random
+import re
 import stat
 import struct
 import subprocess
@@ -14,6 +16,7 @@ import zlib
 
 import numpy as np
 import pytest
+import safetensors
 import tensorkv as mx
 
 NAMES = [
@@ -362,3 +365,115 @@ def test_a_folder_that_is_not_there_is_told_with_the_path_that_was_given(tmp_pat
     with pytest.raises(FileNotFoundError) as caught:
         mx.nd.save(tmp_path / "no" / "w", [mx.nd.ones((2,))])
     assert caught.value.filename == str(tmp_path / "no" / "w")
+
+
+MXNET_FILES = pathlib.Path(__file__).parent / "mxnet_files"
+MXNET_CONTENTS = {  # as MXNet 1.9.1 has written them
+    "list": [np.array([1, 2, 3], np.float32), np.array([[1, 2], [3, 4]])],
+    "dict": {
+        **{
+            f"arg:{dtype}": np.arange(6, dtype=dtype).reshape(2, 3)
+            for dtype in ["float16", "float32", "float64", "uint8", "int8", "int32", "int64"]
+        },
+        "aux:ü": np.array([7.5], np.float32),
+    },
+    "single": [np.ones(2, np.float32)],
+    "empty": [],
+    "rows": {"r": np.float32([[0] * 3, [2] * 3, [0] * 3, [2] * 3, [0] * 3]), "z": np.zeros((4, 2), np.float32)},
+    "np": {
+        "s": np.array(3.5, np.float32),
+        "e": np.zeros((0, 3), np.float32),
+        "b": np.array([True, False]),
+        "w": np.ones((2, 2), np.float32),
+    },
+}
+
+
+def dense(data):
+    """Return the arrays of a list or a dict, each as NumPy's, in the same form."""
+
+    def as_numpy(a):
+        return (a.tostype("default") if a.stype == "row_sparse" else a).asnumpy()
+
+    return {n: as_numpy(a) for n, a in data.items()} if isinstance(data, dict) else [as_numpy(a) for a in data]
+
+
+def dtypes(data):
+    """Return the dtypes of the arrays of a list or a dict."""
+    return [array.dtype for array in (data.values() if isinstance(data, dict) else data)]
+
+
+@pytest.mark.parametrize("name", MXNET_CONTENTS)
+def test_files_of_mxnet_are_read_and_written(tmp_path, name):
+    loaded, contents = mx.nd.load(MXNET_FILES / f"{name}.params"), MXNET_CONTENTS[name]
+    np.testing.assert_equal(dense(loaded), contents)
+    assert dtypes(dense(loaded)) == dtypes(contents)
+    mx.nd.save(tmp_path / "f", loaded, format="mxnet")
+    assert (tmp_path / "f").read_bytes() == (MXNET_FILES / f"{name}.params").read_bytes()
+
+
+def test_files_of_the_first_releases_of_mxnet_are_read(tmp_path):
+    values = np.float32([[1, 2, 3]])
+    context_and_type = struct.pack("<iii", 1, 0, 0)
+    oldest = struct.pack("<III", 2, 1, 3)
+    first = struct.pack("<Iiqq", 0xF993FAC8, 2, 1, 3)
+    for shape in (oldest, first):
+        body = shape + context_and_type + values.tobytes()
+        (tmp_path / "f").write_bytes(struct.pack("<QQQ", 0x112, 0, 2) + 2 * body + struct.pack("<Q", 0))
+        np.testing.assert_equal(dense(mx.nd.load(tmp_path / "f")), [values, values])
+
+
+def test_an_array_of_mxnet_that_is_not_here_is_named():
+    with pytest.raises(mx.errors.InvalidArgumentError, match="storage type csr, which is not here"):
+        mx.nd.load(MXNET_FILES / "csr.params")
+
+
+@pytest.mark.parametrize("name", [*MXNET_CONTENTS, "csr"])
+def test_no_byte_of_a_file_of_mxnet_is_trusted(tmp_path, name):
+    whole = (MXNET_FILES / f"{name}.params").read_bytes()
+    draw = random.Random(name)
+    path = tmp_path / "f"
+    for end in range(16, len(whole)):
+        path.write_bytes(whole[:end])
+        with pytest.raises(mx.errors.InvalidArgumentError):
+            mx.nd.load(path)
+    for _ in range(500):
+        changed = bytearray(whole)
+        at = draw.randrange(16, len(whole))
+        changed[at : at + 8] = draw.choice([b"\xff" * 8, bytes(8), draw.randbytes(8), b"\xff" * 7 + b"\x7f"])
+        path.write_bytes(bytes(changed))
+        try:
+            loaded = mx.nd.load(path)
+        except (mx.errors.InvalidArgumentError, mx.errors.ResourceExhaustedError):
+            continue
+        arrays = loaded.values() if isinstance(loaded, dict) else loaded
+        assert sum(a.data.size if a.stype == "row_sparse" else a.size for a in arrays) <= len(whole)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({1: mx.nd.ones((2,))}, "the name 1 has type int"),
+        ({"w": np.ones(2)}, "'w' has type ndarray, an NDArray is needed"),
+        ([mx.nd.array([1], dtype="float8_e4m3fn")], "MXNet has no float8_e4m3fn"),
+    ],
+)
+def test_an_array_that_mxnet_does_not_have_is_not_written(tmp_path, data, said):
+    (tmp_path / "f").write_bytes(b"before")
+    with pytest.raises(mx.errors.InvalidArgumentError, match=re.escape(said)):
+        mx.nd.save(tmp_path / "f", data, format="mxnet")
+    assert os.listdir(tmp_path) == ["f"] and (tmp_path / "f").read_bytes() == b"before"
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="format='hdf5'; there are 'npz' and 'mxnet'"):
+        mx.nd.save(tmp_path / "f", [mx.nd.ones((2,))], format="hdf5")
+
+
+def test_a_safetensors_file_is_named_with_what_reads_it(tmp_path):
+    kv = mx.kv.create()
+    kv.init("w", mx.nd.ones((2,)))
+    snapshot = kv.save(tmp_path)
+    assert safetensors.safe_open(snapshot + "/model-00001-of-00001.safetensors", "np").metadata() == {"format": "pt"}
+    with pytest.raises(mx.errors.InvalidArgumentError, match="it is a safetensors file: kv.load reads"):
+        mx.nd.load(snapshot + "/model-00001-of-00001.safetensors")

@@ -1,4 +1,5 @@
-"""Arrays in files: NumPy's ``.npz``, a zip archive of ``.npy`` members that are not compressed.
+"""Arrays in files: NumPy's ``.npz``, a zip archive of ``.npy`` members that are not compressed. MXNet's own format is in
+params.py.
 
 The names of members tell their kinds. An array of a list is ``item:DTYPE:PLACE``. An array of a dict is
 ``key:DTYPE:NAME``, or ``int:DTYPE:NUMBER`` if the name is an int, or ``quoted:DTYPE:NAME`` with %XX if a zip archive
@@ -20,7 +21,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 
@@ -37,8 +38,12 @@ if TYPE_CHECKING:
 
     AnyArray: TypeAlias = NDArray | RowSparseNDArray
 
-_NOT_OURS = "not written by mx.nd.save; files of MXNet are not read"
+_NOT_OURS = "not written by mx.nd.save"
 PICKLE = "it looks like a pickle. A pickle is code, and is never read: read it where it was written, and save its arrays again"
+SAFETENSORS = (
+    "it is a safetensors file: kv.load reads those of kv.save, and safetensors.numpy.load_file reads the arrays of any"
+)
+MXNET = b"\x12\x01" + bytes(14)  # the first bytes of a file of MXNet's
 _ROWS = "rows-"  # before the dtype of a part of a row-sparse array
 _EMPTY_DICT = "dict"  # the only name in the file of a dict without arrays
 _LONGEST_NAME = 60_000  # bytes; a zip archive has 65,535 for a name
@@ -151,14 +156,22 @@ def save(
     | Mapping[str, NDArray]
     | Mapping[int, NDArray]
     | Mapping[int | str, NDArray],
+    format: Literal["npz", "mxnet"] = "npz",
 ) -> None:
     """Write an NDArray, dense or row-sparse, a list or a dict of such to a file, atomically.
 
-    The format is NumPy's ``.npz`` (no pickle). An existing file is replaced only by a complete one, and keeps its
-    permissions; where `fname` is a symbolic link, the file that it leads to is replaced.
+    An existing file is replaced only by a complete one, and keeps its permissions; where `fname` is a symbolic link, the
+    file that it leads to is replaced.
+
+    Args:
+        fname: path of the file.
+        data: what to write. The names in a dict are str or int; for MXNet str alone.
+        format: ``'npz'`` is NumPy's (no pickle). ``'mxnet'`` is that of ``.params`` files, which MXNet 1.x loads: it loads
+            a file that has an array without elements, or of shape ``()``, under ``npx.set_np()`` alone.
 
     Raises:
-        InvalidArgumentError: something that is no NDArray, a name that is neither str nor int, a path of a device or pipe.
+        InvalidArgumentError: something that is no NDArray, a name of another type, another format, a dtype that MXNet
+            lacks, a path of a device or pipe.
         OSError: the file cannot be written; it is as it was.
 
     Example:
@@ -167,6 +180,14 @@ def save(
         >>> mx.nd.load(path)['w'].asnumpy()
         array([1., 1.], dtype=float32)
     """
+    if format == "mxnet":
+        from . import params
+
+        with replaced(fname) as out:
+            params.write(out, data)
+        return
+    if format != "npz":
+        raise InvalidArgumentError(f"save: format={format!r}; there are 'npz' and 'mxnet'")
     arrays: dict[str, Any] = _tagged(data)
     with replaced(fname) as out:
         np.savez(out, **arrays)
@@ -176,11 +197,13 @@ def save(
 
 
 def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
-    """Read a file of `save`: a list, or a dict with the names.
+    """Read a file of `save`, or of MXNet's (``.params``): a list, or a dict with the names.
+
+    Arrays are on the host, wherever they were.
 
     Raises:
-        InvalidArgumentError: a file that `save` did not write, or that is damaged or cut off; MXNet's own format
-            (``.params``) is not read, nor is any pickle.
+        InvalidArgumentError: a file that `save` did not write, or that is damaged or cut off; an array that is not here,
+            such as MXNet's of the storage type csr; any pickle.
         ResourceExhaustedError: no memory for an array.
         OSError: there is no such file, or it cannot be read.
 
@@ -194,8 +217,15 @@ def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
     import zipfile
 
     path = os.fsdecode(fname)
+    problem = _NOT_OURS
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         try:
+            begin = _begin(file)
+            if begin == MXNET:
+                from . import params
+
+                problem = "a file of MXNet that is damaged, or has an array that is not here"
+                return params.read(file)
             return _read(file)
         except (InvalidArgumentError, OutOfRangeError) as error:
             why = str(error)
@@ -205,7 +235,7 @@ def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
             if error.errno != errno.EINVAL:  # a place before the start of the file
                 raise
             why = "a place in it is none"
-    raise InvalidArgumentError(f"load {path!r}: {_NOT_OURS}: {why[:200]}")
+    raise InvalidArgumentError(f"load {path!r}: {problem}: {why[:200]}")
 
 
 def is_pickle(begin: bytes) -> bool:
@@ -213,15 +243,30 @@ def is_pickle(begin: bytes) -> bool:
     return begin[:1] == b"\x80" and b"\x02" <= begin[1:2] <= b"\x05"
 
 
-def _read(file: IO[bytes]) -> Any:
-    """Return the arrays of a file."""
-    import zipfile
+def _is_safetensors(begin: bytes, size: int) -> bool:
+    """Return whether the first bytes are those of a safetensors file: the length of a header, and the header."""
+    return begin[8:9] == b"{" and 8 + int.from_bytes(begin[:8], "little") <= size
 
+
+def _begin(file: IO[bytes]) -> bytes:
+    """Return the first bytes of a file, and go back; refuse what is known and not read here."""
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise InvalidArgumentError("it is no regular file")
-    if is_pickle(file.read(2)):
+    begin = file.read(len(MXNET))
+    file.seek(0)
+    if is_pickle(begin):
         raise InvalidArgumentError(PICKLE)
+    if _is_safetensors(begin, status.st_size):
+        raise InvalidArgumentError(SAFETENSORS)
+    return begin
+
+
+def _read(file: IO[bytes]) -> Any:
+    """Return the arrays of a file that `save` has written."""
+    import zipfile
+
+    status = os.fstat(file.fileno())
     with zipfile.ZipFile(file) as archive:
         members = archive.infolist()
         _check_that_nothing_is_lost(file, archive, status.st_size)
