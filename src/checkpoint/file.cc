@@ -252,6 +252,9 @@ void MakeFolder(const std::string& path) {
     return;
   }
   const int error = errno;
+  if (error == ENOENT) {  // kNotFound would name a missing key
+    throw Fail(Code::kFailedPrecondition, "{}: no folder can be made there", path);
+  }
   if (error != EEXIST || !IsFolder(path)) throw Failed(path, "mkdir", error);
 }
 

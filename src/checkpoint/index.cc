@@ -391,4 +391,33 @@ Index ParseIndex(const std::string& text, const std::string& name) {
   return read;
 }
 
+namespace {
+
+// Returns true for an index that has only what other programs write.  A damaged one has more.
+bool IsOfAnotherProgram(const std::string& text, const std::string& file) {
+  if (text.starts_with("{\"check\"")) return false;  // a large one is parsed once
+  try {
+    const json::object index = ParseObject(text, file);
+    return index.contains("weight_map") && std::ranges::all_of(index, [](const auto& field) {
+             return field.key() == "weight_map" || field.key() == "metadata";
+           });
+  } catch (const Error& error) {
+    static_cast<void>(error);
+    return false;
+  }
+}
+
+}  // namespace
+
+Index IndexOf(const std::string& text, const std::string& file) {
+  if (IsOfAnotherProgram(text, file)) {
+    throw Fail(Code::kFailedPrecondition,
+               "{}: another program has saved these tensors, without what a store keeps of its "
+               "keys; safetensors reads them, and init takes them",
+               file);
+  }
+  CheckSeal(text, file);
+  return ParseIndex(text, file);
+}
+
 }  // namespace tkv::checkpoint

@@ -25,6 +25,10 @@ std::string TextOfIndex(const Index& index, const std::function<std::string(size
 //   throws  kDataLoss            a text that no snapshot has; the message begins with `name`
 //           kFailedPrecondition  a newer format
 Index ParseIndex(const std::string& text, const std::string& name);
+// Returns the index in a file of a folder, after a look at its check.
+//   throws  kDataLoss            it is damaged
+//           kFailedPrecondition  a newer format, or the index of another program
+Index IndexOf(const std::string& text, const std::string& file);
 // Refuses a name that this build could not read again, both when writing and when reading a
 // snapshot of another build.
 //   throws  kDataLoss

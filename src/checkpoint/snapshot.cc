@@ -21,6 +21,17 @@ namespace tkv::checkpoint {
 
 namespace {
 
+// Readers of other programs refuse files whose metadata does not name a format; "pt" is the one that
+// all of them take.
+const std::map<std::string, std::string> kMetadata = {{"format", "pt"}};
+
+// Returns the metadata of a file of states.
+std::map<std::string, std::string> MetadataOfStates(std::string index) {
+  std::map<std::string, std::string> metadata = kMetadata;
+  metadata["tensorkv"] = std::move(index);
+  return metadata;
+}
+
 // Returns the name of the file of states: none, because the index is in that file.
 std::string WithoutName(size_t) { return {}; }
 
@@ -89,13 +100,13 @@ Writer::~Writer() {
 }
 
 void Writer::BeginFile(size_t file) {
-  std::map<std::string, std::string> metadata;
+  std::map<std::string, std::string> metadata = kMetadata;
   if (is_folder_) {
     file_ = File::Create(Format("{}/{}", target_, NameOf(file)));
   } else {  // the final index except for the checksums
     index_.checks.assign(index_.layout.items.size(), kNoCheck);
     index_.header_checks = {kNoCheck};
-    metadata["tensorkv"] = TextOfIndex(index_, WithoutName);
+    metadata = MetadataOfStates(TextOfIndex(index_, WithoutName));
     index_.checks.clear();
     index_.header_checks.clear();
   }
@@ -161,7 +172,7 @@ std::string Writer::Commit() {
     SyncFolder(target_);
   } else {
     std::string header =
-        HeaderOf(TensorsOf(index_.layout, 0), {{"tensorkv", TextOfIndex(index_, WithoutName)}});
+        HeaderOf(TensorsOf(index_.layout, 0), MetadataOfStates(TextOfIndex(index_, WithoutName)));
     Seal(&header);
     file_->WriteAt(0, std::as_bytes(std::span(header.data(), header.size())));
     EndFile();
@@ -314,8 +325,7 @@ void Reader::OpenIndex(const std::string& folder) {
   path_ = folder;
   const std::string index = IndexIn(folder);
   const std::string text = ReadIndex(index);
-  CheckSeal(text, index);
-  index_ = ParseIndex(text, index);
+  index_ = IndexOf(text, index);
 }
 
 void Reader::OpenFiles() {
@@ -323,10 +333,14 @@ void Reader::OpenFiles() {
     const std::string name = Format("{}/{}", path_, FileName(f, index_.layout.files));
     if (!Exists(name)) throw Fail(Code::kDataLoss, "{}: the file is missing", name);
     files_.push_back(File::Open(name));
-    // The index determines every byte of the header.
-    const std::string header = HeaderOf(TensorsOf(index_.layout, f), {});
-    std::string found(header.size(), '\0');
-    files_[f].ReadAt(0, std::as_writable_bytes(std::span(found)));
+    // The index determines every byte of the header.  Older builds wrote no metadata.
+    std::string header, found;
+    for (const auto& metadata : {kMetadata, {}}) {
+      header = HeaderOf(TensorsOf(index_.layout, f), metadata);
+      found.assign(header.size(), '\0');
+      files_[f].ReadAt(0, std::as_writable_bytes(std::span(found)));
+      if (found == header) break;
+    }
     uint64_t data = 0;
     for (const Item& item : index_.layout.items) {
       if (item.file == f) data += item.tensor.bytes();
@@ -352,7 +366,7 @@ void Reader::OpenFile(const std::string& path) {
   CheckSeal(bytes, path);
   index_ = ParseIndex(index->second, path);
   data_begins_.push_back(header.data_begin);
-  const std::string expected = HeaderOf(TensorsOf(index_.layout, 0), {{"tensorkv", index->second}});
+  const std::string expected = HeaderOf(TensorsOf(index_.layout, 0), header.metadata);
   if (expected != bytes) {
     throw Fail(Code::kDataLoss, "{}: the tensors are not those that the index names", path);
   }

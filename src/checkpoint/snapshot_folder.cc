@@ -91,9 +91,8 @@ std::optional<std::string> NewestIn(const std::string& folder) {
 std::set<uint32_t> StoresIn(const std::string& snapshot) {
   const std::string index = IndexIn(snapshot);
   const std::string text = ReadIndex(index);
-  CheckSeal(text, index);
   std::set<uint32_t> stores;
-  for (const SavedKey& key : ParseIndex(text, index).keys) stores.insert(key.store);
+  for (const SavedKey& key : IndexOf(text, index).keys) stores.insert(key.store);
   return stores;
 }
 

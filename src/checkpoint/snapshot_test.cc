@@ -362,6 +362,45 @@ TEST_F(CheckpointTest, KeysOfOneStoreGoIntoAnyStore) {
   }
 }
 
+TEST_F(CheckpointTest, TheIndexOfAnotherProgramIsNotCalledDamaged) {
+  const std::string index = IndexIn(path_ + "/000001");
+  std::filesystem::create_directories(path_ + "/000001");
+  Put(index, R"({"metadata": {"total_size": 8}, "weight_map": {"w": "model.safetensors"}})");
+  EXPECT_EQ(CodeOf(path_), Code::kFailedPrecondition);
+  EXPECT_EQ(CodeOf(path_ + "/000001"), Code::kFailedPrecondition);
+  for (const char* damaged : {"{}", R"({"weight_map": {}, "format": 1})", R"({"weight_map": )"}) {
+    Put(index, damaged);
+    EXPECT_EQ(CodeOf(path_), Code::kDataLoss) << damaged;
+  }
+}
+
+// Files of older builds have no metadata.
+TEST_F(CheckpointTest, FilesNameAFormatAndThoseWithoutAreRead) {
+  const std::string snapshot = Save(1);
+  std::string index = Slurp(IndexIn(snapshot));
+  for (const std::string& path : FilesOf(snapshot)) {
+    if (path == IndexIn(snapshot)) continue;
+    const std::string file = Slurp(path);
+    uint64_t length = 0;
+    std::memcpy(&length, file.data(), sizeof(length));
+    const std::string header = file.substr(0, sizeof(length) + length);
+    const std::string metadata = R"("__metadata__":{"format":"pt"},)";
+    const size_t begin = header.find(metadata);
+    ASSERT_NE(begin, std::string::npos) << header;
+    std::string older = header.substr(sizeof(length));
+    older.erase(begin - sizeof(length), metadata.size());
+    older.resize(older.find_last_not_of(' ') + 1);
+    older.resize((older.size() + 7) / 8 * 8, ' ');
+    length = older.size();
+    older.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
+    Put(path, older + file.substr(header.size()));
+    index.replace(index.find(CheckOf(header)), CheckOf(header).size(), CheckOf(older));
+  }
+  Seal(&index);
+  Put(IndexIn(snapshot), index);
+  EXPECT_EQ(MarkOf(path_), 1);
+}
+
 TEST_F(CheckpointTest, DamageIsNotPassedOverInFavourOfAnOlderSnapshot) {
   Save(1);
   const std::string second = Save(2);
@@ -418,7 +457,7 @@ TEST_F(CheckpointTest, FilesFromElsewhereAreRefused) {
   std::filesystem::create_directory(path_);
   EXPECT_EQ(CodeOf(path_), Code::kNotFound);
   Put(path_ + "/model.safetensors.index.json", R"({"metadata":{},"weight_map":{}})");
-  EXPECT_EQ(CodeOf(path_), Code::kDataLoss);
+  EXPECT_EQ(CodeOf(path_), Code::kFailedPrecondition);
   const std::string file = folder_ + "/other.safetensors";
   Put(file, HeaderOf({}, {{"format", "pt"}}));
   EXPECT_EQ(CodeOf(file), Code::kFailedPrecondition);

@@ -124,6 +124,24 @@ def test_a_folder_that_is_not_there_is_told_with_the_path_that_was_given(make, t
         assert str(caught.value) == f"save_optimizer_states: {file}: there is no folder {tmp_path / 'no'}"
 
 
+@pytest.mark.parametrize("async_op", [False, True])
+def test_a_folder_that_cannot_be_made_is_no_missing_key(make, async_op):
+    with make() as kv:
+        fill(kv)
+        with pytest.raises(errors.FailedPreconditionError, match="save: /proc/none: no folder can be made there"):
+            path = kv.save("/proc/none", async_op=async_op)
+            path.wait()
+
+
+def test_the_model_of_another_program_is_not_called_damaged(make, tmp_path):
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 8}, "weight_map": {"w": "model.safetensors"}}))
+    with make() as kv:
+        fill(kv)
+        with pytest.raises(errors.FailedPreconditionError, match="another program has saved these tensors"):
+            kv.load(tmp_path)
+
+
 def test_a_pickle_is_named_as_one_and_never_read(make, tmp_path):
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         (tmp_path / "p").write_bytes(pickle.dumps({"w": list(range(1000))}, protocol))
