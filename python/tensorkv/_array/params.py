@@ -13,7 +13,7 @@ import math
 import os
 import struct
 from collections.abc import Mapping
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..ndarray.sparse import RowSparseNDArray
     from .ndarray import NDArray
 
-    AnyArray = NDArray | RowSparseNDArray
+    AnyArray: TypeAlias = NDArray | RowSparseNDArray
 
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 _DENSE, _ROW_SPARSE, _CSR = 0, 1, 2
@@ -74,7 +74,7 @@ class _Reader:
         """Fill an array with the next bytes, and return it."""
         place = array._numpy_for_writing().reshape(-1).view(np.uint8)
         self._need(place.size)
-        if self._file.readinto(memoryview(place)) < place.size:  # type: ignore[attr-defined]
+        if self._file.readinto(place.data) < place.size:  # type: ignore[attr-defined]
             raise EOFError("cut off")
         self.left -= place.size
         return array
@@ -167,11 +167,11 @@ def _shape(extents: tuple[int, ...]) -> bytes:
     return struct.pack(f"<i{len(extents)}q", len(extents), *extents)
 
 
-def _flag(name: object, array: AnyArray) -> bytes:
+def _flag(name: object, dtype: str) -> bytes:
     """Return the bytes of an array's dtype."""
-    if array.dtype_name not in _FLAGS:
-        raise InvalidArgumentError(f"save: MXNet has no {array.dtype_name}, the dtype of {name!r}")
-    return struct.pack("<i", _FLAGS[array.dtype_name])
+    if dtype not in _FLAGS:
+        raise InvalidArgumentError(f"save: MXNet has no {dtype}, the dtype of {name!r}")
+    return struct.pack("<i", _FLAGS[dtype])
 
 
 def write(out: IO[bytes], data: Any) -> None:
@@ -193,8 +193,8 @@ def parts_of(data: Any) -> list[bytes | np.ndarray[Any, Any]]:
     if isinstance(data, Elements) or is_row_sparse(data):
         data = [data]
     pairs: list[tuple[object, Any]] = list(data.items() if isinstance(data, Mapping) else enumerate(data))
-    # MXNet takes a shape with a 0, or without axes, for an unknown one, unless set_np() is in force. It then reads files
-    # whose arrays are all of the third version, and else those of the second.
+    # MXNet takes a shape with a 0, or without axes, for an unknown one, unless set_np() is in force. Under set_np() MXNet
+    # reads files whose arrays are all of the third version, and else those of the second.
     has_unknown = any(not value.shape or 0 in value.shape for _, value in pairs if isinstance(value, Elements))
     magic = _V3 if has_unknown else _V2
     parts: list[bytes | np.ndarray[Any, Any]] = [MXNET, struct.pack("<Q", len(pairs))]
@@ -204,10 +204,12 @@ def parts_of(data: Any) -> list[bytes | np.ndarray[Any, Any]]:
             parts.append(
                 struct.pack("<Ii", magic, _ROW_SPARSE) + _shape(tuple(rows.shape)) + _shape(tuple(value.shape))
             )
-            parts.append(_HOST + _flag(name, value) + struct.pack("<i", _FLAGS["int64"]) + _shape(ids.shape))
+            parts.append(_HOST + _flag(name, value.dtype_name) + struct.pack("<i", _FLAGS["int64"]) + _shape(ids.shape))
             parts += [rows._numpy_for_reading(), ids]
         elif isinstance(value, Elements):
-            parts.append(struct.pack("<Ii", magic, _DENSE) + _shape(tuple(value.shape)) + _HOST + _flag(name, value))
+            parts.append(
+                struct.pack("<Ii", magic, _DENSE) + _shape(tuple(value.shape)) + _HOST + _flag(name, value.dtype_name)
+            )
             parts.append(value._numpy_for_reading())
         else:
             raise InvalidArgumentError(f"save: {name!r} has type {type(value).__name__}, an NDArray is needed")
