@@ -3,6 +3,9 @@
 // Thread-safe.  Operations of one thread on one key take effect in the order in which the thread
 // issued them.  A call checks its whole batch before it changes anything; a call that throws has
 // changed nothing.
+//
+// A store belongs to one process, or is distributed: several workers share its keys, and servers
+// run the updater.  The nth push of each worker for a key is its part of the key's round n.
 
 #pragma once
 
@@ -61,7 +64,7 @@ struct PushItem {
   // Priority of the messages that wait for a server: the highest is sent first.  Stores of one
   // process ignore it.
   int priority = 0;
-  PushStep step = {};  // returned by FormerStep; stores of one process ignore it
+  PushStep step = {};  // training step, see FormerStep; stores of one process ignore it
 };
 
 struct PullItem {
@@ -70,7 +73,8 @@ struct PullItem {
   int priority = 0;                      // as of a PushItem
 };
 
-// A new key that is stored row by row, or one with a dense value that is created in the same call.
+// A new key: one that is stored row by row, or, if `value` is not null, a dense one.  Both kinds
+// are items of InitRows, so that one call can create keys of both.
 struct RowsInitItem {
   KeyView key;
   Shape row_shape;  // of one row
@@ -174,14 +178,18 @@ class TKV_API KVStore {
   virtual ~KVStore() = default;
 
   // Creates each key with a copy of its value.  The key keeps the shape, dtype and context of the
-  // value.
+  // value.  In a distributed store every worker calls it, and rank 0's values are used.
+  //   blocks  in a distributed store until rank 0 has created the key, at most the patience
   //   throws  kAlreadyExists    the key exists, or is twice in the call
-  //           kInvalidArgument  integer and string keys in one store
+  //           kInvalidArgument  integer and string keys in one store; a key of rank 0 with another
+  //                             shape, dtype or mode
+  //           kDeadlineExceeded, kUnavailable  rank 0 or a server did not come in time, or is dead
   virtual void Init(std::span<const InitItem> items) = 0;
 
   // For each key: sums the values from left to right and passes the sum to the updater.  If there
   // is no updater, the sum replaces the value.  If a key is twice in the call, its values form one
-  // list.
+  // list.  A distributed store returns when the values have been sent or copied and may be changed.
+  // If the push fails later, the next call on the key throws its error.
   //   blocks  while another thread uses one of the keys, at most the patience
   //   throws  kNotFound, kInvalidArgument, kDeadlineExceeded, kFailedPrecondition (the store is
   //           closed, was created before a fork, or its updater pushes a key of the same call), and
@@ -189,7 +197,8 @@ class TKV_API KVStore {
   virtual void Push(std::span<const PushItem> items) = 0;
 
   // Copies each key's value into its outs, converting between float dtypes.  If two outs are the
-  // same memory, the later key wins.
+  // same memory, the later key wins.  In "dist_sync" the value has the round of this worker's last
+  // push of the key, so that Pull waits for the other workers' pushes.
   //   blocks, throws  as Push
   virtual void Pull(std::span<const PullItem> items) = 0;
 
@@ -262,6 +271,7 @@ class TKV_API KVStore {
 
   // Replaces the updater; an empty function restores plain assignment.  Discards the state of an
   // earlier optimizer.
+  //   throws  kUnimplemented (a function in a distributed store)
   virtual void SetUpdater(UpdateFunction updater, UpdateEnd end = {},
                           SumType sums = SumType::kOfKey) = 0;
   // Sets the optimizer.  In a distributed store rank 0 defines it for all.  If another rank sets
@@ -312,22 +322,27 @@ class TKV_API KVStore {
   virtual SnapshotInfo Load(const std::string& path) = 0;
   // Creates the keys and the optimizer of a snapshot in a store without keys, then loads it as
   // Load.  In a job one worker verifies the snapshot before any worker creates keys.
-  //   throws  as Load, and kFailedPrecondition if the store has keys, kUnimplemented if the states
-  //           are of several optimizers; then the store has no keys, and the updater that it had.
-  //           In a job that is so for errors of the snapshot; keys may remain after an error of a
-  //           server.
+  //   throws  as Load, and kFailedPrecondition (the store has keys), kUnimplemented (the states are
+  //           of several optimizers).  A store without keys then still has none, and its updater
+  //           is unchanged.  After an error of a server, keys may remain.
   SnapshotInfo Restore(const std::string& path);
   // Returns true if Load would find a snapshot there.
   //   throws  kDataLoss, kFailedPrecondition
   static bool HasSnapshot(const std::string& path);
   // Saves or loads only the optimizer's states, in one file.  Load takes no values from such a
-  // file, but LoadStates can take states from a snapshot.
+  // file, but LoadStates can take states from a snapshot.  In a job every worker calls them, and
+  // the lowest live rank writes the file.
+  //   throws  SaveStates: as Save, kFailedPrecondition (no optimizer); LoadStates: as Load
   virtual void SaveStates(const std::string& file) = 0;
   virtual void LoadStates(const std::string& file) = 0;
 
   virtual std::string type() const = 0;
   virtual int rank() const = 0;
   virtual int num_workers() const = 0;
+  // Waits until every worker has called it as often as this one.  The wait begins when the servers
+  // have accepted this worker's earlier pushes.
+  //   blocks  at most the patience
+  //   throws  kDeadlineExceeded, kUnavailable, kFailedPrecondition (an observer's store)
   virtual void Barrier() = 0;
   virtual Ticket BarrierAsync();
   // Returns the number of this worker's last push of the key, even if the push is still queued.
@@ -346,9 +361,10 @@ class TKV_API KVStore {
   // Returns the URL by which Connect finds the job; empty if no other process can reach it.
   virtual std::string url() const { return {}; }
 
-  virtual size_t size() const = 0;
+  virtual size_t size() const = 0;  // number of keys
   virtual bool Contains(const KeyView& key) const = 0;
   // Returns the shape and dtype of a key.  `verb` begins the message of an error.
+  //   throws  kNotFound
   virtual KeyInfo Describe(const KeyView& key, std::string_view verb = "describe") const = 0;
   virtual std::vector<Key> Keys() const = 0;  // in the order of Init
   // Returns the optimizer that a key of a distributed store currently has on its servers, with the
@@ -392,8 +408,11 @@ class TKV_API KVStore {
   //   throws  kFailedPrecondition (no trace was started), and as Save; the trace is kept then
   virtual TraceInfo WriteTrace(const std::string& file) = 0;
 
-  // Frees all values.  Later calls, except Close, throw kFailedPrecondition.
-  //   blocks  until operations of other threads are done, at most the patience
+  // Frees all values.  A worker leaves the job when it closes its last store.  Later calls, except
+  // Close, throw kFailedPrecondition.  Calls of other threads that wait for a key end at once.
+  //   blocks  until running operations of other threads are done and servers have accepted all
+  //           pushes, at most the patience
+  //   throws  the error of an earlier call that nobody has seen; the store is closed then, too
   virtual void Close() = 0;
   // Closes the store of a worker whose program has failed: the other workers see it as dead,
   // instead of as having left.
