@@ -107,7 +107,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kBegins = 16,        // PUSH with kBarrierKey: from here on the job has begun, as by other pushes
   kInStep = 128,       // PUSH, RESTORE: `extra` begins with a step; STATUS: asks for that of the
                        // last push
-  kAnyway = 32,        // PULL with kNoBody: a failed update of the round is no error
+  kAnyway = 32,        // PULL with kNoBody: the VALUE is sent even if the round's update failed
   kMore = 1,           // RESTORE of a key by rows: adds to the rows that an earlier one restored
   kOnlyRows = 2,       // RESTORE of a key by rows: resets only the rows in the body
   kOnlyValue = 4,      // RESTORE of a dense key: only the value; states, counts and rounds stay
@@ -154,11 +154,14 @@ struct Message {
   ChunkId chunk_id() const { return {key, chunk}; }
 };
 
+// Returns a reply without payload and body: key, chunk, dtype and seq are those of the request.
 Message Reply(const Message& request, Type type, uint64_t number = 0);
 Message ErrorReply(uint64_t seq, Code code, std::string text);
-// The end of the error of a PULL with kCut while a server keeps versions for another worker.
+// The end of the error's text for a PULL with kCut while a server keeps versions for another
+// worker.  The saving worker recognises the error by it, so every version of a server has to send
+// it.
 inline constexpr const char* kIsSaving = " is saving";
-// Returns the error that an ERROR message carries.
+// Returns the error that an ERROR message carries.  An unknown code becomes kInternal.
 Error ErrorOf(const Message& message);
 
 // ---- payloads: `extra` of the type in the comment -----------------------------------------------
@@ -177,15 +180,16 @@ struct Hello {  // HELLO
   Protocol protocol;    // the sender's; absent in a HELLO of version 1
 };
 
-struct Welcome {  // WELCOME
-  uint64_t server_incarnation = 0;
-  bool resumed = false;
-  uint64_t credit_bytes = 0;
-  Rank rank = kNoRank;       // from the head
-  uint64_t incarnation = 0;  // from the head
-  bool rejoined = false;     // from the head: the rank had an earlier incarnation
-                             // from a server with kBegunFeature: it has accepted a push of a key
-  Protocol protocol;         // the sender's
+struct Welcome {                    // WELCOME
+  uint64_t server_incarnation = 0;  // from a server
+  bool resumed = false;             // the receiver had this session, or this incarnation, already
+  uint64_t credit_bytes = 0;        // from a server: for the bodies of unaccepted messages
+  Rank rank = kNoRank;              // from the head
+  uint64_t incarnation = 0;         // from the head
+  // From the head: the rank had an earlier incarnation.  From a server with kBegunFeature: it has
+  // accepted a push of a key.
+  bool rejoined = false;
+  Protocol protocol;  // the sender's
 };
 
 // The way in which servers store the values of a key.
@@ -200,7 +204,7 @@ const char* Name(Layout layout) noexcept;
 struct UpdateSpec {     // CONTROL, and in a KeyMeta
   std::string program;  // text form
   bool multi_precision = false;
-  std::vector<double> params;
+  std::vector<double> params;  // the hyperparameters, in the order of the program's declarations
   bool fresh = false;  // drops the state of the earlier rule, even if the program is the same
   bool lazy = true;    // updates only the elements or rows that the pushes name
   bool operator==(const UpdateSpec&) const = default;
@@ -238,6 +242,7 @@ struct KeyMeta {  // INIT, EXISTS, META
   // Returns the elements of a chunk; 0 if the key is kept by rows.
   uint64_t elements_of(uint32_t chunk) const;
   size_t bytes_of(uint32_t chunk) const { return elements_of(chunk) * ItemSize(dtype); }
+  // Returns true if a pull returns the round of the worker's last push, and no other one.
   bool exact_reads() const { return mode == Mode::kSync && staleness == 0; }
   bool operator==(const KeyMeta&) const = default;
 };
@@ -245,7 +250,8 @@ struct KeyMeta {  // INIT, EXISTS, META
 // The progress of a chunk: its version, and the members whose pushes its next round lacks.
 struct ChunkStatus {  // STATUS_REPLY, and OK of a CANCEL
   uint64_t version = 0;
-  // The last open round, without a gap before it, that has a push of the asking rank; or `version`.
+  // The asking rank has pushed this round and all before it, or abstains from them.  At least the
+  // last complete round.  An observer gets `version`.
   uint64_t last_arrived = 0;
   std::vector<Rank> missing;        // members whose push of round version + 1 is missing
   std::optional<TableStats> table;  // only a bucket's chunk has one
@@ -256,12 +262,14 @@ struct ChunkStatus {  // STATUS_REPLY, and OK of a CANCEL
 };
 
 // The complete membership of a job at one membership epoch.
-struct Epoch {                                                          // EPOCH
+struct Epoch {  // EPOCH
+  // While a worker is dead, rounds without its push fail, wait for its next incarnation, or
+  // complete without it.
   enum class Policy : uint8_t { kFail = 0, kWait = 1, kContinue = 2 };  // wire value
   // Wire values.  A dead member may get a next incarnation; a lost one is dead and gets none.
   enum class State : uint8_t { kAwaited = 0, kAlive = 1, kDead = 2, kLeft = 3, kLost = 4 };
-  // The newest incarnation of one worker or server.  This incarnation may have
-  // ended, or not yet begun.
+  // The newest incarnation of one worker or server.  This incarnation may have ended, or not yet
+  // begun.
   struct Seat {
     uint64_t incarnation = 0;  // 0: never joined
     State state = State::kAwaited;
@@ -290,9 +298,10 @@ struct Epoch {                                                          // EPOCH
   bool IsMember(Rank rank) const;
   // Returns the state of a worker.  A rank outside of the job counts as awaited (never joined).
   State StateOf(Rank rank) const;
-  // Returns true if waiting for this rank is an error: it is last, or dead without `wait`.
+  // Returns true if a round that lacks a push of this rank fails instead of waiting: the rank
+  // IsLast, or it is dead and the policy is not kWait.
   bool IsGone(Rank rank) const;
-  // Returns true if this rank has left, or is dead and gets no next incarnation.
+  // Returns true if this rank's incarnation was its last one: it has left, or is lost.
   bool IsLast(Rank rank) const;
   // Returns the last committed generation of an incarnation, or 0.
   uint64_t CommittedBy(Rank rank, uint64_t incarnation) const;
@@ -323,8 +332,8 @@ struct ChunkState {  // VALUE of a kCut; RESTORE, whose body is the parts in thi
   static constexpr uint64_t kRowsMax = uint64_t{1} << 36;  // in one bucket
 
   uint64_t version = 0;
-  uint64_t updates = 0;  // number of updates by this program
-  bool has_value = true;
+  uint64_t updates = 0;   // number of updates by this program
+  bool has_value = true;  // false: of a RESTORE of the optimizer's state alone
   bool has_master = false;
   uint8_t arrays = 0;
   uint8_t scalars = 0;
