@@ -5,8 +5,10 @@
 namespace tkv {
 
 void Announcements::AddRepeat(OpId op, uint32_t store) {
-  const auto has_left = [](const Announcement& one) { return !one.is_over && one.has_left(); };
-  const auto last = std::find_if(queue_.rbegin(), queue_.rend(), has_left);
+  const auto has_started = [](const Announcement& one) {
+    return !one.is_over && one.has_started();
+  };
+  const auto last = std::find_if(queue_.rbegin(), queue_.rend(), has_started);
   queue_.insert(last.base(), {.op = op, .store = store, .is_repeat = true});
 }
 
@@ -26,7 +28,7 @@ void Announcements::End(OpId op) {
 bool Announcements::IsRepeated(uint32_t store, const KeyId& key) const {
   return std::ranges::any_of(queue_, [&](const Announcement& one) {
     return !one.is_over && one.is_repeat && one.store == store &&
-           (!one.has_left() || one.Lists(key));
+           (!one.has_started() || one.Lists(key));
   });
 }
 
@@ -38,7 +40,7 @@ bool Announcements::Holds(OpId op) const {
 
 bool Announcements::MayInit(OpId init, uint32_t store) const {
   return std::ranges::none_of(queue_, [&](const Announcement& one) {
-    return !one.is_over && one.store == store && (one.has_left() || one.op < init);
+    return !one.is_over && one.store == store && (one.has_started() || one.op < init);
   });
 }
 

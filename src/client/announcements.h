@@ -32,7 +32,7 @@ struct Announcement {
   std::vector<ControlRounds::Item> listed;  // the keys that its CONTROLs name
   std::optional<Error> error;
 
-  bool has_left() const { return phase != Phase::kWaiting; }
+  bool has_started() const { return phase != Phase::kWaiting; }
   bool Lists(const KeyId& key) const {
     return std::ranges::any_of(listed, [&](const auto& item) { return item.key == key; });
   }

@@ -22,12 +22,12 @@ void Client::AdvanceAnnouncements(Effects* effects) {
     Op* const op = Find(change->op);
     if (change->phase == Phase::kWaiting) {
       const OpId id = op->id;
-      if (!MayLeave(*change)) {
-        if (announcements_.front()->op != id) continue;  // MayLeave has put a repetition before it
+      if (!MayStart(*change)) {
+        if (announcements_.front()->op != id) continue;  // MayStart has put a repetition before it
         return;
       }
       ListKeys(change);
-      op->has_left = true;
+      op->has_started = true;
       change->phase = Phase::kSending;
       change->generation = announcements_.NewGeneration();
       QueueControl(op, *change, Type::kControl);
@@ -63,7 +63,7 @@ void Client::Withdraw(Op* control, const Error& error) {
   QueueControl(control, *change, Type::kWithdraw);
 }
 
-bool Client::MayLeave(const Announcement& change) {
+bool Client::MayStart(const Announcement& change) {
   if (!change.is_repeat) return KnowsItsRounds(change);
   return std::none_of(keys_.begin(), keys_.end(), [&](const auto& entry) {
     return StoreOf(entry.second.meta.name) == change.store && IsBeingMade(entry.second);
@@ -76,7 +76,7 @@ bool Client::MayLeave(const Announcement& change) {
 // work that is missing.
 bool Client::KnowsItsRounds(const Announcement& change) {
   const uint32_t store = change.store;
-  const OpId control = change.op;  // Repeat may move `change`
+  const OpId control = change.op;  // RepeatControl may move `change`
   bool known = true;
   for (const KeyId& id : SortedKeys()) {
     KeyState& key = keys_.at(id);
@@ -87,10 +87,11 @@ bool Client::KnowsItsRounds(const Announcement& change) {
       if (key.pushes > 0 || QueuedPushes(key, control) > 0) known = false;
       continue;
     }
-    if (LacksRule(key) && QueuedPushes(key, control) > 0 && Repeat(id, key, 0)) known = false;
+    if (LacksRule(key) && QueuedPushes(key, control) > 0 && RepeatControl(id, key, 0))
+      known = false;
     if (!key.must_join) continue;
     known = false;
-    MakePlaces(id, &key);
+    PlaceChunks(id, &key);
     if (CanJoin(key)) StartJoin(id, &key);
   }
   return known;
@@ -112,7 +113,7 @@ uint64_t Client::QueuedPushes(const KeyState& key, OpId before) const {
   uint64_t count = 0;
   for (const OpId id : key.queue) {
     const Op* const op = ops_.Find(id);
-    if (id < before && op != nullptr && !op->has_left && op->what.push() != nullptr) ++count;
+    if (id < before && op != nullptr && !op->has_started && op->what.push() != nullptr) ++count;
   }
   return count;
 }
@@ -206,7 +207,7 @@ bool Client::LacksRule(const KeyState& key) const {
 
 // Repeats the last CONTROL of the key's store, for all keys that lack it, unless a repetition is
 // queued.  Returns false if this worker no longer sends the CONTROLs.
-bool Client::Repeat(const KeyId& id, const KeyState& key, Time patience) {
+bool Client::RepeatControl(const KeyId& id, const KeyState& key, Time patience) {
   const uint32_t store = StoreOf(key.meta.name);
   if (!IsSender()) {
     announcements_.ForgetLast(store);
@@ -237,7 +238,7 @@ void Client::FailPushesFor(uint32_t store, const Error& error) {
     if (!key.is_ready || key.must_join || StoreOf(key.meta.name) != store) continue;
     if (!LacksRule(key)) continue;
     const auto first = std::find_if(key.queue.begin(), key.queue.end(), [&](OpId op) {
-      return Find(op) != nullptr && !Find(op)->has_left;
+      return Find(op) != nullptr && !Find(op)->has_started;
     });
     if (first != key.queue.end() && Find(*first)->what.push() != nullptr) pushes.push_back(*first);
   }

@@ -89,7 +89,7 @@ std::string Differences(const KeyMeta& mine, const KeyMeta& meta, bool rejoined)
 }  // namespace
 
 void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
-  op->has_left = true;
+  op->has_started = true;
   if (key->is_ready) return Finish(op);  // an open of a known key
   key->opening = op->id;
   const auto* const init = op->what.As<Operation::Init>();
@@ -120,7 +120,7 @@ void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
 
 void Client::StartMaking(const KeyId& id, KeyState* key, Op* op) {
   if (const auto error = codec::Cut(key->meta, op->what.value())) return Fail(op, *error);
-  MakePlaces(id, key);
+  PlaceChunks(id, key);
   op->creating = Creating::kRest;
   QueueInits(id, key, op);
 }
@@ -181,7 +181,7 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
     }
     key.meta = meta;
     key.is_ready = true;
-    MakePlaces(found->first, &key);
+    PlaceChunks(found->first, &key);
     if (role_ == Role::kWorker && welcome_.rejoined && meta.mode == KeyMeta::Mode::kSync) {
       key.must_join = true;
       return StartJoin(found->first, &key);  // the operation ends when the round is known
@@ -200,9 +200,9 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
 }
 
 void Client::StartDelete(const KeyId& id, KeyState* key, Op* op) {
-  op->has_left = true;
+  op->has_started = true;
   op->round = key->round;
-  MakePlaces(id, key);
+  PlaceChunks(id, key);
   key->opening = op->id;  // no other operation on this key starts meanwhile
   // Rank 0 deletes the key for all workers.  Under `continue`, every worker does so, because rank 0
   // may be dead before this worker knows it.  The birth protects a key that was created anew
@@ -241,7 +241,7 @@ void Client::Forget(KeyState* key) {
 }
 
 // Adds the counters of a bucket.  Returns false if the reply has none.
-bool Client::AddTo(const Message& reply, TableStats* table) {
+bool Client::AddTableStats(const Message& reply, TableStats* table) {
   const auto of_bucket = DecodeChunkStatus(reply.extra).table;
   if (!of_bucket) return false;
   table->rows += of_bucket->rows;
@@ -275,7 +275,7 @@ void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
     key.base = status.base;
     key.former_step = status.step.value_or(PushStep{});
   }
-  if (op->what.Is<Operation::Stats>() && !AddTo(reply, &op->table)) {
+  if (op->what.Is<Operation::Stats>() && !AddTableStats(reply, &op->table)) {
     return Fail(op, CannotSaveRows(keys_.at(op->key).chunks[sent.message.chunk].server));
   }
   if (op->unaccepted > 0) return;
@@ -289,8 +289,8 @@ void Client::AdvanceCloses() {
   const std::set<OpId> closing = closing_;  // a copy: operations may end here
   for (const OpId id : closing) {
     Op* const op = Find(id);
-    if (op->has_left || IsInUse(op->what.store, id)) continue;
-    op->has_left = true;
+    if (op->has_started || IsInUse(op->what.store, id)) continue;
+    op->has_started = true;
     FailStore(op->what.store, id);
     for (const ServerLink& link : links_) {
       if (link.dead()) continue;
@@ -313,7 +313,7 @@ bool Client::IsInUse(uint32_t store, OpId close) const {
   const auto is_open = [&](OpId id) {
     const Op* const op = ops_.Find(id);
     if (op == nullptr || id > close) return false;
-    return !op->accepted_told && StoreOf(op->what.key) == store;
+    return !op->is_accepted && StoreOf(op->what.key) == store;
   };
   return std::any_of(pushes_.begin(), pushes_.end(), is_open) ||
          announcements_.IsInUse(store, close);

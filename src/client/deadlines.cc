@@ -15,7 +15,7 @@ constexpr size_t kEndedTimers = 64;  // entries of ended operations beyond the a
 }  // namespace
 
 // Returns true if the next push of the key has to wait for the answer to this message (C3).
-bool Client::HoldsBack(const Message& message) {
+bool Client::BlocksNextPush(const Message& message) {
   return message.type == Type::kPull && (message.flags & kOfCut) == 0;
 }
 
@@ -57,12 +57,13 @@ void Client::Tick(Time now, Effects* effects) {
   const LinkTurn turn = Turn(now, effects);
   for (ServerLink& link : links_) TickLink(&link, turn);
   const std::vector<OpId> due = TakeDue(now);
-  std::vector<OpId> late, has_left;  // in one pass for all: a call of many keys expires as a whole
+  std::vector<OpId> late,
+      has_started;  // in one pass for all: a call of many keys expires as a whole
   for (const OpId id : due) {
     const Op& op = *Find(id);
     if (op.expired || op.deadline > now) continue;
     late.push_back(id);
-    if (op.has_left) has_left.push_back(id);
+    if (op.has_started) has_started.push_back(id);
   }
   OwnBodies(late);
   for (const OpId id : late) {
@@ -70,7 +71,7 @@ void Client::Tick(Time now, Effects* effects) {
     if (!op.what.Is<Operation::Init>())
       op.owns_value = true;  // an init may still send parts of its value
   }
-  CancelPulls(has_left, true);  // the answers name the missing workers
+  CancelPulls(has_started, true);  // the answers name the missing workers
   for (const OpId id : due) {
     if (Op* const op = Find(id)) TickOp(op, now, effects);
     if (const Op* const op = Find(id)) SetTimer(*op);
@@ -96,7 +97,7 @@ void Client::FailRequests(Effects* effects) {
     }
     if (op.what.Is<Operation::Leave>()) {
       effects->Log(Level::kWarning,
-                   Format("{}: left without a word to the others: {}", Head(op), error.what()));
+                   Format("{}: left without a word to the others: {}", Prefix(op), error.what()));
       has_left_ = true;
     }
     Fail(&op, error);
@@ -113,12 +114,12 @@ void Client::TickOp(Op* op, Time now, Effects* effects) {
   op->notice_step = std::min(op->next_notice - op->begin, options_.notice_step_max);
   op->next_notice += op->notice_step;
   if (verb_lists_[op->entry.verb].oldest != op->id) return;  // the oldest has the notice for all
-  if (!AskWho(op)) LogWait(*op, 0, effects);
+  if (!AskForMissing(op)) LogWait(*op, 0, effects);
 }
 
 // Asks a server that owes the operation an answer which workers are missing.  Returns false if
 // there is no such server.
-bool Client::AskWho(Op* op) {
+bool Client::AskForMissing(Op* op) {
   const auto ask_of = [&](uint32_t server, uint32_t chunk) {
     Outgoing ask;
     ask.op = op->id;
@@ -132,7 +133,7 @@ bool Client::AskWho(Op* op) {
   const auto is_open = [&](uint32_t server) {
     return links_[server].state() == ServerLink::State::kOpen;
   };
-  if (!op->has_left) {  // the operation waits for a version that its key has asked for
+  if (!op->has_started) {  // the operation waits for a version that its key has asked for
     const auto key = keys_.find(op->key);
     if (key == keys_.end()) return false;
     const auto& chunks = key->second.chunks;
@@ -179,7 +180,7 @@ void Client::CancelWhere(const std::function<bool(const Outgoing&)>& is_meant, b
         op->cancelled = true;
       }
       const auto key = keys_.find(waiting.message.key);
-      if (key != keys_.end() && HoldsBack(waiting.message)) Drop(&key->second.pulls);
+      if (key != keys_.end() && BlocksNextPush(waiting.message)) Drop(&key->second.pulls);
       if (waiting.purpose == Purpose::kReady) asked.push_back(waiting.message);
       return true;
     });
@@ -213,7 +214,7 @@ void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message
   const std::optional<Outgoing> pull = links_[server].Take(sent.message.number);
   if (!pull) return;
   if (pull->purpose == Purpose::kReady) EndAsk(pull->message, server);
-  if (HoldsBack(pull->message)) {
+  if (BlocksNextPush(pull->message)) {
     if (const auto key = keys_.find(pull->message.key); key != keys_.end()) {
       Drop(&key->second.pulls);
       Wake(key->first);
@@ -226,7 +227,7 @@ void Client::OnCancelAnswer(const Outgoing& sent, uint32_t server, const Message
 }
 
 // Takes the list of missing workers, for a notice or for the error of a deadline.
-void Client::OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* effects) {
+void Client::OnMissingAnswer(const Outgoing& sent, const Message& reply, Effects* effects) {
   Op* const op = Find(sent.op);
   if (op == nullptr) return;
   uint64_t round = reply.number + 1;
@@ -242,15 +243,15 @@ void Client::OnWhoAnswer(const Outgoing& sent, const Message& reply, Effects* ef
 void Client::Expire(Op* op, Time now) {
   using Phase = Announcement::Phase;
   const Announcement* const change = announcements_.Find(op->id);
-  if (change != nullptr && change->has_left() && change->phase != Phase::kWithdrawing) {
+  if (change != nullptr && change->has_started() && change->phase != Phase::kWithdrawing) {
     op->deadline = now + options_.server_patience;  // the CONTROL is taken back first
     return Withdraw(op, TimeoutOf(*op));
   }
   LeaveList(op);
   op->expired = true;
   op->grace = now + options_.answer_grace;
-  if (op->has_left && op->unpulled > 0) return;  // answers to its CANCELs name missing workers
-  if (!op->has_left && AskWho(op)) return;
+  if (op->has_started && op->unpulled > 0) return;  // answers to its CANCELs name missing workers
+  if (!op->has_started && AskForMissing(op)) return;
   Fail(op, TimeoutOf(*op));
 }
 

@@ -34,7 +34,7 @@ bool Client::RepeatsPushes(const KeyState& key) const {
 
 // Adds what a chunk has of this worker.  A key that goes on from its oldest chunk has that chunk's
 // step.
-void Client::NoteChunk(const ChunkStatus& chunk, KeyState* key) const {
+void Client::AddToSearch(const ChunkStatus& chunk, KeyState* key) const {
   Joining& found = key->joining;
   const uint64_t round = std::max(chunk.last_arrived, key->joined_at);
   const bool repeats = RepeatsPushes(*key);
@@ -49,7 +49,7 @@ void Client::NoteChunk(const ChunkStatus& chunk, KeyState* key) const {
 }
 
 // Sets the key's current round by what its chunks have.
-void Client::GoOn(KeyState* key) const {
+void Client::SetRound(KeyState* key) const {
   const Joining& found = key->joining;
   if (key->is_barrier && begins_anew_ && !key->has_pushed) {
     key->reached = found.newest;
@@ -106,8 +106,9 @@ void Client::FailJoin(KeyState* key, const Error& error) {
     return Fail(op, error);
   }
   const Announcement* const change = announcements_.front();
-  if (change != nullptr && !change->is_over && !change->has_left()) Fail(Find(change->op), error);
-  FailFront(key, error);
+  if (change != nullptr && !change->is_over && !change->has_started())
+    Fail(Find(change->op), error);
+  FailFirstQueued(key, error);
 }
 
 void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
@@ -120,7 +121,7 @@ void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
   const bool unknown_barrier =
       key.is_barrier && reply.type == Type::kError && ErrorOf(reply).code() == Code::kNotFound;
   if (reply.type == Type::kError && !unknown_barrier) {
-    NoteGone(&key, ErrorOf(reply));
+    MarkStaleIfGone(&key, ErrorOf(reply));
     if (key.joining.phase != Phase::kNone) FailJoin(&key, ErrorOf(reply));
     return;
   }
@@ -130,11 +131,11 @@ void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
     const ChunkStatus status = DecodeChunkStatus(reply.extra);
     known.version = std::max(known.version, status.version);
     key.base = status.base;
-    NoteChunk(status, &key);
+    AddToSearch(status, &key);
   }
   if (key.joining.left > 0) return;
   if (key.joining.phase == Phase::kStatus) {
-    GoOn(&key);
+    SetRound(&key);
     key.joining.phase = Phase::kAbstain;
     return NextJoinPhase(found->first, &key);
   }

@@ -91,7 +91,7 @@ void Client::HeadAnswered(const Message& message, Time now, Effects* effects) {
 void Client::Refused(const Error& error, Effects* effects) {
   if (closed_) return;
   const bool is_leaving =
-      std::any_of(leaving_.begin(), leaving_.end(), [&](OpId id) { return Find(id)->has_left; });
+      std::any_of(leaving_.begin(), leaving_.end(), [&](OpId id) { return Find(id)->has_started; });
   if (!has_left_ && !is_leaving) effects->Log(Level::kWarning, error.what());
   FailAll(error);
   closed_ = error;
@@ -244,7 +244,7 @@ void Client::OnAnswer(const Outgoing& sent, uint32_t server, const Message& repl
     case Purpose::kJoin:
       return OnJoinAnswer(sent, reply);
     case Purpose::kStatus:
-      return OnWhoAnswer(sent, reply, effects);
+      return OnMissingAnswer(sent, reply, effects);
     case Purpose::kCancel:
       return OnCancelAnswer(sent, server, reply);
     case Purpose::kOp:

@@ -28,7 +28,7 @@ ServerLink* Client::LinkToAsk(Op* op, uint32_t server, uint64_t feature, const c
 
 // Starts at once: no other operation is ordered with this one.
 void Client::StartList(Op* op) {
-  op->has_left = true;
+  op->has_started = true;
   const Listing::Request& request = op->what.As<Operation::List>()->request;
   if (LinkToAsk(op, request.server, kListFeature, "does not list its keys") == nullptr) return;
   Outgoing list;
@@ -56,7 +56,7 @@ void Client::OnListAnswer(const Outgoing& sent, const Message& reply) {
 
 // Asks the server for a key's meta, and leaves the client's state of the key unchanged.
 void Client::StartDescribe(Op* op) {
-  op->has_left = true;
+  op->has_started = true;
   const uint32_t server = ServerOf(epoch_.placement, op->key, 0);
   const bool with_rule = op->what.As<Operation::Describe>()->with_rule;
   const uint64_t feature = with_rule ? kRuleFeature : 0;

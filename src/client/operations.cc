@@ -25,13 +25,13 @@ Bytes CopyOf(const Bytes& bytes) {
 
 }  // namespace
 
-std::string Client::Head(const Op& op) const {
+std::string Client::Prefix(const Op& op) const {
   if (op.what.key.empty() || op.what.Is<Operation::Barrier>()) return op.what.verb;
   return Format("{} {}", op.what.verb, ShownKey(op.what.key));
 }
 
 Error Client::Prefixed(const Op& op, const Error& error) const {
-  return {error.code(), Format("{}: {}", Head(op), error.what())};
+  return {error.code(), Format("{}: {}", Prefix(op), error.what())};
 }
 
 OpId Client::Start(Operation operation, Time now) {
@@ -107,7 +107,7 @@ void Client::Detach(std::span<const OpId> ids) {
     Op* const op = Find(id);
     if (op == nullptr || !op->LendsValue()) continue;
     // Messages that do not exist yet will read the value.
-    const bool is_read_on = !op->has_left || op->what.Is<Operation::Init>();
+    const bool is_read_on = !op->has_started || op->what.Is<Operation::Init>();
     Bytes& value = op->what.value()->bytes;
     value = is_read_on ? CopyOf(value) : Bytes();
     op->owns_value = true;  // last: if CopyOf throws for lack of memory, Detach can be retried
@@ -153,7 +153,7 @@ void Client::ForgetPushes() {
   const size_t count = pushes_.size();
   while (!pushes_.empty()) {
     const Op* const op = Find(pushes_.front());
-    if (op != nullptr && !op->accepted_told) break;
+    if (op != nullptr && !op->is_accepted) break;
     pushes_.pop_front();
   }
   if (pushes_.size() < count) ready_.insert(ready_.end(), barriers_.begin(), barriers_.end());
@@ -172,7 +172,7 @@ void Client::Settle(Time now, Effects* effects) {
   now_ = now;
   if (closed_) return ready_.clear();
   do {
-    GiveUpRounds();
+    FailLostRounds();
     for (size_t i = 0; i < ready_.size(); ++i) Advance(KeyId(ready_[i]));
     ready_.clear();
     AdvanceAnnouncements(effects);
@@ -194,8 +194,8 @@ void Client::Settle(Time now, Effects* effects) {
 void Client::AdvanceLeaves(Effects* effects) {
   for (const OpId id : leaving_) {
     Op& op = *Find(id);
-    if (op.has_left || (!pushes_.empty() && pushes_.front() < id)) continue;
-    op.has_left = true;
+    if (op.has_started || (!pushes_.empty() && pushes_.front() < id)) continue;
+    op.has_started = true;
     Message goodbye;
     goodbye.type = Type::kGoodbye;
     goodbye.number = op.what.As<Operation::Leave>()->failure ? 1 : 0;
@@ -210,11 +210,11 @@ void Client::AdvanceNews(Effects* effects) {
   const std::set<OpId> waiting = awaiting_news_;  // a copy: operations may end here
   for (const OpId id : waiting) {
     Op& op = *Find(id);
-    if (op.has_left) {
+    if (op.has_started) {
       if (op.round > 0 && epoch_.number >= op.round) Finish(&op);
       continue;
     }
-    op.has_left = true;
+    op.has_started = true;
     Message ping;
     ping.type = Type::kPing;
     ping.number = epoch_.number;
@@ -243,7 +243,7 @@ void Client::Advance(const KeyId& id) {
 // Returns false if the operation has to wait.  A change of its key's state causes the next attempt.
 bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
   const Operation& what = op->what;
-  if (op->has_left) return true;
+  if (op->has_started) return true;
   if (op->expired || key->opening != kNoOp) return false;
   if (key->is_stale) {
     if (!CanJoin(*key)) return false;
@@ -264,10 +264,10 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
       StartInit(id, key, op);
       return true;
     }
-    MakePlaces(id, key);  // an open of a key whose round is not known yet
+    PlaceChunks(id, key);  // an open of a key whose round is not known yet
     if (!CanJoin(*key)) return false;
     key->opening = op->id;
-    op->has_left = true;
+    op->has_started = true;
     StartJoin(id, key);
     return true;
   }
@@ -281,13 +281,13 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
     return true;
   }
   if (what.Is<Operation::FindBase, Operation::Stats>()) {
-    MakePlaces(id, key);
+    PlaceChunks(id, key);
     StartStatus(id, key, op);
     return true;
   }
   if (what.Is<Operation::Restore>()) {
     if (!CanJoin(*key)) return false;
-    MakePlaces(id, key);
+    PlaceChunks(id, key);
     if (key->must_join) {
       StartJoin(id, key);
       return false;
@@ -295,7 +295,7 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
     StartRestore(id, key, op);
     return true;
   }
-  MakePlaces(id, key);
+  PlaceChunks(id, key);
   if (key->must_join) {
     if (CanJoin(*key)) StartJoin(id, key);
     return false;
@@ -305,7 +305,7 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
   return true;
 }
 
-void Client::MakePlaces(const KeyId& id, KeyState* key) {
+void Client::PlaceChunks(const KeyId& id, KeyState* key) {
   if (!key->chunks.empty()) return;
   if (epoch_.placement.servers == 0) return;
   key->chunks.resize(key->meta.chunk_count());
@@ -315,8 +315,8 @@ void Client::MakePlaces(const KeyId& id, KeyState* key) {
 }
 
 void Client::FinishIfDone(Op* op) {
-  if (HasRound(op->what) && op->has_left && op->unaccepted == 0 && !op->accepted_told) {
-    op->accepted_told = true;
+  if (HasRound(op->what) && op->has_started && op->unaccepted == 0 && !op->is_accepted) {
+    op->is_accepted = true;
     outcomes_.push_back({op->id, Outcome::Event::kAccepted, std::nullopt, op->round, {}});
     ForgetPushes();
   }
@@ -386,10 +386,10 @@ void Client::Fail(Op* op, const Error& error) {
 }
 
 // Fails the first operation in the key's queue that has not left.
-void Client::FailFront(KeyState* key, const Error& error) {
+void Client::FailFirstQueued(KeyState* key, const Error& error) {
   for (const OpId id : key->queue) {
     Op* const op = Find(id);
-    if (op == nullptr || op->has_left) continue;
+    if (op == nullptr || op->has_started) continue;
     Wake(op->key);
     return Fail(op, error);
   }

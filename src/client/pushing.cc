@@ -47,7 +47,7 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
   if (!is_barrier && announcements_.Holds(op->id)) return false;
   if (is_barrier && !pushes_.empty() && pushes_.front() < op->id) return false;
   if (key->pulls > 0) return false;  // C3
-  if (LacksRule(*key) && Repeat(id, *key, op->what.patience)) return false;
+  if (LacksRule(*key) && RepeatControl(id, *key, op->what.patience)) return false;
   const uint64_t round = key->round + 1;
   const bool is_sync = key->meta.mode == KeyMeta::Mode::kSync;
   if (is_sync && round > key->meta.staleness + 1) {  // C2
@@ -70,7 +70,7 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
   if (!is_barrier) error = codec::Cut(key->meta, op->what.value());
   const Operation::Push* const what = op->what.push();  // null: a barrier
   const Operation::Pull* const pull = op->what.pull();  // null: a push alone
-  if (!error && pull != nullptr) error = JudgeIds(*key, *pull);
+  if (!error && pull != nullptr) error = CheckIds(*key, *pull);
   if (error) {
     Fail(op, *error);
     return true;
@@ -78,7 +78,7 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
   key->round = round;  // C1: from here on the push has a round
   key->has_pushed = true;
   op->round = round;
-  op->has_left = true;
+  op->has_started = true;
   const bool exact = key->meta.exact_reads();
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
     Outgoing push;
@@ -126,7 +126,7 @@ void Client::Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t versio
 void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
   const Operation::Pull* const pull = op->what.pull();
   if (pull != nullptr) {
-    if (const auto error = JudgeIds(*key, *pull)) return Fail(op, *error);
+    if (const auto error = CheckIds(*key, *pull)) return Fail(op, *error);
   }
   for (const KnownChunk& known : key->chunks) {
     if (const auto& dead = links_[known.server].dead()) return Fail(op, *dead);
@@ -134,7 +134,7 @@ void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
   if (op->what.Is<Operation::Cut>() && key->is_uneven()) {
     return Fail(op, Uneven(key->base + key->round));
   }
-  op->has_left = true;
+  op->has_started = true;
   op->versions.assign(key->chunks.size(), 0);
   const bool no_body = pull == nullptr;
   if (op->what.Is<Operation::Cut>()) op->states.resize(key->chunks.size());
@@ -149,7 +149,7 @@ void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
 }
 
 // Returns an error if the ids of a pull or the size of its `out` are wrong.
-std::optional<Error> Client::JudgeIds(const KeyState& key, const Operation::Pull& pull) const {
+std::optional<Error> Client::CheckIds(const KeyState& key, const Operation::Pull& pull) const {
   const codec::Contribution& ids = pull.ids;
   if (!key.meta.by_rows()) {
     if (ids.ends.empty()) return std::nullopt;
@@ -207,7 +207,7 @@ void Client::QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, u
 
 // Marks the key as stale if the error says that the key was deleted, or is not the one that this
 // client has found.
-void Client::NoteGone(KeyState* key, const Error& error) {
+void Client::MarkStaleIfGone(KeyState* key, const Error& error) {
   const bool is_gone = error.code() == Code::kNotFound || error.code() == Code::kFailedPrecondition;
   if (is_gone && !key->is_barrier) key->is_stale = true;
 }
@@ -220,7 +220,7 @@ void Client::OnPushAnswer(const Outgoing& sent, const Message& reply) {
     Drop(&key.pushes);
     Wake(found->first);
     if (failed) {
-      NoteGone(&key, ErrorOf(reply));
+      MarkStaleIfGone(&key, ErrorOf(reply));
       if (key.meta.mode == KeyMeta::Mode::kSync) {
         LosePush(found->first, &key, sent.message.number, ErrorOf(reply));
       }
@@ -252,14 +252,14 @@ void Client::LosePush(const KeyId& id, KeyState* key, uint64_t round, const Erro
 
 // Fails the operations that wait for rounds that lack a push of this worker.  These rounds cannot
 // complete before the user pushes again.
-void Client::GiveUpRounds() {
+void Client::FailLostRounds() {
   if (lost_pushes_.empty()) return;
   const auto lost_pushes = std::exchange(lost_pushes_, {});
   std::set<OpId> waiting;
   CancelWhere(
       [&](const Outgoing& pull) {
         const bool may_wait = pull.purpose == Purpose::kReady || pull.purpose == Purpose::kOp;
-        if (!may_wait || !HoldsBack(pull.message)) return false;
+        if (!may_wait || !BlocksNextPush(pull.message)) return false;
         const auto lost = lost_pushes.find(pull.message.key);
         if (lost == lost_pushes.end() || pull.message.number < lost->second.round) return false;
         if (pull.purpose == Purpose::kReady) return true;
@@ -300,7 +300,7 @@ void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
     const bool was_refused =
         op->what.Is<Operation::Cut>() && error.code() == Code::kFailedPrecondition;
     Fail(op, error);
-    if (!was_refused) NoteGone(&key, error);
+    if (!was_refused) MarkStaleIfGone(&key, error);
     return;
   }
   op->versions[chunk] = reply.number;
@@ -352,8 +352,8 @@ void Client::OnReadyAnswer(const Outgoing& sent, uint32_t server, const Message&
     return;
   }
   known.unbounded = true;
-  NoteGone(&key, ErrorOf(reply));
-  FailFront(&key, ErrorOf(reply));
+  MarkStaleIfGone(&key, ErrorOf(reply));
+  FailFirstQueued(&key, ErrorOf(reply));
 }
 
 Block Client::Landing(LinkId link, const Message& message) {

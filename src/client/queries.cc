@@ -153,7 +153,7 @@ void Client::LogWait(const Op& op, uint64_t round, Effects* effects) const {
   const size_t count = verb_lists_[op.entry.verb].count;
   if (count > 1) fields.Add("others", count - 1);
   effects->Log(Level::kWarning,
-               Format("still waiting {:.0f} s for {} ({}{}): {}", waited, who, Head(op),
+               Format("still waiting {:.0f} s for {} ({}{}): {}", waited, who, Prefix(op),
                       round > 0 ? Format(", round {}", round) : "", fields.text()));
 }
 

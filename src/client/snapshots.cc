@@ -59,7 +59,7 @@ codec::Range Client::PartRange(const Operation::Read& read, uint32_t chunk) {
 
 // Starts at once: servers keep the cut version even if the key has changed or was deleted since.
 void Client::StartRead(Op* op) {
-  op->has_left = true;
+  op->has_started = true;
   const auto& read = *op->what.As<Operation::Read>();
   const auto& states = *read.states;
   const auto chunks = static_cast<uint32_t>(states.size());
@@ -124,7 +124,7 @@ void Client::OnReadAnswer(const Outgoing& sent, const Message& reply) {
 }
 
 void Client::StartRelease(Op* op) {
-  op->has_left = true;
+  op->has_started = true;
   for (const ServerLink& link : links_) {
     if (link.dead()) continue;
     Outgoing release;
@@ -139,7 +139,7 @@ void Client::StartRelease(Op* op) {
 
 // Asks chunks for their status: all chunks for a kStats, one chunk for the base of the rounds.
 void Client::StartStatus(const KeyId& id, KeyState* key, Op* op) {
-  op->has_left = true;
+  op->has_started = true;
   const size_t count = op->what.Is<Operation::Stats>() ? key->chunks.size() : 1;
   op->table.version = UINT64_MAX;
   for (uint32_t c = 0; c < count; ++c) {
@@ -172,11 +172,11 @@ static uint8_t FlagOf(Operation::Restore::Extent extent) {
 }
 
 void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
-  op->has_left = true;
+  op->has_started = true;
   op->round = key->round;
   const auto& what = *op->what.As<Operation::Restore>();
   if (key->is_uneven()) return Fail(op, Uneven(key->base + key->round));
-  MakePlaces(id, key);
+  PlaceChunks(id, key);
   if (what.states->size() != key->chunks.size()) {
     return Fail(op, Error(Code::kInvalidArgument, Format("{} chunks, the key has {}",
                                                          what.states->size(), key->chunks.size())));

@@ -8,7 +8,7 @@ namespace tkv {
 
 // Starts at once: no other operation is ordered with this one.
 void Client::StartTrace(Op* op) {
-  op->has_left = true;
+  op->has_started = true;
   const Traced::Request& request = op->what.As<Operation::Trace>()->request;
   if (LinkToAsk(op, request.server, kTraceFeature, "cannot be traced") == nullptr) return;
   Outgoing trace;
