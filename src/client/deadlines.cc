@@ -173,7 +173,7 @@ void Client::CancelWhere(const std::function<bool(const Outgoing&)>& is_meant, b
       Queue(link.server(), std::move(cancel));
     }
     std::vector<Message> asked;
-    link.EraseWaiting([&](const Outgoing& waiting) {
+    link.EraseQueued([&](const Outgoing& waiting) {
       if (IsMutating(waiting.message.type) || !is_meant(waiting)) return false;
       if (Op* const op = Find(waiting.op)) {
         Drop(&op->unpulled);

@@ -154,7 +154,7 @@ void Client::Lacked(uint32_t server, const Error& error, Time now, Effects* effe
   if (link.dead() || closed_) return;
   now_ = now;
   link.NoteLack(error.what());
-  if (link.has_sent()) return;
+  if (link.has_unanswered()) return;
   Abandon(&link, Error(error.code(), Format("server {}: {}", server, error.what())), effects);
   Settle(now, effects);
 }
@@ -186,7 +186,7 @@ void Client::Abandon(ServerLink* link, const Error& error, Effects* effects) {
       // store have to be freed.  Both messages wait as long as that takes.
       Outgoing again = lost;
       again.op = kNoOp;
-      link->PutFirst(std::move(again));
+      link->QueueFirst(std::move(again));
     }
   }
   link->NoteWait(now_, &waits_);
@@ -223,7 +223,8 @@ void Client::OnWelcome(ServerLink* link, const Message& message, Time now, Effec
   const bool is_known = link->incarnation() != 0;
   const bool changed = is_known && welcome.server_incarnation != link->incarnation();
   // A server forgets an observer whose link is lost, so an observer only sends its requests again.
-  const bool forgotten = role_ == Role::kWorker && is_known && !welcome.resumed && link->has_sent();
+  const bool forgotten =
+      role_ == Role::kWorker && is_known && !welcome.resumed && link->has_unanswered();
   if (changed || forgotten) {
     effects->Close(link->link(), Code::kCancelled,
                    "this server is not the one that the client knew");

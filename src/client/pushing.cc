@@ -335,7 +335,7 @@ bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
 
 // Notes that this client's request for a version of a chunk is over.
 void Client::EndAsk(const Message& ask, uint32_t server) {
-  links_[server].Asked(ask.key, ask.chunk);
+  links_[server].ReleasePulls(ask.key, ask.chunk);
   if (KnownChunk* const known = ChunkOf(ask.key, ask.chunk).chunk) known->asked = false;
 }
 

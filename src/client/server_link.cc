@@ -6,7 +6,7 @@
 namespace tkv {
 namespace {
 
-// Returns true if messages that were queued later may leave before this one.
+// Returns true if messages that were queued later may be sent before this one.
 bool CanBePassed(const Outgoing& waiting) {
   const Message& message = waiting.message;
   if (message.type == Type::kPush) return (message.flags & kBarrierKey) == 0;
@@ -147,7 +147,7 @@ void ServerLink::Rearm(const LinkTurn& turn) const {
 }
 
 template <typename F>
-void ServerLink::ForEachWaiting(const F& f) const {
+void ServerLink::ForEachQueued(const F& f) const {
   for (const auto* const queue : {&pushes_, &pulls_, &ready_pulls_}) {
     for (const Outgoing& waiting : *queue) f(waiting);
   }
@@ -179,7 +179,7 @@ void ServerLink::AddStats(Time now, StoreStats* stats) const {
   peer.state = NameOf(state_);
   peer.connections = counts_.welcomes;
   peer.resends = counts_.resends;
-  ForEachWaiting([&](const Outgoing& waiting) {
+  ForEachQueued([&](const Outgoing& waiting) {
     ++peer.queued_messages;
     peer.queued_bytes += waiting.message.body.size;
   });
@@ -226,7 +226,7 @@ void ServerLink::Send(const LinkTurn& turn) {
 void ServerLink::SendPushes(const LinkTurn& turn) {
   const uint64_t credit = has_priorities_ ? std::min(credit_bytes_, kPriorityBytes) : credit_bytes_;
   while (!pushes_.empty()) {
-    if (pushes_.front().message.type == Type::kPull) {  // its push has left
+    if (pushes_.front().message.type == Type::kPull) {  // its push was sent
       pulls_.push_back(std::move(pushes_.front()));
       pushes_.pop_front();
       continue;
@@ -236,17 +236,17 @@ void ServerLink::SendPushes(const LinkTurn& turn) {
     if (next_seq_ >= Low() + kWindow) return;
     Outgoing outgoing = std::move(pushes_.front());
     pushes_.pop_front();
-    Leave(std::move(outgoing), turn);
+    SendNow(std::move(outgoing), turn);
   }
 }
 
-// Judges each pull once, and again when its limit or its chunk lets it leave.
+// Sends or delays each pull once, and again when its limit or its chunk allows it.
 void ServerLink::SendPulls(const LinkTurn& turn) {
   SendReadyPulls(turn);
   while (!pulls_.empty()) {  // AskFor may add pulls
     Outgoing pull = std::move(pulls_.front());
     pulls_.pop_front();
-    Judge(std::move(pull), turn);
+    SendOrDelay(std::move(pull), turn);
   }
 }
 
@@ -255,7 +255,7 @@ void ServerLink::SendReadyPulls(const LinkTurn& turn) {
          CountPull(Outgoing::Pulled::kReady, &ready_pull_bytes_, &ready_pulls_.front(), turn)) {
     Outgoing pull = std::move(ready_pulls_.front());
     ready_pulls_.pop_front();
-    Leave(std::move(pull), turn);
+    SendNow(std::move(pull), turn);
   }
 }
 
@@ -263,24 +263,24 @@ void ServerLink::SendReadyPulls(const LinkTurn& turn) {
 // pulls that are answered at once have a limit each, so that neither kind can hold up the other.
 // A pull beyond the first limit waits until a request with NO_BODY reports its version.  The pull
 // then counts against the second limit.
-void ServerLink::Judge(Outgoing pull, const LinkTurn& turn) {
+void ServerLink::SendOrDelay(Outgoing pull, const LinkTurn& turn) {
   const Message& message = pull.message;
   if (message.type != Type::kPull || pull.purpose != Purpose::kOp) {
-    return Leave(std::move(pull), turn);
+    return SendNow(std::move(pull), turn);
   }
   const bool is_of_cut = (message.flags & kOfCut) != 0;
   KnownChunk* const known =
       is_of_cut ? nullptr : turn.chunks->ChunkOf(message.key, message.chunk).chunk;
-  if (known == nullptr && !is_of_cut) return Leave(std::move(pull), turn);
+  if (known == nullptr && !is_of_cut) return SendNow(std::move(pull), turn);
   if (known != nullptr && known->queued_pushes > 0) {  // the pull has to see that push
     return pushes_.push_back(std::move(pull));
   }
   if (pull.pull_bytes == 0 || (known != nullptr && known->unbounded)) {
-    return Leave(std::move(pull), turn);
+    return SendNow(std::move(pull), turn);
   }
   if (known != nullptr && message.number > known->version) {
     if (CountPull(Outgoing::Pulled::kWaiting, &waiting_pull_bytes_, &pull, turn)) {
-      return Leave(std::move(pull), turn);
+      return SendNow(std::move(pull), turn);
     }
     const KeyId key = message.key;
     const uint32_t chunk = message.chunk;
@@ -290,12 +290,12 @@ void ServerLink::Judge(Outgoing pull, const LinkTurn& turn) {
   }
   if (ready_pulls_.empty() &&
       CountPull(Outgoing::Pulled::kReady, &ready_pull_bytes_, &pull, turn)) {
-    return Leave(std::move(pull), turn);
+    return SendNow(std::move(pull), turn);
   }
   Insert(std::move(pull), &ready_pulls_);
 }
 
-// Returns true and counts the bytes of a pull if the limit lets it leave.
+// Returns true and counts the bytes of a pull if the limit allows it.
 bool ServerLink::CountPull(Outgoing::Pulled as, size_t* used, Outgoing* pull,
                            const LinkTurn& turn) {
   if (*used > 0 && *used + pull->pull_bytes > turn.limits.pull_bytes_max) return false;
@@ -304,14 +304,14 @@ bool ServerLink::CountPull(Outgoing::Pulled as, size_t* used, Outgoing* pull,
   return true;
 }
 
-void ServerLink::Asked(const KeyId& key, uint32_t chunk) {
+void ServerLink::ReleasePulls(const KeyId& key, uint32_t chunk) {
   const auto found = asking_pulls_.find({key, chunk});
   if (found == asking_pulls_.end()) return;
   for (Outgoing& pull : found->second) Insert(std::move(pull), &pulls_);
   asking_pulls_.erase(found);
 }
 
-void ServerLink::Leave(Outgoing outgoing, const LinkTurn& turn) {
+void ServerLink::SendNow(Outgoing outgoing, const LinkTurn& turn) {
   Message& message = outgoing.message;
   message.seq = next_seq_++;
   if (IsMutating(message.type)) {
@@ -377,7 +377,7 @@ std::vector<Outgoing> ServerLink::TakeAll(size_t* sent_count) {
     all.push_back(std::move(sent_.at(seq)));
   }
   if (sent_count != nullptr) *sent_count = all.size();
-  ForEachWaiting([&](const Outgoing& waiting) { all.push_back(waiting); });
+  ForEachQueued([&](const Outgoing& waiting) { all.push_back(waiting); });
   pushes_.clear();
   pulls_.clear();
   ready_pulls_.clear();

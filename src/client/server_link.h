@@ -29,7 +29,7 @@ inline constexpr const char* kStartAgain =
 enum class Purpose : uint8_t {
   kOp,      // for an operation
   kReady,   // waits, with NO_BODY, for a version that a push or a pull needs
-  kJoin,    // finds the current round of a key, in a later life
+  kJoin,    // finds the current round of a key, in a later life or after a failed push
   kStatus,  // asks which workers' pushes a round lacks, for a notice or an error
   kCancel,
 };
@@ -39,19 +39,21 @@ struct Outgoing {
   OpId op = kNoOp;
   int priority = 0;
   Purpose purpose = Purpose::kOp;
+  // The limit that a pull counts against: that of pulls which wait for a version at the server, or
+  // that of pulls which are answered at once.
   enum class Pulled : uint8_t { kNotCounted, kWaiting, kReady };
-  Pulled pulled = Pulled::kNotCounted;  // which limit its answer counts against
-  size_t pull_bytes = 0;
+  Pulled pulled = Pulled::kNotCounted;
+  size_t pull_bytes = 0;  // of the message and its answer
 };
 
 // A chunk of a key, as the client knows it.
 struct KnownChunk {
   uint32_t server = 0;
-  uint64_t version = 0;  // the newest known one
-  uint64_t last_push_seq = 0;
-  uint32_t queued_pushes = 0;
-  bool asked = false;      // a pull with NO_BODY waits for a version
-  bool unbounded = false;  // that pull has failed: later pulls ignore the limits and may fail
+  uint64_t version = 0;        // the newest known one
+  uint64_t last_push_seq = 0;  // of the last push that was sent to this chunk
+  uint32_t queued_pushes = 0;  // not yet sent
+  bool asked = false;          // a pull with NO_BODY waits for a version
+  bool unbounded = false;      // that pull has failed: later pulls ignore the limits and may fail
 };
 
 // All chunks, as a link sees them.
@@ -89,7 +91,9 @@ struct LinkTurn {
 
 class ServerLink {
  public:
+  // The sequence numbers from the oldest unanswered mutating message to the newest message.
   static constexpr uint64_t kWindow = 1024;
+  // kHello: connected, and waiting for the WELCOME.  kDead: given up for good.
   enum class State : uint8_t { kIdle, kDialing, kHello, kOpen, kDead };
 
   explicit ServerLink(uint32_t server) : server_(server) {}
@@ -99,7 +103,7 @@ class ServerLink {
   LinkId link() const { return link_; }
   uint64_t incarnation() const { return incarnation_; }  // of the server; 0: not known yet
   uint64_t features() const { return features_; }        // of the server
-  // Returns false if the server said, when the link was opened first, that no key had a push.
+  // Returns false only if the server said in its first WELCOME that no key had a push.
   bool has_begun() const { return has_begun_; }
   // Returns false if the server is known not to keep the steps of pushes.
   bool TakesSteps() const { return incarnation_ == 0 || (features_ & kStepsFeature) != 0; }
@@ -107,12 +111,13 @@ class ServerLink {
   bool RestoresSteps() const {
     return incarnation_ == 0 || (features_ & kRestoresStepsFeature) != 0;
   }
-  const std::optional<Error>& dead() const { return dead_; }  // why nothing more can be done here
+  const std::optional<Error>& dead() const { return dead_; }  // why the server was given up
   size_t unaccepted_bytes() const { return unaccepted_bytes_; }
+  // Returns true if a message is queued or unanswered.  Only a busy link dials and pings.
   bool busy() const { return !sent_.empty() || is_queued(); }
-  bool has_sent() const { return !sent_.empty(); }
+  bool has_unanswered() const { return !sent_.empty(); }  // sent messages
   bool Awaits(uint64_t seq) const { return sent_.contains(seq); }
-  // Returns the lowest sequence number that may still be unanswered among mutating operations.
+  // Returns the number of the oldest unanswered mutating message, or of the next message to send.
   uint64_t Low();
 
   // Notes why the queues wait.  Call it after Send.
@@ -125,6 +130,7 @@ class ServerLink {
   // Dials the server if it is time to.
   //   is_there  the head reports the server alive
   void Connect(const LinkTurn& turn, bool is_there);
+  // Notes the connection, on which the client sends HELLO.
   void Opened(LinkId link, const LinkTurn& turn);
   // Opens the session after the server's WELCOME: sends unanswered messages again, in order.
   void Welcomed(const Welcome& welcome, const LinkTurn& turn);
@@ -136,14 +142,16 @@ class ServerLink {
   void NoteLack(const std::string& what) { lack_ = ": " + what; }
   // Handles a lost connection or a failed dial: sets the time of the next dial.
   void Lost(const LinkTurn& turn);
-  // Closes the connection on this side.
+  // Closes the connection on this side.  The link must not be used again.
   void Close(Effects* effects);
+  // Gives the server up for good, with the reason for `dead`, and closes the connection.
   void Die(const Error& error, Effects* effects);
   // Returns the error for all waiting operations if the server has been out of reach for its
   // patience, else nullopt.  The patience then begins anew.
   std::optional<Error> OutOfReach(const LinkTurn& turn);
   // Pings the server, and closes a connection on which an owed answer is missing for too long.
   void Ping(const LinkTurn& turn);
+  // Sets the timer for the link's next dial, ping or OutOfReach.
   void Rearm(const LinkTurn& turn) const;
 
   // Marks the link for PumpLink at the end of the event.  Returns false if it was marked already.
@@ -163,9 +171,10 @@ class ServerLink {
   //   sent_count  receives the number of the sent ones
   std::vector<Outgoing> TakeAll(size_t* sent_count);
   void Forget() { TakeAll(nullptr); }
-  void PutFirst(Outgoing outgoing) { pushes_.push_front(std::move(outgoing)); }
-  // Lets the pulls leave that wait for the answer to KnownChunks::AskFor, which has arrived.
-  void Asked(const KeyId& key, uint32_t chunk);
+  // Queues a mutating message before all others.
+  void QueueFirst(Outgoing outgoing) { pushes_.push_front(std::move(outgoing)); }
+  // Queues again the pulls that waited for the answer to KnownChunks::AskFor, which has arrived.
+  void ReleasePulls(const KeyId& key, uint32_t chunk);
   // Returns the sequence numbers of the matching sent messages, in order.
   template <typename F>
   std::vector<uint64_t> SentWhere(const F& is_meant) const {
@@ -184,8 +193,9 @@ class ServerLink {
     }
     return nullptr;
   }
+  // Removes the matching messages that were not sent.
   template <typename F>
-  void EraseWaiting(const F& is_meant) {
+  void EraseQueued(const F& is_meant) {
     std::erase_if(pulls_, is_meant);
     std::erase_if(ready_pulls_, is_meant);
     for (auto chunk = asking_pulls_.begin(); chunk != asking_pulls_.end();) {
@@ -203,8 +213,8 @@ class ServerLink {
 
  private:
   friend class StateWriter;  // for checks: compares the states of machines
-  // The bound of unaccepted bytes if priorities are used.  An urgent push then waits behind at most
-  // that many.
+  // The bound of unaccepted bytes if priorities are used: an urgent push waits behind at most that
+  // many.
   static constexpr uint64_t kPriorityBytes = uint64_t{16} << 20;
 
   void SendPushes(const LinkTurn& turn);
@@ -212,13 +222,13 @@ class ServerLink {
     return !pushes_.empty() || !pulls_.empty() || !ready_pulls_.empty() || !asking_pulls_.empty();
   }
   template <typename F>
-  void ForEachWaiting(const F& f) const;
+  void ForEachQueued(const F& f) const;
   static void Insert(Outgoing outgoing, std::deque<Outgoing>* queue);
   void SendPulls(const LinkTurn& turn);
   void SendReadyPulls(const LinkTurn& turn);
-  void Judge(Outgoing pull, const LinkTurn& turn);
+  void SendOrDelay(Outgoing pull, const LinkTurn& turn);
   static bool CountPull(Outgoing::Pulled as, size_t* used, Outgoing* pull, const LinkTurn& turn);
-  void Leave(Outgoing outgoing, const LinkTurn& turn);
+  void SendNow(Outgoing outgoing, const LinkTurn& turn);
   static void SetNeed(KnownChunks::Found found, Purpose purpose, Role role, Message* message);
   void Uncount(const Outgoing& sent);
 
@@ -238,7 +248,7 @@ class ServerLink {
   bool has_priorities_ = false;  // a message had a priority other than 0
 
   std::deque<Outgoing> pushes_;  // mutating operations, and pulls that follow them
-  std::deque<Outgoing> pulls_;   // other operations, which SendPulls has yet to judge
+  std::deque<Outgoing> pulls_;   // other messages, which SendPulls has yet to send or delay
   // Pulls beyond the limit of bytes: first the pulls that would be answered at once, then the pulls
   // for whose version of a chunk a request with NO_BODY waits.
   std::deque<Outgoing> ready_pulls_;
