@@ -143,9 +143,9 @@ void NodeThread::Dispatch() noexcept {
 }
 
 // Runs on the reader's thread.
-void NodeThread::HasRead(uint64_t ticket) noexcept {
+void NodeThread::ReadEnded(uint64_t ticket) noexcept {
   try {
-    Run([ticket](Node& node, Time now) { node.HasRead(ticket, now); });
+    Run([ticket](Node& node, Time now) { node.ReadEnded(ticket, now); });
   } catch (const std::exception& error) {
     static_cast<void>(error);
     const std::lock_guard lock(mutex_);
@@ -164,13 +164,13 @@ void NodeThread::Deliver(NodeOutput output) {
   for (NodeOutput::Reading& reading : output.readings) {
     try {
       if (reader_ == nullptr && !turn_.stopped()) {
-        reader_ = std::make_unique<DiskReader>([this](uint64_t ticket) { HasRead(ticket); });
+        reader_ = std::make_unique<DiskReader>([this](uint64_t ticket) { ReadEnded(ticket); });
       }
       if (reader_ != nullptr) reader_->Read(reading.ticket, std::move(reading.ranges));
     } catch (const std::exception& error) {
       // Without a thread or memory, the node's thread reads.
       static_cast<void>(error);
-      node_->HasRead(reading.ticket, Now());
+      node_->ReadEnded(reading.ticket, Now());
     }
   }
   const auto or_close = [this](LinkId link, const auto& act) {

@@ -137,7 +137,7 @@ class NodeThread final : private LinkHandler {
   bool ForgetOrBreak(uint64_t link) noexcept;
   void Dispatch() noexcept;
   void Deliver(NodeOutput output);
-  void HasRead(uint64_t ticket) noexcept;
+  void ReadEnded(uint64_t ticket) noexcept;
   void CountLink(uint64_t link);
   void Read();
   // Wakes the polling thread if the node's deadline is now before the end of its sleep.

@@ -145,8 +145,8 @@ bool Node::Handle(LinkId id, const Peer* dialed, Message&& message, Time now) {
   }
 }
 
-void Node::HasRead(uint64_t ticket, Time now) {
-  OnRead(ticket, now);
+void Node::ReadEnded(uint64_t ticket, Time now) {
+  OnReadEnded(ticket, now);
   Flush();
 }
 
@@ -155,7 +155,7 @@ void Node::Tick(Time now) {
   Flush();
 }
 
-void Node::Emit(LinkId link, FrameBuilder* builder) {
+void Node::FinishFrame(LinkId link, FrameBuilder* builder) {
   if (builder->empty()) return;
   output_.sends.push_back({link, builder->Finish(EpochNumber(), LowOf(link))});
 }
@@ -196,12 +196,12 @@ void Node::MakeOutput() {
     if (builder == nullptr || !found->second.open) return;
     if (message.type == Type::kWelcome) found->second.proved = true;
     if (tap_ != nullptr) tap_->Sent(id, message);
-    if (!builder->Fits(message)) Emit(id, builder);
+    if (!builder->Fits(message)) FinishFrame(id, builder);
     // A WELCOME has its own frame, which fits the limits for unproved peers.
     const bool alone = message.type == Type::kWelcome;
     if (builder->empty()) built_.push_back(id);
     builder->Add(std::move(message));
-    if (alone) Emit(id, builder);
+    if (alone) FinishFrame(id, builder);
   };
   for (Effects::Sending& sending : effects_.sends) add(sending.link, std::move(sending.message));
   for (const Effects::Closing& closing : effects_.closes) {
@@ -209,7 +209,7 @@ void Node::MakeOutput() {
   }
   // A node has a builder for each of its links, and most events send on one or two.
   std::ranges::sort(built_);
-  for (const LinkId id : built_) Emit(id, &builders_[id]);
+  for (const LinkId id : built_) FinishFrame(id, &builders_[id]);
   built_.clear();
   for (const Effects::Closing& closing : effects_.closes) {
     builders_.erase(closing.link);
@@ -235,7 +235,7 @@ bool HeadNode::Forget(LinkId link) noexcept {
 
 // Makes a change of the membership.  A head without memory makes it too, and sends its EPOCH later.
 template <typename Change>
-void HeadNode::Make(Change change) {
+void HeadNode::ChangeMembership(Change change) {
   try {
     change();
     return Flush();
@@ -245,11 +245,11 @@ void HeadNode::Make(Change change) {
 }
 
 void HeadNode::Exited(Role role, Rank index, uint64_t incarnation) {
-  Make([&] { head_.Exited(role, index, incarnation, &effects_); });
+  ChangeMembership([&] { head_.Exited(role, index, incarnation, &effects_); });
 }
 
 void HeadNode::Gone(Role role, Rank index, bool has_failed) {
-  Make([&] { head_.Gone(role, index, has_failed, &effects_); });
+  ChangeMembership([&] { head_.Gone(role, index, has_failed, &effects_); });
 }
 
 // ---- server -------------------------------------------------------------------------------------
@@ -283,11 +283,11 @@ void ServerNode::OnPeerEnded(LinkId link, Time) {
 }
 
 void ServerNode::OnClientMessage(LinkId link, Message&& message, Time now) {
-  if (!is_going_ && Holds(link, &message)) {
+  if (!handles_held_ && HoldForDisk(link, &message)) {
     size_t bytes = 0;
     for (const Held& held : held_[link]) bytes += held.message.body.size;
     // Beyond these limits the link holds no messages: the shard reads the disk itself.
-    if (held_[link].size() > kHeldMax || bytes > kHeldBytes) Go(link, false, now);
+    if (held_[link].size() > kHeldMax || bytes > kHeldBytes) HandleHeld(link, false, now);
     return;
   }
   const std::optional<SessionId> session = shard_.SessionIdOf(link);
@@ -301,7 +301,7 @@ void ServerNode::OnClientMessage(LinkId link, Message&& message, Time now) {
 
 // Returns true and keeps the message if it has to wait for the disk or for a held message.
 // Messages of a link are handled in the order of their arrival.
-bool ServerNode::Holds(LinkId link, Message* message) {
+bool ServerNode::HoldForDisk(LinkId link, Message* message) {
   const auto found = held_.find(link);
   std::vector<DiskRange> ranges = shard_.RangesOnDisk(link, *message);
   if (ranges.empty() && found == held_.end()) return false;
@@ -318,13 +318,13 @@ bool ServerNode::Holds(LinkId link, Message* message) {
   Held held{std::move(*message), ranges.empty() ? 0 : ++last_ticket_};
   if (!ranges.empty()) {
     tickets_[held.ticket] = link;
-    Ask(held.ticket, std::move(ranges));
+    ReadDisk(held.ticket, std::move(ranges));
   }
   held_[link].push_back(std::move(held));
   return true;
 }
 
-void ServerNode::OnRead(uint64_t ticket, Time now) {
+void ServerNode::OnReadEnded(uint64_t ticket, Time now) {
   const auto found = tickets_.find(ticket);
   if (found == tickets_.end()) return;
   const LinkId link = found->second;
@@ -334,12 +334,12 @@ void ServerNode::OnRead(uint64_t ticket, Time now) {
   for (Held& one : held->second) {
     if (one.ticket == ticket) one.ticket = 0;
   }
-  Go(link, true, now);
+  HandleHeld(link, true, now);
 }
 
 // Handles the held messages of a link, in order.
 //   waits  stops at the first message whose reading is not done
-void ServerNode::Go(LinkId link, bool waits, Time now) {
+void ServerNode::HandleHeld(LinkId link, bool waits, Time now) {
   for (;;) {
     const auto held = held_.find(link);
     if (held == held_.end()) return;
@@ -351,9 +351,9 @@ void ServerNode::Go(LinkId link, bool waits, Time now) {
     Message message = std::move(held->second.front().message);
     tickets_.erase(held->second.front().ticket);
     held->second.pop_front();
-    is_going_ = true;
+    handles_held_ = true;
     const bool is_well = Handle(link, nullptr, std::move(message), now);
-    is_going_ = false;
+    handles_held_ = false;
     if (!is_well) return;
   }
 }
@@ -418,7 +418,7 @@ void ClientNode::Start(Time now) {
 // Applies an event to the client.  An internal error (a bug of TensorKV) ends this life of the
 // worker with all its operations, because no operation may continue after a bug.
 template <typename Work>
-void ClientNode::Do(const Work& work) {
+void ClientNode::Apply(const Work& work) {
   try {
     work();
     if (std::exchange(rehearses_bug_, false)) Drop(&no_count_);
@@ -431,8 +431,8 @@ void ClientNode::Do(const Work& work) {
 
 OpId ClientNode::Begin(Operation operation, Time now) {
   const OpId id = client_.next_op();
-  Do([&] { client_.Start(std::move(operation), now); });
-  Do([&] { client_.Settle(now, &effects_); });
+  Apply([&] { client_.Start(std::move(operation), now); });
+  Apply([&] { client_.Settle(now, &effects_); });
   Flush();
   return id;
 }
@@ -442,15 +442,15 @@ std::vector<OpId> ClientNode::Begin(std::vector<Operation> operations, Time now)
   ids.reserve(operations.size());
   for (Operation& operation : operations) {
     ids.push_back(client_.next_op());
-    Do([&] { client_.Start(std::move(operation), now); });
+    Apply([&] { client_.Start(std::move(operation), now); });
   }
-  Do([&] { client_.Settle(now, &effects_); });
+  Apply([&] { client_.Settle(now, &effects_); });
   Flush();
   return ids;
 }
 
 void ClientNode::Detach(std::span<const OpId> ids) {
-  Do([&] { client_.Detach(ids); });
+  Apply([&] { client_.Detach(ids); });
   Flush();
 }
 
@@ -460,7 +460,7 @@ void ClientNode::AddStats(Time now, StoreStats* stats) const {
 }
 
 void ClientNode::Cancel(std::span<const OpId> ids, const Error& error, Time now) {
-  Do([&] { client_.Cancel(ids, error, now, &effects_); });
+  Apply([&] { client_.Cancel(ids, error, now, &effects_); });
   Flush();
 }
 
@@ -473,7 +473,7 @@ void ClientNode::ForwardToHead() {
   effects_.to_head.clear();
 }
 
-void ClientNode::NoteHead(Time now) {
+void ClientNode::PassHeadLink(Time now) {
   const bool is_open = member_.link() != kNoLink;
   if (is_open == head_was_open_) return;
   head_was_open_ = is_open;
@@ -486,7 +486,7 @@ void ClientNode::NoteHead(Time now) {
 
 void ClientNode::OnOpened(LinkId link, const Peer* dialed, Time now) {
   if (dialed == nullptr) return;
-  Do([&] {
+  Apply([&] {
     if (dialed->kind == Peer::Kind::kHead) {
       member_.Opened(link, now, &effects_);
     } else {
@@ -497,10 +497,10 @@ void ClientNode::OnOpened(LinkId link, const Peer* dialed, Time now) {
 
 void ClientNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
   if (dialed == nullptr) return;
-  Do([&] {
+  Apply([&] {
     if (dialed->kind == Peer::Kind::kHead) {
       member_.Closed(link, now, &effects_);
-      NoteHead(now);
+      PassHeadLink(now);
     } else {
       client_.Closed(link, now);
       client_.Failed(dialed->index, now);
@@ -511,14 +511,14 @@ void ClientNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
 void ClientNode::OnPeerEnded(LinkId link, Time now) {
   const Peer* const dialed = DialedPeer(link);
   if (dialed == nullptr || dialed->kind != Peer::Kind::kHead || !member_.joined()) return;
-  Do([&] {
+  Apply([&] {
     if (member_.HeadEnded()) client_.On(member_.epoch(), now, &effects_);
     client_.HeadEnded(now);
   });
 }
 
 void ClientNode::OnRefused(const Peer& dialed, const Error& error) {
-  Do([&] {
+  Apply([&] {
     if (dialed.kind == Peer::Kind::kServer) {
       client_.ServerRefused(dialed.index, error, &effects_);
     } else {
@@ -530,7 +530,7 @@ void ClientNode::OnRefused(const Peer& dialed, const Error& error) {
 
 void ClientNode::OnLacked(const Peer& dialed, const Error& error, Time now) {
   if (dialed.kind != Peer::Kind::kServer) return;
-  Do([&] { client_.Lacked(dialed.index, error, now, &effects_); });
+  Apply([&] { client_.Lacked(dialed.index, error, now, &effects_); });
 }
 
 std::string ClientNode::AddressOf(const Peer& peer) const {
@@ -542,7 +542,7 @@ std::string ClientNode::AddressOf(const Peer& peer) const {
 
 void ClientNode::OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) {
   if (dialed == nullptr) return;
-  Do([&] {
+  Apply([&] {
     if (dialed->kind == Peer::Kind::kServer) {
       client_.Received(link, message, now, &effects_);
     } else {
@@ -557,19 +557,19 @@ void ClientNode::OnHeadMessage(LinkId link, const Message& message, Time now) {
   if (!was_joined && member_.joined()) client_.Joined(role_, member_.welcome());
   if (member_.refused()) client_.Refused(*member_.refused(), &effects_);
   if (new_epoch) client_.On(member_.epoch(), now, &effects_);
-  NoteHead(now);
+  PassHeadLink(now);
   client_.HeadAnswered(message, now, &effects_);
   if (client_.has_left()) member_.Left();
 }
 
 void ClientNode::OnWholeFrame(Time now) {
-  Do([&] { client_.Settle(now, &effects_); });
+  Apply([&] { client_.Settle(now, &effects_); });
 }
 
 void ClientNode::OnTick(Time now) {
-  Do([&] {
+  Apply([&] {
     member_.Tick(now, &effects_);
-    NoteHead(now);
+    PassHeadLink(now);
     client_.Tick(now, &effects_);
   });
 }

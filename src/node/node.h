@@ -39,7 +39,8 @@ struct NodeOutput {
   std::vector<Dial> dials;
   std::vector<Send> sends;
   std::vector<LinkId> closes;  // after the sends
-  // Rows to read from the disk before the message with this ticket is handled: see Node::HasRead.
+  // Rows to read into the system's cache before the message with this ticket is handled: see
+  // Node::ReadEnded.
   struct Reading {
     uint64_t ticket;
     std::vector<DiskRange> ranges;
@@ -70,9 +71,13 @@ class Node {
       : pool_(pool), own_block_from_(own_block_from) {}
   virtual ~Node() = default;
 
+  // Dials the head.  A HeadNode has nobody to dial.
   virtual void Start(Time now) = 0;
+  // Returns the id of a new link whose other side has dialed.  The link is open.
   LinkId Accept();
+  // Handles the success of a Dial.
   void Opened(LinkId link, Time now);
+  // Handles a lost connection or a failed dial.  Does nothing for a link in NodeOutput::closes.
   void Closed(LinkId link, Time now);
   // Like Closed.  The process on the other side has ended.
   void PeerEnded(LinkId link, Time now);
@@ -80,8 +85,8 @@ class Node {
   void Refused(LinkId link, const Error& error, Time now);
   // Like Closed.  This machine has too few resources for a connection.
   void Lacked(LinkId link, const Error& error, Time now);
-  // Decodes the head of a frame.  Returns one block for each body.  The caller copies the body into
-  // it, unless the block has no data.
+  // Decodes the head of a frame.  Returns one block for each body, in order.  The caller copies the
+  // body into it, unless the block has no data: the body is dropped, or read from `lent`.
   //   lent    memory with all bodies, one behind the other, valid until Received returns; or null
   //   throws  kCancelled (the link is closed), or an error if the head is malformed
   std::vector<Block> Land(LinkId link, std::span<const std::byte> head,
@@ -89,21 +94,23 @@ class Node {
   // Handles the frame that Land has decoded.  Call it when all bodies have arrived.
   void Received(LinkId link, Time now);
   void Tick(Time now);
-  // Handles the messages that waited for a reading, which has ended or failed.
-  void HasRead(uint64_t ticket, Time now);
+  // Handles the messages that waited for a NodeOutput::Reading.  Call it also if the reading has
+  // failed: the machine then reads the rows itself.
+  void ReadEnded(uint64_t ticket, Time now);
   virtual Time deadline() const = 0;
   // Returns the time at which Tick judges a peer's silence.  Call Received before that Tick for all
   // frames that have arrived by then.
   virtual Time verdict_at() const = 0;
   // Discounts a time in which this process did not read: it does not count as a peer's silence.
   virtual void WasAway(Time away, Time now) = 0;
-  // Undoes the rest of an event for which memory was lacking, and forgets its link.  Needs no memory.
-  // Returns false if the node cannot go on.
+  // Undoes the rest of an event for which memory was lacking, and forgets its link.  Needs no
+  // memory.  Returns false if the node cannot go on.
   //   link  kNoLink: the event was not one of a link
   virtual bool Forget(LinkId /*link*/) noexcept { return false; }
   // Returns true if effects of an event are lost for lack of memory, so that the node cannot go on.
   bool is_unsound() const { return is_unsound_; }
-  // Returns true if the link's peer is known to be part of the job: it was welcomed, or was dialed.
+  // Returns true if the link's peer is known to be part of the job: this node has welcomed or
+  // dialed it.
   bool IsWelcome(LinkId link) const;
   NodeOutput TakeOutput() { return std::exchange(output_, {}); }
   void SetTap(MessageTap* tap) { tap_ = tap; }
@@ -115,13 +122,16 @@ class Node {
   virtual void OnPeerEnded(LinkId, Time) {}
   virtual void OnRefused(const Peer& /*dialed*/, const Error& /*error*/) {}
   virtual void OnLacked(const Peer& /*dialed*/, const Error& /*error*/, Time /*now*/) {}
+  //   low  the header's: the peer needs no answers to operations below this number any more
   virtual void OnHeader(LinkId, uint64_t /*low*/) {}
   virtual void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) = 0;
-  virtual void OnRead(uint64_t /*ticket*/, Time /*now*/) {}
+  virtual void OnReadEnded(uint64_t /*ticket*/, Time /*now*/) {}
   virtual void OnWholeFrame(Time) {}  // called after OnMessage for all messages of a frame
   virtual void OnTick(Time now) = 0;
   virtual Block OnLanding(LinkId link, const Message& message) = 0;
+  // Returns the `low` of the headers that this node sends.
   virtual uint64_t LowOf(LinkId) { return 0; }
+  // Returns the number of the newest EPOCH, which the headers carry, too.
   virtual uint64_t EpochNumber() const = 0;
   virtual std::string AddressOf(const Peer&) const { return {}; }
   // Returns the machine's state for this message, for the table of coverage.
@@ -130,12 +140,13 @@ class Node {
   // Passes a message to the machine.  If the payload is malformed, closes the link.
   //   returns  true if the payload was valid
   bool Handle(LinkId link, const Peer* dialed, Message&& message, Time now);
-  // Turns `effects_` into output.
+  // Turns `effects_` into output.  Forgets the links that an effect closes; calls no OnClosed.
   //   throws  std::bad_alloc; the node has forgotten the effects, or it is unsound
   void Flush();
   // Drops the link and all effects that are not yet output.
   void DropEffects(LinkId link) noexcept;
-  void Ask(uint64_t ticket, std::vector<DiskRange> ranges) {
+  // Has the transport read these ranges, and call ReadEnded then.
+  void ReadDisk(uint64_t ticket, std::vector<DiskRange> ranges) {
     output_.readings.push_back({ticket, std::move(ranges)});
   }
   BufferPool* pool() const { return pool_; }
@@ -153,7 +164,7 @@ class Node {
     std::vector<Message> landing;  // messages of that frame
   };
 
-  void Emit(LinkId link, FrameBuilder* builder);
+  void FinishFrame(LinkId link, FrameBuilder* builder);  // and outputs it
   void MakeOutput();
 
   BufferPool* pool_;
@@ -177,6 +188,7 @@ class HeadNode final : public Node {
   Time verdict_at() const override { return head_.deadline(); }
   void WasAway(Time away, Time now) override { head_.WasAway(away, now); }
   const Head& head() const { return head_; }
+  // As Head::Exited and Head::Gone: what a launcher says of the processes that it has started.
   void Exited(Role role, Rank index, uint64_t incarnation);
   void Gone(Role role, Rank index, bool has_failed);
   // The head goes on.  Members that miss an EPOCH learn of it by their next PING.
@@ -185,7 +197,7 @@ class HeadNode final : public Node {
  private:
   friend class StateWriter;  // for checks: compares the states of machines
   template <typename Change>
-  void Make(Change change);
+  void ChangeMembership(Change change);
   void OnOpened(LinkId, const Peer*, Time) override {}
   void OnClosed(LinkId link, const Peer*, Time now) override { head_.Closed(link, now); }
   void OnPeerEnded(LinkId link, Time) override { head_.Ended(link, &effects_); }
@@ -243,9 +255,10 @@ class ServerNode final : public Node {
   static constexpr size_t kHeldMax = 4096;                 // messages of a link
   static constexpr size_t kHeldBytes = size_t{256} << 20;  // their bodies
 
-  bool Holds(LinkId link, Message* message);
-  void OnRead(uint64_t ticket, Time now) override;
-  void Go(LinkId link, bool waits, Time now);
+  // Returns true if the message has to wait, and keeps it.
+  bool HoldForDisk(LinkId link, Message* message);
+  void OnReadEnded(uint64_t ticket, Time now) override;
+  void HandleHeld(LinkId link, bool waits, Time now);
   void OnClientMessage(LinkId link, Message&& message, Time now);
   void OnTrace(LinkId link, const SessionId& session, const Message& message, Time now);
   void EndSpans(size_t sent_before);
@@ -256,7 +269,7 @@ class ServerNode final : public Node {
   std::map<LinkId, std::deque<Held>> held_;
   std::map<uint64_t, LinkId> tickets_;
   uint64_t last_ticket_ = 0;
-  bool is_going_ = false;  // Go is handling a held message
+  bool handles_held_ = false;  // HandleHeld is handling a held message
   bool has_left_ = false;
 };
 
@@ -273,10 +286,12 @@ class ClientNode final : public Node {
   OpId Begin(Operation operation, Time now);
   // Starts several operations, whose messages share frames.
   std::vector<OpId> Begin(std::vector<Operation> operations, Time now);
+  // As the functions of Client.
   void Cancel(std::span<const OpId> ids, const Error& error, Time now);
   void Detach(std::span<const OpId> ids);
   std::vector<Outcome> TakeOutcomes() { return client_.TakeOutcomes(); }
   void BeginAnew() { client_.BeginAnew(); }
+  // Returns true if the head has welcomed this process and has sent an EPOCH.
   bool joined() const { return member_.joined() && member_.epoch().number > 0; }
   const Client& client() const { return client_; }
   // For tests: makes a counter fall below 0 in the next event, as a bug of TensorKV would.
@@ -305,11 +320,12 @@ class ClientNode final : public Node {
     return dialed != nullptr && dialed->kind == Peer::Kind::kHead ? member_.State()
                                                                   : client_.StateFor(link, message);
   }
+  // Applies an event to the client, and ends this life if the event finds a bug.
   template <typename Work>
-  void Do(const Work& work);
+  void Apply(const Work& work);
   void OnHeadMessage(LinkId link, const Message& message, Time now);
   void ForwardToHead();
-  void NoteHead(Time now);
+  void PassHeadLink(Time now);  // reports to the client if the head's link was opened or lost
 
   Role role_;
   Member member_;

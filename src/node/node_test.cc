@@ -265,11 +265,11 @@ TEST_F(HostilePeerTest, MessagesWaitForTheDiskInTheirOrder) {
   const auto readings = readings_;
   ASSERT_TRUE(Deliver(other_, {make(Type::kPull, 1, {500}, false)}));
   ASSERT_EQ(answers_.size(), 1U);
-  node_.HasRead(readings[1].ticket, 0);  // of the last message, which still waits
+  node_.ReadEnded(readings[1].ticket, 0);  // of the last message, which still waits
   Take();
   EXPECT_TRUE(answers_.empty());
-  node_.HasRead(999, 0);
-  node_.HasRead(readings[0].ticket, 0);
+  node_.ReadEnded(999, 0);
+  node_.ReadEnded(readings[0].ticket, 0);
   Take();
   ASSERT_EQ(answers_.size(), 3U);
   for (size_t i = 0; i < 3; ++i) {
@@ -283,7 +283,7 @@ TEST_F(HostilePeerTest, MessagesWaitForTheDiskInTheirOrder) {
   ASSERT_EQ(readings_.size(), 1U);
   const uint64_t ticket = readings_[0].ticket;
   node_.Closed(hostile_, 0);
-  node_.HasRead(ticket, 0);
+  node_.ReadEnded(ticket, 0);
   Take();
   EXPECT_TRUE(answers_.empty());
 }

@@ -179,7 +179,7 @@ void Simulation::Loop() {
     if (has_read) {
       const uint64_t ticket = next->readings.begin()->second;
       next->readings.erase(next->readings.begin());
-      next->node->HasRead(ticket, now_);
+      next->node->ReadEnded(ticket, now_);
     } else if (arrives) {
       next->endpoint->Poll(next, 1);
     } else {
