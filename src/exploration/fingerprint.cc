@@ -183,7 +183,7 @@ class StateWriter {
   void Add(const ClosedStores& stores) { All(stores.below_, stores.above_); }
   void Add(const Shard& shard) {
     All(shard.incarnation_, shard.epoch_, shard.member_count_, shard.sessions_, shard.came_again_,
-        shard.hellos_, shard.describes_, shard.keys_, shard.chunks_, shard.all_,
+        shard.hellos_, shard.describes_, shard.keys_, shard.chunks_, shard.controls_,
         shard.control_count_, shard.held_bytes_, shard.cuts_, shard.grants_, shard.grant_count_,
         shard.half_closed_, shard.dropped_, shard.has_begun_);
   }

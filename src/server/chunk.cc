@@ -132,16 +132,16 @@ uint64_t Chunk::LastArrived(Rank rank) const {
   return last;
 }
 
-bool ChunkWorker::CanAdopt(const Bytes& body) const {
+bool ChunkEditor::CanAdopt(const Bytes& body) const {
   return body.size >= adopt_from_bytes_ && body.size > 0 && body.owner.use_count() == 1;
 }
 
-Block ChunkWorker::Adopt(Bytes body) const {
+Block ChunkEditor::Adopt(Bytes body) const {
   return {const_cast<std::byte*>(body.data), body.size,
           std::const_pointer_cast<void>(std::move(body.owner))};
 }
 
-void ChunkWorker::Start(Chunk* chunk, Bytes body) {
+void ChunkEditor::Start(Chunk* chunk, Bytes body) {
   if (CanAdopt(body)) {
     chunk->value.dense_ = Adopt(std::move(body));
     return;
@@ -154,7 +154,7 @@ static bool KeepsBesideRows(const RowTable& table) {
   return table.state_count() > 0 || table.has_master();
 }
 
-void ChunkWorker::SetRule(Chunk* chunk, RulePtr rule) {
+void ChunkEditor::SetRule(Chunk* chunk, RulePtr rule) {
   if (rule != nullptr && rule->assigns()) rule = nullptr;
   if (rule == nullptr || !rule->KeepsStateOf(chunk->rule.get())) {
     chunk->states.clear();
@@ -167,7 +167,7 @@ void ChunkWorker::SetRule(Chunk* chunk, RulePtr rule) {
   chunk->rule = std::move(rule);
 }
 
-void ChunkWorker::TryRule(Chunk* chunk, const RulePtr& rule) {
+void ChunkEditor::TryRule(Chunk* chunk, const RulePtr& rule) {
   FormerRule former{rule, chunk->rule,   !rule->KeepsStateOf(chunk->rule.get()), {}, {}, 0,
                     {},   chunk->version};
   if (former.has_state) {
@@ -182,7 +182,7 @@ void ChunkWorker::TryRule(Chunk* chunk, const RulePtr& rule) {
   chunk->former = std::move(former);
 }
 
-void ChunkWorker::TakeBack(Chunk* chunk) {
+void ChunkEditor::TakeBack(Chunk* chunk) {
   FormerRule former = *std::exchange(chunk->former, std::nullopt);
   chunk->rule = std::move(former.rule);
   if (!former.has_state) return;
@@ -192,19 +192,19 @@ void ChunkWorker::TakeBack(Chunk* chunk) {
   chunk->updates = former.updates;
 }
 
-Bytes ChunkWorker::Keep(Bytes body) {
+Bytes ChunkEditor::Keep(Bytes body) {
   if (body.size == 0 || body.owner) return body;
   return CopyOf({const_cast<std::byte*>(body.data), body.size, nullptr}).bytes();
 }
 
-Block ChunkWorker::CopyOf(const Block& block) {
+Block ChunkEditor::CopyOf(const Block& block) {
   Block copy = pool_->Allocate(block.size);
   if (block.size > 0) std::memcpy(copy.data, block.data, block.size);
   return copy;
 }
 
 //   throws  kInvalidArgument  as codec::PositionsOf, codec::RunsOf
-ChunkWorker::Positions ChunkWorker::PositionsOf(const Chunk& chunk, const codec::Part& part) {
+ChunkEditor::Positions ChunkEditor::PositionsOf(const Chunk& chunk, const codec::Part& part) {
   if (part.encoding == Encoding::kTopK) return {codec::PositionsOf(part, chunk.elements), {}};
   if (part.encoding == Encoding::kRuns) {
     return {{}, codec::RunsOf(part, chunk.dtype, chunk.elements)};
@@ -212,7 +212,7 @@ ChunkWorker::Positions ChunkWorker::PositionsOf(const Chunk& chunk, const codec:
   return {};
 }
 
-void ChunkWorker::AddAt(const Chunk& chunk, const codec::Part& part, const Positions& positions,
+void ChunkEditor::AddAt(const Chunk& chunk, const codec::Part& part, const Positions& positions,
                         Block* sum) {
   if (part.encoding == Encoding::kRuns) {
     codec::AddRuns(part, positions.runs, chunk.dtype, sum->data);
@@ -222,20 +222,20 @@ void ChunkWorker::AddAt(const Chunk& chunk, const codec::Part& part, const Posit
 }
 
 // Returns the elements that a part changes, or nullopt if the part is not encoded in runs.
-ChunkWorker::Runs ChunkWorker::RunsOf(const Chunk& chunk, const codec::Part& part) {
+ChunkEditor::Runs ChunkEditor::RunsOf(const Chunk& chunk, const codec::Part& part) {
   if (part.encoding != Encoding::kRuns) return std::nullopt;
   return codec::RunsOf(part, chunk.dtype, chunk.elements);
 }
 
 // Adds runs to those of a round, as long as all its pushes are encoded in runs.
-void ChunkWorker::NoteRuns(const Runs& runs, Round* round) noexcept {
+void ChunkEditor::AddRunsOf(const Runs& runs, Round* round) noexcept {
   round->is_in_runs = round->is_in_runs && runs.has_value();
   if (round->is_in_runs) round->runs.insert(round->runs.end(), runs->begin(), runs->end());
 }
 
 // Returns the elements that the round's update changes: under a lazy rule those in its pushes, if
 // all are encoded in runs.  A result of nullopt means all elements.
-ChunkWorker::Runs ChunkWorker::ChangedBy(const Chunk& chunk, const Round& round,
+ChunkEditor::Runs ChunkEditor::ChangedBy(const Chunk& chunk, const Round& round,
                                          std::span<const codec::Part> parts) {
   const bool is_lazy =
       chunk.rule != nullptr && chunk.rule->spec().lazy && !chunk.rule->NeedsWholeValues();
@@ -262,7 +262,7 @@ ChunkWorker::Runs ChunkWorker::ChangedBy(const Chunk& chunk, const Round& round,
 
 // Returns a part as the first term of a sum, in the compute type.
 //   throws  as PositionsOf
-Block ChunkWorker::SumOf(const Chunk& chunk, codec::Part part) {
+Block ChunkEditor::SumOf(const Chunk& chunk, codec::Part part) {
   const DType compute = ComputeType(chunk.dtype);
   Bytes& body = part.bytes;
   if (part.is_dense() && compute == chunk.dtype) {
@@ -286,7 +286,7 @@ Block ChunkWorker::SumOf(const Chunk& chunk, codec::Part part) {
 
 // Adds a part to a sum.
 //   throws  as PositionsOf; nothing is added
-void ChunkWorker::AddOnto(const Chunk& chunk, const codec::Part& part, Block* sum) {
+void ChunkEditor::AddOnto(const Chunk& chunk, const codec::Part& part, Block* sum) {
   const Positions positions = PositionsOf(chunk, part);
   if (!sum->unique()) *sum = CopyOf(*sum);
   if (part.is_dense()) return AddDense(chunk.dtype, part.bytes.data, sum, chunk.elements);
@@ -295,7 +295,7 @@ void ChunkWorker::AddOnto(const Chunk& chunk, const codec::Part& part, Block* su
                   kernels::Into::kAdd);
 }
 
-void ChunkWorker::CheckSummable(const Chunk& chunk, size_t round_index) const {
+void ChunkEditor::CheckSummable(const Chunk& chunk, size_t round_index) const {
   const bool is_first = round_index >= chunk.rounds.size() || chunk.rounds[round_index].count == 0;
   if (!is_first && chunk.elements > 0 && !IsArithmetic(chunk.dtype)) {
     throw Fail(Code::kInvalidArgument, "{} values of several workers cannot be summed",
@@ -303,14 +303,14 @@ void ChunkWorker::CheckSummable(const Chunk& chunk, size_t round_index) const {
   }
 }
 
-void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec::Part part,
+void ChunkEditor::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec::Part part,
                              Scalars scalars, bool deterministic) {
   CheckSummable(*chunk, round_index);
   if (chunk->rounds.size() <= round_index) chunk->rounds.resize(round_index + 1);
   Round& round = chunk->rounds[round_index];
   Runs runs;
   if (!chunk->value.by_rows() && !deterministic) runs = RunsOf(*chunk, part);
-  MakeRoom(&round, rank, scalars, runs);
+  ReserveForPush(&round, rank, scalars, runs);
   if (chunk->value.by_rows() && !deterministic) {
     const SparseSum added = RowsOf(*chunk, part, SparseSum::Memory::kOwn);
     round.rows = SparseSum::Merge(round.rows, added);
@@ -331,12 +331,12 @@ void ChunkWorker::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec:
     } else {
       AddOnto(*chunk, part, &round.sum.dense_);
     }
-    NoteRuns(runs, &round);
+    AddRunsOf(runs, &round);
   }
-  Note(&round, rank, std::move(scalars));
+  MarkArrived(&round, rank, std::move(scalars));
 }
 
-Round::Hyperparameters* ChunkWorker::Known(Round* round, const Scalars& scalars) {
+Round::Hyperparameters* ChunkEditor::FindHyperparameters(Round* round, const Scalars& scalars) {
   for (Round::Hyperparameters& known : round->hyperparameters) {
     if (known.values.has_value() != scalars.has_value()) continue;
     if (!scalars || IsSame(*known.values, *scalars)) return &known;
@@ -344,11 +344,12 @@ Round::Hyperparameters* ChunkWorker::Known(Round* round, const Scalars& scalars)
   return nullptr;
 }
 
-// Reserves all memory that Note and NoteRuns need, before the round changes.
-void ChunkWorker::MakeRoom(Round* round, Rank rank, const Scalars& scalars, const Runs& runs) {
+// Reserves all memory that MarkArrived and AddRunsOf need, before the round changes.
+void ChunkEditor::ReserveForPush(Round* round, Rank rank, const Scalars& scalars,
+                                 const Runs& runs) {
   const size_t words = static_cast<size_t>(rank) / 64 + 1;
   if (round->arrived.size() < words) round->arrived.resize(words);
-  if (Known(round, scalars) == nullptr) {
+  if (FindHyperparameters(round, scalars) == nullptr) {
     round->hyperparameters.reserve(round->hyperparameters.size() + 1);
   }
   if (!round->is_in_runs || !runs) return;
@@ -358,10 +359,10 @@ void ChunkWorker::MakeRoom(Round* round, Rank rank, const Scalars& scalars, cons
   }
 }
 
-// Notes the arrival of a push.  MakeRoom has reserved the memory.
-void ChunkWorker::Note(Round* round, Rank rank, Scalars scalars) noexcept {
+// Notes the arrival of a push.  ReserveForPush has reserved the memory.
+void ChunkEditor::MarkArrived(Round* round, Rank rank, Scalars scalars) noexcept {
   round->Set(rank);
-  if (Round::Hyperparameters* const known = Known(round, scalars)) {
+  if (Round::Hyperparameters* const known = FindHyperparameters(round, scalars)) {
     known->rank = std::min(known->rank, rank);
     return;
   }
@@ -369,7 +370,7 @@ void ChunkWorker::Note(Round* round, Rank rank, Scalars scalars) noexcept {
 }
 
 //   throws  kInvalidArgument  the number of hyperparameters is not that of the rule's program
-void ChunkWorker::CheckFits(const Rule& rule, Rank rank, const Scalars& scalars) {
+void ChunkEditor::CheckFits(const Rule& rule, Rank rank, const Scalars& scalars) {
   if (!scalars || scalars->size() == rule.param_count()) return;
   throw Fail(Code::kInvalidArgument,
              "worker {} has an optimizer of {} hyperparameters; that of worker {}, which set it "
@@ -380,7 +381,7 @@ void ChunkWorker::CheckFits(const Rule& rule, Rank rank, const Scalars& scalars)
 // Returns the hyperparameters of the lowest rank.  Each other rank has sent the same ones, those of
 // the rule, or none.
 //   throws  kInvalidArgument  another rank has sent others, or those of another program
-const std::vector<double>& ChunkWorker::DecideHyperparameters(const Rule& rule,
+const std::vector<double>& ChunkEditor::DecideHyperparameters(const Rule& rule,
                                                               const Round& round) {
   const Round::Hyperparameters* lowest = &round.hyperparameters[0];
   for (const Round::Hyperparameters& sent : round.hyperparameters) {
@@ -406,7 +407,7 @@ const std::vector<double>& ChunkWorker::DecideHyperparameters(const Rule& rule,
 // Refuses hyperparameters, even an empty list, in a chunk without a rule: their sender expects an
 // update.
 //   throws  kInvalidArgument  there are hyperparameters
-void ChunkWorker::CheckNobodyUpdates(Rank rank, const Scalars& scalars) {
+void ChunkEditor::CheckNoHyperparameters(Rank rank, const Scalars& scalars) {
   if (!scalars) return;
   throw Fail(
       Code::kInvalidArgument,
@@ -415,7 +416,7 @@ void ChunkWorker::CheckNobodyUpdates(Rank rank, const Scalars& scalars) {
       rank);
 }
 
-void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, codec::Part part, Scalars scalars) {
+void ChunkEditor::ContributeLast(Chunk* chunk, Rank rank, codec::Part part, Scalars scalars) {
   MakeUpdateRoom(chunk);
   if (!part.is_tiled() && !chunk->value.by_rows()) {
     Contribute(chunk, 0, rank, std::move(part), std::move(scalars), false);
@@ -426,21 +427,21 @@ void ChunkWorker::ContributeLast(Chunk* chunk, Rank rank, codec::Part part, Scal
   Round& round = chunk->rounds.front();
   if (chunk->value.by_rows())
     return ContributeLastRows(chunk, &round, rank, part, std::move(scalars));
-  MakeRoom(&round, rank, scalars, std::nullopt);
-  Note(&round, rank, std::move(scalars));
-  Finish(chunk, &round, {&part, 1});
+  ReserveForPush(&round, rank, scalars, std::nullopt);
+  MarkArrived(&round, rank, std::move(scalars));
+  FinishRound(chunk, &round, {&part, 1});
 }
 
-void ChunkWorker::ContributeLastRows(Chunk* chunk, Round* round, Rank rank, const codec::Part& part,
+void ChunkEditor::ContributeLastRows(Chunk* chunk, Round* round, Rank rank, const codec::Part& part,
                                      Scalars scalars) {
   const SparseSum last = RowsOf(*chunk, part, SparseSum::Memory::kBorrow);
   SparseSum rows = SparseSum::Merge(round->rows, last);
-  MakeRoom(round, rank, scalars, std::nullopt);
+  ReserveForPush(round, rank, scalars, std::nullopt);
   auto hyperparameters = round->hyperparameters;
   auto failure = chunk->failure;
   std::swap(round->rows, rows);
-  Note(round, rank, std::move(scalars));
-  if (const auto error = Finish(chunk, round, {}, WithoutMemory::kStays)) {
+  MarkArrived(round, rank, std::move(scalars));
+  if (const auto error = FinishRound(chunk, round, {}, WithoutMemory::kStays)) {
     round->rows = std::move(rows);
     round->hyperparameters = std::move(hyperparameters);
     chunk->failure = std::move(failure);
@@ -450,14 +451,14 @@ void ChunkWorker::ContributeLastRows(Chunk* chunk, Round* round, Rank rank, cons
 }
 
 // Takes the large blocks that the update of a dense chunk needs.
-void ChunkWorker::MakeUpdateRoom(Chunk* chunk) {
+void ChunkEditor::MakeUpdateRoom(Chunk* chunk) {
   if (chunk->value.by_rows() || chunk->rule == nullptr || chunk->elements == 0) return;
   chunk->rule->CompiledFor(chunk->dtype);
   PrepareState(chunk);
   if (!chunk->value.dense_.unique()) chunk->value.dense_ = CopyOf(chunk->value.dense_);
 }
 
-void ChunkWorker::Complete(Chunk* chunk) {
+void ChunkEditor::Complete(Chunk* chunk) {
   if (chunk->rounds.empty()) chunk->rounds.resize(1);
   Round& round = chunk->rounds.front();
   std::sort(round.held.begin(), round.held.end(),
@@ -466,14 +467,15 @@ void ChunkWorker::Complete(Chunk* chunk) {
   parts.reserve(round.held.size());
   for (auto& [rank, part] : round.held) parts.push_back(std::move(part));
   round.held.clear();
-  Finish(chunk, &round, parts);
+  FinishRound(chunk, &round, parts);
 }
 
 // Updates the value with a round and removes the round.
 //   lacks    kStays: the round stays if there is no memory for the update of rows
 //   returns  the reason why the round stays, or nullopt
-std::optional<Error> ChunkWorker::Finish(Chunk* chunk, Round* round,
-                                         std::span<const codec::Part> parts, WithoutMemory lacks) {
+std::optional<Error> ChunkEditor::FinishRound(Chunk* chunk, Round* round,
+                                              std::span<const codec::Part> parts,
+                                              WithoutMemory lacks) {
   chunk->failure = std::move(round->failure);
   if (!chunk->failure && !round->is_done) chunk->failure = std::move(round->undone);
   Block sum = std::exchange(round->sum, {}).dense_;
@@ -499,7 +501,7 @@ std::optional<Error> ChunkWorker::Finish(Chunk* chunk, Round* round,
   return std::nullopt;
 }
 
-void ChunkWorker::FinishDense(Chunk* chunk, const Round& round, Block sum,
+void ChunkEditor::FinishDense(Chunk* chunk, const Round& round, Block sum,
                               std::span<const codec::Part> parts) {
   const Runs changed = ChangedBy(*chunk, round, parts);
   if (!AllTiled(parts)) {  // parts that name positions are added one by one
@@ -515,28 +517,28 @@ void ChunkWorker::FinishDense(Chunk* chunk, const Round& round, Block sum,
   if (chunk->rule != nullptr) {
     Update(chunk, sum, parts, DecideHyperparameters(*chunk->rule, round), round.count, changed);
   } else {
-    for (const auto& sent : round.hyperparameters) CheckNobodyUpdates(sent.rank, sent.values);
-    Assign(chunk, std::move(sum), parts);
+    for (const auto& sent : round.hyperparameters) CheckNoHyperparameters(sent.rank, sent.values);
+    AssignSum(chunk, std::move(sum), parts);
   }
 }
 
-void ChunkWorker::FinishRows(Chunk* chunk, const Round& round, const SparseSum& sum) {
+void ChunkEditor::FinishRows(Chunk* chunk, const Round& round, const SparseSum& sum) {
   if (chunk->rule != nullptr) {
     UpdateRows(chunk, sum, DecideHyperparameters(*chunk->rule, round), round.count);
   } else {
-    for (const auto& sent : round.hyperparameters) CheckNobodyUpdates(sent.rank, sent.values);
+    for (const auto& sent : round.hyperparameters) CheckNoHyperparameters(sent.rank, sent.values);
     AssignRows(chunk, sum);
   }
 }
 
-void ChunkWorker::Apply(Chunk* chunk, Rank rank, codec::Part part, const Scalars& scalars) {
+void ChunkEditor::Apply(Chunk* chunk, Rank rank, codec::Part part, const Scalars& scalars) {
   if (chunk->elements > 0 && chunk->rule != nullptr) CheckFits(*chunk->rule, rank, scalars);
   if (chunk->value.by_rows()) {
     const SparseSum sum = RowsOf(*chunk, part, SparseSum::Memory::kBorrow);
     if (chunk->rule != nullptr) {
       UpdateRows(chunk, sum, scalars ? *scalars : chunk->rule->spec().params, 1);
     } else {
-      CheckNobodyUpdates(rank, scalars);
+      CheckNoHyperparameters(rank, scalars);
       AssignRows(chunk, sum);
     }
   } else if (chunk->elements > 0) {
@@ -550,15 +552,15 @@ void ChunkWorker::Apply(Chunk* chunk, Rank rank, codec::Part part, const Scalars
     if (chunk->rule != nullptr) {
       Update(chunk, sum, parts, scalars ? *scalars : chunk->rule->spec().params, 1, changed);
     } else {
-      CheckNobodyUpdates(rank, scalars);
-      Assign(chunk, std::move(sum), parts);
+      CheckNoHyperparameters(rank, scalars);
+      AssignSum(chunk, std::move(sum), parts);
     }
   }
   if (chunk->value.by_rows()) chunk->value.rows_->Advance();
   ++chunk->version;
 }
 
-void ChunkWorker::Assign(Chunk* chunk, Block sum, std::span<const codec::Part> parts) {
+void ChunkEditor::AssignSum(Chunk* chunk, Block sum, std::span<const codec::Part> parts) {
   const bool same_type = ComputeType(chunk->dtype) == chunk->dtype;
   if (parts.empty() && same_type) {
     chunk->value.dense_ = std::move(sum);
@@ -584,7 +586,7 @@ void ChunkWorker::Assign(Chunk* chunk, Block sum, std::span<const codec::Part> p
   chunk->value.dense_ = std::move(target);
 }
 
-void ChunkWorker::PrepareState(Chunk* chunk) {
+void ChunkEditor::PrepareState(Chunk* chunk) {
   const bool needs_master = chunk->rule->spec().multi_precision && !chunk->master;
   auto made = tkv::PrepareState<Block>(
       chunk->rule->program(), chunk->states.size(), needs_master, chunk->dtype,
@@ -602,7 +604,7 @@ void ChunkWorker::PrepareState(Chunk* chunk) {
   }
 }
 
-void ChunkWorker::Update(Chunk* chunk, const Block& sum, std::span<const codec::Part> parts,
+void ChunkEditor::Update(Chunk* chunk, const Block& sum, std::span<const codec::Part> parts,
                          const std::vector<double>& params, size_t count, const Runs& runs) {
   const Rule& rule = *chunk->rule;
   const CompiledUpdate& update = rule.CompiledFor(chunk->dtype);

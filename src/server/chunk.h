@@ -38,15 +38,15 @@ struct ParkedPull {
   SessionId session;
   uint64_t seq = 0;
   uint64_t min_version = 0;
-  uint64_t need = 0;
-  bool no_body = false;
-  bool anyway = false;  // kAnyway: a failed update of the round is no error
-  bool cuts = false;
+  uint64_t need = 0;     // seq of an operation of the session that must be done first; 0: none
+  bool no_body = false;  // kNoBody: the answer has no value
+  bool anyway = false;   // kAnyway: the answer has no error even if the round's update failed
+  bool cuts = false;     // kCut: the shard keeps the answered version
   std::vector<uint64_t> mixes = {};  // by rows: mixes of the wanted ids
 };
 
 // The elements of a chunk in the layout of its key: one block, or a table of rows.  Only
-// ChunkWorker changes them; other code reads elements as the body of a VALUE.
+// ChunkEditor changes them; other code reads elements as the body of a VALUE.
 class ChunkData {
  public:
   ChunkData() = default;
@@ -57,7 +57,7 @@ class ChunkData {
   void Prefetch() const;
 
  private:
-  friend class ChunkWorker;
+  friend class ChunkEditor;
   friend class StateWriter;  // for checks
   explicit ChunkData(Block dense) : dense_(std::move(dense)) {}
   Block dense_;
@@ -89,7 +89,7 @@ struct Round {
   // Errors that workers brought to a barrier.  The round ends with `failure`, or, if no worker has
   // done the barrier's task, with `undone`.
   std::optional<Error> failure, undone;
-  bool is_done = false;
+  bool is_done = false;  // a worker has done the barrier's task
 
   bool Has(Rank rank) const;
   void Set(Rank rank);
@@ -155,11 +155,11 @@ struct ChunkCut {
   std::optional<Bytes> Part(uint64_t part) const;
 };
 
-// The operations that change chunks.  Blocks come from the pool.  A body of at least
-// `adopt_from_bytes` without other owners becomes a block without a copy.
-class ChunkWorker {
+// The operations that change chunks, and read their rows.  Blocks come from the pool.  A body of at
+// least `adopt_from_bytes` without other owners becomes a block without a copy.
+class ChunkEditor {
  public:
-  ChunkWorker(BufferPool* pool, size_t adopt_from_bytes, std::shared_ptr<RowDisk> disk = nullptr)
+  ChunkEditor(BufferPool* pool, size_t adopt_from_bytes, std::shared_ptr<RowDisk> disk = nullptr)
       : pool_(pool), adopt_from_bytes_(adopt_from_bytes), disk_(std::move(disk)) {}
 
   // Sets the initial value.
@@ -193,8 +193,10 @@ class ChunkWorker {
 
   // Sets the rule of the chunk.  Deletes the state if the new rule does not continue it.
   void SetRule(Chunk* chunk, RulePtr rule);
-  // Sets a rule that TakeBack can undo.  Keeps the former rule and state until then.
+  // Sets a rule of an asynchronous chunk that TakeBack can undo.  Keeps the former rule and state
+  // in `former` until then.
   void TryRule(Chunk* chunk, const RulePtr& rule);
+  // Undoes TryRule.  The value keeps the updates since then.  Call it only if `former` is set.
   static void TakeBack(Chunk* chunk);
 
   // Returns the current version as a cut, which shares the blocks of the chunk.
@@ -235,23 +237,23 @@ class ChunkWorker {
                     Block* sum);
   using Runs = std::optional<std::vector<codec::Run>>;  // nullopt: all elements
   static Runs RunsOf(const Chunk& chunk, const codec::Part& part);
-  static void NoteRuns(const Runs& runs, Round* round) noexcept;
+  static void AddRunsOf(const Runs& runs, Round* round) noexcept;
   static Runs ChangedBy(const Chunk& chunk, const Round& round, std::span<const codec::Part> parts);
   Block SumOf(const Chunk& chunk, codec::Part part);
   void AddOnto(const Chunk& chunk, const codec::Part& part, Block* sum);
   void CheckSummable(const Chunk& chunk, size_t round_index) const;
-  static Round::Hyperparameters* Known(Round* round, const Scalars& scalars);
-  static void MakeRoom(Round* round, Rank rank, const Scalars& scalars, const Runs& runs);
-  static void Note(Round* round, Rank rank, Scalars scalars) noexcept;
-  static void CheckNobodyUpdates(Rank rank, const Scalars& scalars);
+  static Round::Hyperparameters* FindHyperparameters(Round* round, const Scalars& scalars);
+  static void ReserveForPush(Round* round, Rank rank, const Scalars& scalars, const Runs& runs);
+  static void MarkArrived(Round* round, Rank rank, Scalars scalars) noexcept;
+  static void CheckNoHyperparameters(Rank rank, const Scalars& scalars);
   static void CheckFits(const Rule& rule, Rank rank, const Scalars& scalars);
   static const std::vector<double>& DecideHyperparameters(const Rule& rule, const Round& round);
   void Update(Chunk* chunk, const Block& sum, std::span<const codec::Part> parts,
               const std::vector<double>& params, size_t count, const Runs& runs);
-  void Assign(Chunk* chunk, Block sum, std::span<const codec::Part> parts);
+  void AssignSum(Chunk* chunk, Block sum, std::span<const codec::Part> parts);
   enum class WithoutMemory : uint8_t { kFails, kStays };
-  std::optional<Error> Finish(Chunk* chunk, Round* round, std::span<const codec::Part> parts,
-                              WithoutMemory lacks = WithoutMemory::kFails);
+  std::optional<Error> FinishRound(Chunk* chunk, Round* round, std::span<const codec::Part> parts,
+                                   WithoutMemory lacks = WithoutMemory::kFails);
   void ContributeLastRows(Chunk* chunk, Round* round, Rank rank, const codec::Part& part,
                           Scalars scalars);
   void FinishDense(Chunk* chunk, const Round& round, Block sum, std::span<const codec::Part> parts);

@@ -9,7 +9,7 @@
 
 namespace tkv {
 
-void ChunkWorker::StartRows(Chunk* chunk, const KeyMeta& meta, const Bytes& body) {
+void ChunkEditor::StartRows(Chunk* chunk, const KeyMeta& meta, const Bytes& body) {
   const codec::Bucket& bucket = chunk->bucket;
   const size_t count = bucket.RowsIn(body.size);
   const auto mixes = codec::MixesOf(bucket, body.data, count);
@@ -23,7 +23,7 @@ void ChunkWorker::StartRows(Chunk* chunk, const KeyMeta& meta, const Bytes& body
   chunk->value.rows_ = std::move(table);
 }
 
-Bytes ChunkWorker::ReadRows(const Chunk& chunk, std::span<const uint64_t> mixes) {
+Bytes ChunkEditor::ReadRows(const Chunk& chunk, std::span<const uint64_t> mixes) {
   const RowTable& table = chunk.value.rows();
   const Block out = pool_->Allocate(mixes.size() * table.row_bytes());
   table.Read(mixes, out.data);
@@ -31,13 +31,13 @@ Bytes ChunkWorker::ReadRows(const Chunk& chunk, std::span<const uint64_t> mixes)
 }
 
 //   throws  as codec::MixesOf
-void ChunkWorker::CheckRows(const Chunk& chunk, const codec::Part& part) {
+void ChunkEditor::CheckRows(const Chunk& chunk, const codec::Part& part) {
   codec::MixesOf(chunk.bucket, part.bytes.data, chunk.bucket.RowsIn(part.bytes.size, part.param));
 }
 
 // Returns a part as a sum.
 //   throws  as codec::MixesOf
-SparseSum ChunkWorker::RowsOf(const Chunk& chunk, const codec::Part& part,
+SparseSum ChunkEditor::RowsOf(const Chunk& chunk, const codec::Part& part,
                               SparseSum::Memory memory) {
   const size_t count = chunk.bucket.RowsIn(part.bytes.size, part.param);
   if (count == 0) return {};
@@ -47,7 +47,7 @@ SparseSum ChunkWorker::RowsOf(const Chunk& chunk, const codec::Part& part,
 }
 
 // Replaces rows by those of the sum, because the chunk has no rule.
-void ChunkWorker::AssignRows(Chunk* chunk, const SparseSum& sum) {
+void ChunkEditor::AssignRows(Chunk* chunk, const SparseSum& sum) {
   RowTable& table = *chunk->value.rows_;
   ReservedRows reserved;
   table.Admit(sum.names(), &reserved);
@@ -55,7 +55,7 @@ void ChunkWorker::AssignRows(Chunk* chunk, const SparseSum& sum) {
   table.NotePush(sum.names(), reserved);
 }
 
-void ChunkWorker::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vector<double>& params,
+void ChunkEditor::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vector<double>& params,
                              size_t count) {
   const Rule& rule = *chunk->rule;
   RowTable& table = *chunk->value.rows_;
@@ -97,7 +97,7 @@ void ChunkWorker::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vect
 
 // Gives rows the states that they had before a rule was tried.  Values stay, because other workers
 // may have pushed meanwhile.  Masters begin anew from the values.
-void ChunkWorker::TakeBackRows(Chunk* chunk, FormerRule* former) {
+void ChunkEditor::TakeBackRows(Chunk* chunk, FormerRule* former) {
   RowTable& table = *chunk->value.rows_;
   RowTable& old = *former->rows;
   if (chunk->version == former->version) {  // no push since then
@@ -129,7 +129,7 @@ void ChunkWorker::TakeBackRows(Chunk* chunk, FormerRule* former) {
   }
 }
 
-Bytes ChunkWorker::ReadCut(const ChunkCut& cut, uint64_t part, const RowRange& rows) {
+Bytes ChunkEditor::ReadCut(const ChunkCut& cut, uint64_t part, const RowRange& rows) {
   const RowTable& table = cut.value.rows();
   const size_t row_bytes = ChunkState::RowBytes(part, table.dtype(), table.row_elements());
   const Block out = pool_->Allocate(row_bytes * rows.count);
@@ -159,14 +159,14 @@ Bytes ChunkWorker::ReadCut(const ChunkCut& cut, uint64_t part, const RowRange& r
   return out.bytes();
 }
 
-Bytes ChunkWorker::ReadCutRows(const ChunkCut& cut, std::span<const uint64_t> mixes) {
+Bytes ChunkEditor::ReadCutRows(const ChunkCut& cut, std::span<const uint64_t> mixes) {
   const RowTable& table = cut.value.rows();
   const Block out = pool_->Allocate(mixes.size() * table.row_bytes());
   table.Read(mixes, out.data);
   return out.bytes();
 }
 
-void ChunkWorker::ReplaceRows(Chunk* chunk, const ChunkState& state, const Bytes& body) {
+void ChunkEditor::ReplaceRows(Chunk* chunk, const ChunkState& state, const Bytes& body) {
   const bool is_plain = state.by_rows && state.has_value && !state.has_master && !state.has_notes &&
                         state.arrays == 0 && state.scalars == 0 && state.candidates == 0;
   if (!is_plain || !chunk->value.by_rows() ||
@@ -186,7 +186,7 @@ void ChunkWorker::ReplaceRows(Chunk* chunk, const ChunkState& state, const Bytes
   chunk->value.rows_ = std::move(table);
 }
 
-void ChunkWorker::RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds) {
+void ChunkEditor::RestoreRows(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds) {
   const DType dtype = chunk->dtype;
   const auto mixes = codec::MixesOf(chunk->bucket, body.data, state.rows);
   const RowTable& old = chunk->value.rows();

@@ -24,7 +24,7 @@ class ChunkTest : public ::testing::TestWithParam<bool> {  // parameter: by rows
     chunk.elements = kElements;
     chunk.dtype = DType::kF32;
     if (!GetParam()) {
-      worker_.Start(&chunk, Floats(0));
+      editor_.Start(&chunk, Floats(0));
       return chunk;
     }
     chunk.bucket = {kRows, 0, 1, kElements * sizeof(float)};
@@ -32,7 +32,7 @@ class ChunkTest : public ::testing::TestWithParam<bool> {  // parameter: by rows
     meta.shape = Shape({kElements});
     meta.layout = Layout::kRows;
     meta.row_count = kRows;
-    worker_.StartRows(&chunk, meta, {});
+    editor_.StartRows(&chunk, meta, {});
     return chunk;
   }
   static Bytes Floats(float number) {
@@ -54,7 +54,7 @@ class ChunkTest : public ::testing::TestWithParam<bool> {  // parameter: by rows
     if (GetParam()) {
       std::vector<uint64_t> mixes(kRows);
       for (uint64_t id = 0; id < kRows; ++id) mixes[id] = Mix(id);
-      bytes = worker_.ReadRows(chunk, mixes);
+      bytes = editor_.ReadRows(chunk, mixes);
     } else {
       bytes = chunk.value.Read();
     }
@@ -91,7 +91,7 @@ class ChunkTest : public ::testing::TestWithParam<bool> {  // parameter: by rows
   }
 
   BufferPool pool_;
-  ChunkWorker worker_{&pool_, 1 << 20};
+  ChunkEditor worker_{&pool_, 1 << 20};
 };
 
 // A rank of 64 or more, and a second set of hyperparameters, need memory in the round.
@@ -103,9 +103,9 @@ TEST_P(ChunkTest, APushThatMemoryIsLackingForIsNotInItsRound) {
       const auto push = [&](Chunk* to) {
         const Scalars scalars = std::vector<double>(static_cast<size_t>(rank), 0.5);
         if (rank == 1 && !deterministic) {
-          return worker_.ContributeLast(to, rank, PartOf(rank), scalars);
+          return editor_.ContributeLast(to, rank, PartOf(rank), scalars);
         }
-        worker_.Contribute(to, 0, rank, PartOf(rank), scalars, deterministic);
+        editor_.Contribute(to, 0, rank, PartOf(rank), scalars, deterministic);
       };
       Chunk after = chunk;
       push(&after);

@@ -40,16 +40,16 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
   }
   // A sender commits its last CONTROL before it sends the next one.  The store's CONTROLs before
   // that last one no longer matter to keys created later.
-  const auto last = std::find_if(all_.rbegin(), all_.rend(), [&](const RulePtr& old) {
+  const auto last = std::find_if(controls_.rbegin(), controls_.rend(), [&](const RulePtr& old) {
     return old->SentBy(rule->sender(), rule->incarnation()) && old->store() == rule->store();
   });
-  if (last != all_.rend()) {
-    const auto begin = std::remove_if(all_.begin(), last.base() - 1, [&](const RulePtr& old) {
+  if (last != controls_.rend()) {
+    const auto begin = std::remove_if(controls_.begin(), last.base() - 1, [&](const RulePtr& old) {
       return old->store() == rule->store();
     });
-    all_.erase(begin, last.base() - 1);
+    controls_.erase(begin, last.base() - 1);
   }
-  all_.push_back(rule);
+  controls_.push_back(rule);
   for (auto& [id, key] : keys_) {
     if (key.is_barrier || key.own || StoreOf(key.meta.name) != rule->store()) continue;
     const auto from = from_rounds.find(id);
@@ -72,13 +72,13 @@ void Shard::DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation
   const auto is_dropped = [&](const RulePtr& rule) {
     return rule->SentBy(rank, incarnation) && rule->generation() > after_generation;
   };
-  std::erase_if(all_, is_dropped);
+  std::erase_if(controls_, is_dropped);
   for (auto& [id, key] : keys_) {
     std::erase_if(key.pending,
                   [&](const Key::Pending& pending) { return is_dropped(pending.rule); });
   }
   for (auto& [id, chunk] : chunks_) {
-    if (chunk.former && is_dropped(chunk.former->tried)) ChunkWorker::TakeBack(&chunk);
+    if (chunk.former && is_dropped(chunk.former->tried)) ChunkEditor::TakeBack(&chunk);
   }
 }
 
@@ -102,10 +102,10 @@ void Shard::ApplyControls(Key* key, Chunk* chunk) {
     // The rule of a synchronous round is final: the round waits for the rule's sender, and the
     // sender pushes only after the commit.
     if (key->meta.mode == KeyMeta::Mode::kSync || IsSettled(*pending.rule)) {
-      worker_.SetRule(chunk, pending.rule);
+      editor_.SetRule(chunk, pending.rule);
       chunk->former.reset();
     } else {
-      worker_.TryRule(chunk, pending.rule);
+      editor_.TryRule(chunk, pending.rule);
     }
     chunk->control = pending.number;
   }
@@ -126,7 +126,7 @@ Chunk Shard::WithDueRule(const Key& key, const Chunk& chunk) {
   Chunk next = chunk;
   for (const Key::Pending& pending : key.pending) {
     if (pending.number <= chunk.control || pending.from_round > chunk.version + 1) continue;
-    worker_.SetRule(&next, pending.rule);
+    editor_.SetRule(&next, pending.rule);
   }
   return next;
 }

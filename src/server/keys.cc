@@ -45,7 +45,7 @@ std::string Shard::StoreIsOver(uint32_t store) {
 }
 
 // Returns true if an INIT is for a chunk of this key and server, with the right size.
-bool Shard::Belongs(const KeyMeta& meta, const Message& init) const {
+bool Shard::IsOfThisServer(const KeyMeta& meta, const Message& init) const {
   return IdOf(meta.name) == init.key && init.chunk < meta.chunk_count() &&
          (meta.by_rows() || init.body.size == meta.bytes_of(init.chunk)) &&
          epoch_.placement.servers > 0 &&
@@ -59,7 +59,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   } catch (const Error& error) {
     return Violation(session, message, error.what(), effects);
   }
-  if (!Belongs(meta, message)) {
+  if (!IsOfThisServer(meta, message)) {
     return Violation(session, message, "this chunk does not belong to this key and server",
                      effects);
   }
@@ -80,7 +80,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
-  for (const RulePtr& rule : all_) {
+  for (const RulePtr& rule : controls_) {
     if (rule->store() != StoreOf(meta.name) || own != nullptr) continue;
     if (const auto error = WhyNotWhole(meta, *rule)) {
       return AnswerError(session, message, error->code(), error->what(), effects);
@@ -127,9 +127,9 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   }
   try {
     if (meta.by_rows()) {
-      NamedWhereMemoryEnds("the server", [&] { worker_.StartRows(&fresh, meta, message.body); });
+      NamedWhereMemoryEnds("the server", [&] { editor_.StartRows(&fresh, meta, message.body); });
     } else {
-      worker_.Start(&fresh, std::move(message.body));
+      editor_.Start(&fresh, std::move(message.body));
     }
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
@@ -151,7 +151,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
     key->second.own = own;
     key->second.former_births = std::move(former_births);
     // A key created after a CONTROL of its store has this rule from its first round on.
-    for (const RulePtr& rule : all_) {
+    for (const RulePtr& rule : controls_) {
       if (own == nullptr && rule->store() == StoreOf(key->second.meta.name)) {
         key->second.pending.push_back({++control_count_, 0, rule});
       }
@@ -375,14 +375,14 @@ void Shard::DropStore(uint32_t store, Effects* effects) {
   half_closed_.erase(store);
   dropped_.Add(store);
   RecheckDescribes(effects);
-  std::erase_if(all_, [&](const RulePtr& rule) { return rule->store() == store; });
+  std::erase_if(controls_, [&](const RulePtr& rule) { return rule->store() == store; });
   std::erase_if(grants_, [&](const auto& grant) { return grant.second.store == store; });
   cuts_.DropStore(store);
 }
 
 // Updates the half-closed stores after a change of members.  A worker that has ended for good holds
 // no store open, and the CLOSEs of an ended incarnation do not count.
-void Shard::LookAtClosedStores(Effects* effects) {
+void Shard::RecheckClosedStores(Effects* effects) {
   const std::set<uint32_t> stores = half_closed_;
   for (const uint32_t store : stores) {
     if (IsClosedByAll(store)) {

@@ -138,7 +138,7 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
                               options_.hold_bytes_max),
                        effects);
   }
-  if (key->is_barrier) NoteTask(message.flags, failure, rank, index, chunk);
+  if (key->is_barrier) AddBarrierTask(message.flags, failure, rank, index, chunk);
   const bool has_step = step.number != 0 && !chunk->value.by_rows();
   const auto note_step = [&] {
     const auto place = static_cast<size_t>(rank);
@@ -155,20 +155,20 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
     if (is_last) ApplyControls(key, chunk);
     if (is_last && !deterministic) {
       NamedWhereMemoryEnds("the server", [&] {
-        TakeMemory(id);
-        worker_.ContributeLast(chunk, rank, std::move(part), std::move(scalars));
+        CheckNotRefused(id);
+        editor_.ContributeLast(chunk, rank, std::move(part), std::move(scalars));
       });
       note_step();
-      NoteFailure(key, *chunk);
+      KeepFailure(key, *chunk);
       NotifyListeners(id, *chunk);
       Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
       AnswerParked(id, key, chunk, effects);
     } else {
       const size_t bytes = part.bytes.size;
       NamedWhereMemoryEnds("the server", [&] {
-        TakeMemory(id);
-        if (is_last) worker_.MakeUpdateRoom(chunk);
-        worker_.Contribute(chunk, index, rank, std::move(part), std::move(scalars), deterministic);
+        CheckNotRefused(id);
+        if (is_last) editor_.MakeUpdateRoom(chunk);
+        editor_.Contribute(chunk, index, rank, std::move(part), std::move(scalars), deterministic);
       });
       note_step();
       if (deterministic) held_bytes_ += bytes;
@@ -184,8 +184,8 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
 
 // Notes in a barrier's round that a worker has done the task, or has failed.  The first failure
 // counts.
-void Shard::NoteTask(uint8_t flags, const std::optional<Error>& failure, Rank rank, size_t index,
-                     Chunk* chunk) {
+void Shard::AddBarrierTask(uint8_t flags, const std::optional<Error>& failure, Rank rank,
+                           size_t index, Chunk* chunk) {
   if (chunk->rounds.size() <= index) chunk->rounds.resize(index + 1);
   Round& round = chunk->rounds[index];
   if ((flags & kDone) != 0) round.is_done = true;
@@ -206,7 +206,7 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
       return Violation(session, message, Format("{} bytes wait for their turn", bytes), effects);
     }
     try {
-      message.body = worker_.Keep(message.body);
+      message.body = editor_.Keep(message.body);
     } catch (const Error& error) {
       return AnswerError(session, message, error.code(), error.what(), effects);
     }
@@ -223,7 +223,7 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
         chunk->former && chunk->former->tried->SentBy(session->id.rank, session->id.incarnation);
     if (is_senders) chunk->former.reset();
     NamedWhereMemoryEnds("the server",
-                         [&] { worker_.Apply(chunk, session->id.rank, std::move(part), scalars); });
+                         [&] { editor_.Apply(chunk, session->id.rank, std::move(part), scalars); });
   } catch (const Error& error) {
     AnswerError(session, message, error.code(), error.what(), effects);
     return AnswerParked(id, key, chunk, effects);
@@ -264,7 +264,7 @@ void Shard::NotifyListeners(const ChunkId& id, const Chunk& chunk) const {
 }
 
 // Keeps the error of a barrier's round that has just completed.
-void Shard::NoteFailure(Key* key, const Chunk& chunk) {
+void Shard::KeepFailure(Key* key, const Chunk& chunk) {
   if (!key->is_barrier || !chunk.failure) return;
   if (key->failures.size() >= Key::kFailuresMax) key->failures.erase(key->failures.begin());
   key->failures.emplace_back(chunk.version, *chunk.failure);
@@ -282,7 +282,7 @@ const Error* Shard::FailureOf(const ChunkId& id, const Chunk& chunk, uint64_t ro
 }
 
 // Throws std::bad_alloc if a listener wants the push to find no memory.
-void Shard::TakeMemory(const ChunkId& id) const {
+void Shard::CheckNotRefused(const ChunkId& id) const {
   for (ShardListener* const listener : listeners_) {
     if (listener->RefusesPush(*this, id)) throw std::bad_alloc();
   }
@@ -297,8 +297,8 @@ void Shard::CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* e
         Drop(&held_bytes_, part.bytes.size);
       }
     }
-    worker_.Complete(chunk);
-    NoteFailure(key, *chunk);
+    editor_.Complete(chunk);
+    KeepFailure(key, *chunk);
     NotifyListeners(id, *chunk);
     AnswerParked(id, key, chunk, effects);
   }
@@ -333,7 +333,7 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
     const Key& key = keys_.at(id.key);
     // A repeated PULL replaces no cut, because its sender may be reading it.
     const ChunkCut& cut = cuts_.Keep(session->id, id, pull.seq, [&] {
-      return ChunkWorker::Cut(WithDueRule(key, chunk), StoreOf(key.meta.name));
+      return ChunkEditor::Cut(WithDueRule(key, chunk), StoreOf(key.meta.name));
     });
     reply.number = cut.state.version;
     reply.flags = kNoBody;
@@ -342,7 +342,7 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
     reply.flags = kNoBody;
   } else if (chunk.value.by_rows()) {
     try {
-      reply.body = worker_.ReadRows(chunk, pull.mixes);
+      reply.body = editor_.ReadRows(chunk, pull.mixes);
     } catch (const Error& error) {
       return effects->Send(session->link, ErrorReply(pull.seq, error.code(), error.what()));
     }

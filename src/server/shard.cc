@@ -27,7 +27,7 @@ uint64_t Shard::Key::AbstainOf(Rank rank) const {
 }
 
 Shard::Shard(ShardOptions options, BufferPool* pool)
-    : options_(std::move(options)), worker_(pool, options_.adopt_from_bytes, options_.disk) {}
+    : options_(std::move(options)), editor_(pool, options_.adopt_from_bytes, options_.disk) {}
 
 const Chunk* Shard::FindChunk(const ChunkId& id) const {
   const auto found = chunks_.find(id);
@@ -94,7 +94,7 @@ std::vector<SessionId> Shard::Miscounted() const {
 
 // ---- membership and sessions --------------------------------------------------------------------
 
-bool Shard::Lists(const Hello& hello) const {
+bool Shard::IsListed(const Hello& hello) const {
   if (hello.role == Role::kObserver) return true;
   if (hello.rank < 0 || static_cast<size_t>(hello.rank) >= epoch_.workers.size()) return false;
   const Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(hello.rank)];
@@ -123,7 +123,7 @@ void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {
         link, Code::kAborted,
         Format("HELLO: worker {} incarnation {} is over", id.rank, id.incarnation));
   }
-  if (incarnation_ == 0 || !Lists(hello)) {  // the EPOCH that lists the sender is not here yet
+  if (incarnation_ == 0 || !IsListed(hello)) {  // the EPOCH that lists the sender is not here yet
     hellos_[link] = {message, hello};
     return;
   }
@@ -136,7 +136,7 @@ void Shard::AdmitSession(LinkId link, const Hello& hello, Effects* effects) {
   if (opened.replaced != kNoLink) {
     effects->Close(opened.replaced, Code::kCancelled, "another connection has taken over");
   }
-  if (!opened.is_new) Unpark(opened.session);
+  if (!opened.is_new) UnparkAll(opened.session);
   Welcome welcome;
   welcome.server_incarnation = incarnation_;
   welcome.resumed = !opened.is_new;
@@ -154,7 +154,7 @@ void Shard::AdmitSession(LinkId link, const Hello& hello, Effects* effects) {
 }
 
 // Removes the waiting pulls and DESCRIBEs of a session.
-void Shard::Unpark(Session* session) {
+void Shard::UnparkAll(Session* session) {
   if (session->parked == 0) return;
   for (auto& [chunk_id, chunk] : chunks_) {
     std::erase_if(chunk.parked,
@@ -166,7 +166,7 @@ void Shard::Unpark(Session* session) {
 
 void Shard::Closed(LinkId link) {
   hellos_.erase(link);
-  if (Session* const session = sessions_.Of(link)) Unpark(session);
+  if (Session* const session = sessions_.Of(link)) UnparkAll(session);
   sessions_.Close(link);
 }
 
@@ -178,7 +178,7 @@ void Shard::EndOldSessions(Effects* effects) {
   }
   for (const SessionId& id : over) {
     Session& session = sessions_.At(id);
-    Unpark(&session);
+    UnparkAll(&session);
     if (session.link != kNoLink) {
       const Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(id.rank)];
       const bool has_left = seat.state == Epoch::State::kLeft && seat.incarnation == id.incarnation;
@@ -219,7 +219,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
     if (IsOver(waiting.hello.role, id)) {
       effects->Close(link, Code::kAborted,
                      Format("HELLO: worker {} incarnation {} is over", id.rank, id.incarnation));
-    } else if (incarnation_ != 0 && Lists(waiting.hello)) {
+    } else if (incarnation_ != 0 && IsListed(waiting.hello)) {
       AdmitSession(link, waiting.hello, effects);
     } else {
       ++at;
@@ -234,7 +234,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
     CompleteRounds(id, &key, &chunk, effects);
     AnswerParked(id, &key, &chunk, effects);
   }
-  LookAtClosedStores(effects);
+  RecheckClosedStores(effects);
 }
 
 // ---- judging ------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ void Shard::Header(LinkId link, uint64_t low) {
 bool Shard::Admit(LinkId link, const Message& message) {
   const Session* const session = sessions_.Of(link);
   if (session == nullptr) return false;
-  if (message.type == Type::kPull) return MayAsk(*session, message);
+  if (message.type == Type::kPull) return AdmitsIds(*session, message);
   if (session->role != Role::kWorker) return false;
   switch (message.type) {
     case Type::kPush: {
@@ -265,7 +265,7 @@ bool Shard::Admit(LinkId link, const Message& message) {
       return true;
     }
     case Type::kInit:
-      return MayCreate(*session, message);
+      return AdmitsInit(*session, message);
     case Type::kControl:
       return message.body.size <= kControlItemsMax * sizeof(ControlRounds::Item);
     case Type::kRestore: {
@@ -282,18 +282,18 @@ bool Shard::Admit(LinkId link, const Message& message) {
 }
 
 // Returns true if the ids of a PULL deserve memory.
-bool Shard::MayAsk(const Session& session, const Message& message) const {
+bool Shard::AdmitsIds(const Session& session, const Message& message) const {
   const Key* const key = FindKey(message.key);
   return key != nullptr && key->meta.by_rows() && message.body.size % sizeof(uint64_t) == 0 &&
          message.body.size + session.parked_bytes <= options_.asked_bytes_max;
 }
 
 // Returns true if the body of an INIT deserves memory: its head is valid and its size permitted.
-bool Shard::MayCreate(const Session& session, const Message& message) const {
+bool Shard::AdmitsInit(const Session& session, const Message& message) const {
   if (!MayMake(session.id, message) || message.body.size > options_.chunk_bytes_max) return false;
   try {
     const KeyMeta meta = DecodeKeyMeta(message.extra);
-    return Belongs(meta, message) &&
+    return IsOfThisServer(meta, message) &&
            !codec::Judge(meta, message.chunk, codec::InitEncoding(meta), 0, message.body.size);
   } catch (const Error&) {
     return false;
@@ -355,11 +355,11 @@ void Shard::Received(LinkId link, Message&& message, Effects* effects) {
     return effects->Close(link, Code::kUnauthenticated,
                           Format("{}: HELLO comes first", Name(message.type)));
   }
-  Judge(session, message, effects);
+  ExecuteOnce(session, message, effects);
   RunWaiting(link, effects);
 }
 
-void Shard::Judge(Session* session, Message& message, Effects* effects) {
+void Shard::ExecuteOnce(Session* session, Message& message, Effects* effects) {
   if (!IsMutating(message.type)) return Execute(session, message, effects);
   if (session->role != Role::kWorker) {
     return Violation(session, message, "an observer only reads", effects);

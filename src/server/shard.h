@@ -1,8 +1,8 @@
 // A shard: the chunks of one server thread, the sessions of the workers that use them, and every
 // rule of docs/protocol.md that a server enforces.  A pure state machine.
 //
-// The shard judges a message once all its bytes have arrived.  A message that breaks the protocol
-// closes its session with a reason and changes nothing else.
+// The shard handles a message once all its bytes have arrived.  A message that breaks the protocol
+// closes its link with a reason and changes nothing else.
 
 #pragma once
 
@@ -68,8 +68,11 @@ class Shard {
   // Handles a frame's header: the client has the replies of all mutating operations below `low`.
   void Header(LinkId link, uint64_t low);
   // Returns true if the body of a message deserves memory.  Otherwise the transport discards the
-  // bytes, and the message is judged without them.
+  // bytes, and Received gets the message without them.
   bool Admit(LinkId link, const Message& message);
+  // Executes a message, or answers a repeated one again.  An ERROR answers one that cannot be
+  // executed.
+  //   throws  kInvalidArgument (a malformed payload, which the node answers by closing the link)
   void Received(LinkId link, Message&& message, Effects* effects);
   // Sets the current time, from which LIST computes waiting times.
   void SetNow(Time now) { now_ = now; }
@@ -83,7 +86,7 @@ class Shard {
     KeyMeta meta;
     RulePtr own;                                     // the key's own rule; no CONTROL changes it
     std::vector<std::pair<Rank, uint64_t>> abstain;  // last round in which a rank takes no part
-    struct Pending {
+    struct Pending {        // a CONTROL that some chunks of the key have not applied
       uint64_t number = 0;  // in the order of arrival at this shard
       uint64_t from_round = 0;
       RulePtr rule;
@@ -120,7 +123,7 @@ class Shard {
 
  private:
   friend class StateWriter;  // for checks: compares the states of machines
-  struct WaitingHello {
+  struct WaitingHello {      // a HELLO that waits for the EPOCH which lists its sender
     Message message;
     Hello hello;
   };
@@ -132,15 +135,17 @@ class Shard {
 
   void OnHello(LinkId link, const Message& message, Effects* effects);
   void AdmitSession(LinkId link, const Hello& hello, Effects* effects);
-  bool Lists(const Hello& hello) const;
+  bool IsListed(const Hello& hello) const;
   bool IsOver(Role role, const SessionId& id) const;
   void EndOldSessions(Effects* effects);
   void Violation(Session* session, const Message& message, std::string reason, Effects* effects);
 
-  bool MayAsk(const Session& session, const Message& message) const;
-  bool MayCreate(const Session& session, const Message& message) const;
-  bool Belongs(const KeyMeta& meta, const Message& init) const;
-  void Judge(Session* session, Message& message, Effects* effects);
+  // The sizes that Admit allows, and the valid INITs.
+  bool AdmitsIds(const Session& session, const Message& message) const;
+  bool AdmitsInit(const Session& session, const Message& message) const;
+  bool IsOfThisServer(const KeyMeta& meta, const Message& init) const;
+  // Executes a message of the session, unless it is a repetition.
+  void ExecuteOnce(Session* session, Message& message, Effects* effects);
   void Execute(Session* session, Message& message, Effects* effects);
   void Answer(Session* session, const Message& request, Message reply, Effects* effects);
   void AnswerError(Session* session, const Message& request, Code code, std::string text,
@@ -148,7 +153,7 @@ class Shard {
   static bool IsOfAnother(const Key& key, const Message& message);
   void AnswerMadeAnew(Session* session, const Message& message, Effects* effects);
   void AnswerTooMany(Session* session, const Message& message, Effects* effects);
-  void RunWaiting(LinkId link, Effects* effects);
+  void RunWaiting(LinkId link, Effects* effects);  // asynchronous pushes that wait for another one
 
   void OnInit(Session* session, Message& message, Effects* effects);
   void OnDescribe(Session* session, Message& message, Effects* effects);
@@ -158,12 +163,12 @@ class Shard {
   void OnPush(Session* session, Message& message, Effects* effects);
   void OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk, Scalars scalars,
                   const PushStep& step, const std::optional<Error>& failure, Effects* effects);
-  static void NoteTask(uint8_t flags, const std::optional<Error>& failure, Rank rank, size_t index,
-                       Chunk* chunk);
+  static void AddBarrierTask(uint8_t flags, const std::optional<Error>& failure, Rank rank,
+                             size_t index, Chunk* chunk);
   void OnPushAsync(Session* session, Message& message, Key* key, Chunk* chunk,
                    const Scalars& scalars, Effects* effects);
   void OnPull(Session* session, const Message& message, Effects* effects);
-  static void Unpark(Session* session, const ParkedPull& pull);
+  static void Unpark(Session* session, const ParkedPull& pull);  // counts it no longer
   static std::optional<Error> TakeIds(const Message& message, const Chunk& chunk, ParkedPull* pull);
   void OnCancel(Session* session, const Message& message, Effects* effects);
   void OnRead(Session* session, const Message& message, Effects* effects);
@@ -183,18 +188,18 @@ class Shard {
   bool IsAwaited(const Key& key, Rank rank) const;
   bool IsClosedByAll(uint32_t store) const;
   void DropStore(uint32_t store, Effects* effects);
-  void LookAtClosedStores(Effects* effects);
+  void RecheckClosedStores(Effects* effects);
   void RecheckStore(uint32_t store, Effects* effects);
   void EraseKey(const KeyId& id, const char* why, Effects* effects);
 
   bool IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const;
-  static void NoteFailure(Key* key, const Chunk& chunk);
+  static void KeepFailure(Key* key, const Chunk& chunk);
   const Error* FailureOf(const ChunkId& id, const Chunk& chunk, uint64_t round) const;
   void NotifyListeners(const ChunkId& id, const Chunk& chunk) const;
-  void TakeMemory(const ChunkId& id) const;
+  void CheckNotRefused(const ChunkId& id) const;
   void CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
   bool IsCommitted(const Rule& rule) const;
-  bool IsSettled(const Rule& rule) const;
+  bool IsSettled(const Rule& rule) const;  // it can be withdrawn no longer
   void ApplyControls(Key* key, Chunk* chunk);
   Chunk WithDueRule(const Key& key, const Chunk& chunk);
   void AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects);
@@ -216,14 +221,14 @@ class Shard {
   Rank MakerOf(uint32_t store) const;
   std::string WhyNoMaker(uint32_t store) const;
   std::optional<uint64_t> Grant(const SessionId& asker, const Message& describe);
-  void Unpark(Session* session);
+  void UnparkAll(Session* session);
 
   ShardOptions options_;
-  ChunkWorker worker_;
+  ChunkEditor editor_;
   uint64_t incarnation_ = 0;
   Epoch epoch_;
   size_t member_count_ = 0;
-  size_t gone_count_ = 0;      // members that rounds wait for in vain
+  size_t gone_count_ = 0;      // members for which Epoch::IsGone: rounds that lack them fail
   std::set<Rank> came_again_;  // ranks with a second incarnation
   SessionTable sessions_;
   std::map<LinkId, WaitingHello> hellos_;
@@ -233,7 +238,8 @@ class Shard {
   // unordered_map, not a flat map: references stay valid when other entries are inserted.
   boost::unordered_map<KeyId, Key> keys_;
   boost::unordered_map<ChunkId, Chunk> chunks_;
-  std::vector<RulePtr> all_;  // CONTROLs in the order of arrival, for keys created later
+  // The rules of CONTROLs in the order of arrival, for keys created later.
+  std::vector<RulePtr> controls_;
   uint64_t control_count_ = 0;
   CutTable cuts_;
   // Stores that some worker has closed and another one has open, and stores that all have closed.

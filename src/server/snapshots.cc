@@ -24,7 +24,7 @@ std::optional<Bytes> ChunkCut::Part(uint64_t part) const {
   return index < states.size() ? std::optional(states[index].bytes()) : std::nullopt;
 }
 
-ChunkCut ChunkWorker::Cut(const Chunk& chunk, uint32_t store) {
+ChunkCut ChunkEditor::Cut(const Chunk& chunk, uint32_t store) {
   ChunkCut cut;
   cut.store = store;
   cut.dtype = chunk.dtype;
@@ -57,7 +57,7 @@ ChunkCut ChunkWorker::Cut(const Chunk& chunk, uint32_t store) {
   return cut;
 }
 
-void ChunkWorker::Restore(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds) {
+void ChunkEditor::Restore(Chunk* chunk, const ChunkState& state, const Bytes& body, bool adds) {
   if (state.by_rows != chunk->value.by_rows() || (adds && !state.by_rows) ||
       state.rows > body.size / sizeof(uint64_t) ||
       state.candidates > body.size / sizeof(uint64_t)) {
@@ -112,7 +112,7 @@ void ChunkWorker::Restore(Chunk* chunk, const ChunkState& state, const Bytes& bo
   chunk->failure.reset();
 }
 
-void ChunkWorker::Assign(Chunk* chunk, const Bytes& body) {
+void ChunkEditor::Assign(Chunk* chunk, const Bytes& body) {
   const size_t bytes = chunk->elements * ItemSize(chunk->dtype);
   if (chunk->value.by_rows() || body.size != bytes) {
     throw Fail(Code::kInvalidArgument, "{} bytes for a value of {} bytes{}", body.size, bytes,
@@ -176,7 +176,7 @@ void Shard::OnReadRows(Session* session, const Message& message, const ChunkCut&
   reply.dtype = cut.dtype;
   try {
     reply.body = NamedWhereMemoryEnds("the server",
-                                      [&] { return worker_.ReadCut(cut, message.number, rows); });
+                                      [&] { return editor_.ReadCut(cut, message.number, rows); });
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
@@ -206,7 +206,7 @@ void Shard::OnReadSomeRows(Session* session, const Message& message, const Chunk
   reply.dtype = cut.dtype;
   try {
     reply.body = NamedWhereMemoryEnds("the server", [&] {
-      return worker_.ReadCutRows(cut, codec::MixesOf(cut.bucket, message.body));
+      return editor_.ReadCutRows(cut, codec::MixesOf(cut.bucket, message.body));
     });
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
@@ -279,9 +279,9 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
     NamedWhereMemoryEnds("the server", [&] {
       const bool has_step = step.number != 0 && !chunk.value.by_rows();
       if (has_step) steps.assign(epoch_.workers.size(), PushStep{step.number, 0});
-      if (only_value) return worker_.Assign(&chunk, message.body);
-      if (only_rows) return worker_.ReplaceRows(&chunk, state, message.body);
-      worker_.Restore(&chunk, state, message.body, (message.flags & kMore) != 0);
+      if (only_value) return editor_.Assign(&chunk, message.body);
+      if (only_rows) return editor_.ReplaceRows(&chunk, state, message.body);
+      editor_.Restore(&chunk, state, message.body, (message.flags & kMore) != 0);
     });
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
