@@ -1,5 +1,5 @@
-// Calls of a distributed store that are under way.  The ticket of a push, pull or barrier is a pointer
-// to one.
+// Calls of a distributed store that are under way.  The ticket of a push, pull or barrier is a
+// pointer to one.
 
 #pragma once
 
@@ -27,9 +27,10 @@ namespace tkv {
 struct KeyRecord;
 
 // A call: its operations, and the work to do when they have ended.
-// A mutex guards the private members.  The public ones below are set before the call is launched.
-// A child of fork() has a copy from the moment of the fork and never
-// locks it.  The threads of the store belong to the parent, and one of them may have held the lock.
+//
+// Thread-safe: a mutex guards the private members.  The public ones below are set before the call
+// is launched.  A child of fork() has a copy from the moment of the fork and never locks it.  The
+// threads of the store belong to the parent, and one of them may have held the lock.
 class Call final : public PendingCall, public std::enable_shared_from_this<Call> {
  public:
   // A function that does the store's work until the condition holds, for a limited time.  Returns
@@ -38,6 +39,8 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
 
   // Makes a call.  Tickets and busy arrays may outlive the store, so `help` must work after its
   // end.
+  //   verb       the first word of errors
+  //   interrupt  waiting threads call it about every 50 ms; an exception from it ends the wait
   Call(std::string verb, Help help, std::function<void()> interrupt)
       : verb_(std::move(verb)), help_(std::move(help)), interrupt_(std::move(interrupt)) {}
 
@@ -50,7 +53,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   void Wait(std::chrono::nanoseconds patience) override {
     WaitDone(patience);
     const auto lock = Lock();
-    is_looked_at_ = true;
+    is_seen_ = true;
     if (error_) throw Error(*error_);
   }
   // Waits until the call has ended, with or without an error.  The error remains to be reported.
@@ -75,14 +78,15 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
       if (done_ || is_completing_) return false;
     }
     CheckProcess();
-    if (give_up) give_up(shared_from_this());
+    if (cancel) cancel(shared_from_this());
     return true;
   }
   std::optional<Error> failure() const override {
     const auto lock = Lock();
     return error_;
   }
-  // Waits until servers have accepted all pushes of the call, so that its sources are free.
+  // Waits until servers have accepted all pushes of the call or it has ended, so that its sources
+  // are free.  Does not throw the call's error.
   void WaitAccepted(std::chrono::nanoseconds patience) {
     WaitFor(patience, [this] { return done_ || unaccepted_ == 0; });
   }
@@ -92,24 +96,30 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     const auto lock = Lock();
     return has_lost_push_;
   }
+  // Returns true if the call's sources are free: its pushes are accepted, or it has ended.
   bool accepted() const {
     const auto lock = Lock();
     return done_ || unaccepted_ == 0;
   }
 
   // ---- for the store; Expect, Accepted and End are called under the lock of its node
+  // Sets how many operations have to end, and how many of them servers have to accept.
   void Expect(size_t operations, size_t pushes) {
     std::lock_guard lock(mutex_);
-    left_ = operations;
+    operations_left_ = operations;
     unaccepted_ = pushes;
   }
+  // Notes that servers have accepted one push.
   void Accepted() {
     std::lock_guard lock(mutex_);
     --unaccepted_;
     changed_.notify_all();
   }
-  // Ends one operation.
-  //   before_done  runs after the last operation, before the call is reported done
+  // Ends one operation.  The last one runs `finish` if all have succeeded, and completes the call,
+  // at once or when the work in `awaited` has ended.
+  //   was_unaccepted  it is a push that no server has accepted
+  //   outcome         its error becomes the call's, unless the call has one
+  //   before_done     runs after the last operation, before the call is reported done
   void End(bool was_unaccepted, const Outcome& outcome,
            const std::function<void()>& before_done = {}) {
     std::unique_lock lock(mutex_);
@@ -118,7 +128,7 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     if (outcome.error && !error_) error_ = outcome.error;
     round_ = outcome.round;
     if (on_outcome && !outcome.error) on_outcome(outcome);
-    if (--left_ > 0) return;
+    if (--operations_left_ > 0) return;
     const bool good = !error_;
     lock.unlock();
     // Destroys the completion function before the call is reported done, so that GPU outputs are
@@ -155,19 +165,20 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     std::lock_guard lock(mutex_);
     return round_;
   }
+  // Returns the call's error if no user has seen it: neither Wait nor LookedAt was called since.
   std::optional<Error> UnseenError() const {
     std::lock_guard lock(mutex_);
-    return is_looked_at_ ? std::nullopt : error_;
+    return is_seen_ ? std::nullopt : error_;
   }
   void LookedAt() {
     std::lock_guard lock(mutex_);
-    is_looked_at_ = true;
+    is_seen_ = true;
   }
 
   const std::string& verb() const { return verb_; }
 
   uint32_t store = 0;  // the store's number
-  // The end has been counted.  Guarded by the store's mutex.
+  // The store has counted the end in its statistics.  Guarded by the store's mutex.
   bool is_counted = false;
   std::vector<OpId> ops;
   std::vector<std::shared_ptr<const KeyRecord>> keys;
@@ -178,8 +189,8 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   std::vector<AwaitedWork> awaited;
   // Runs for each operation that has succeeded, with the lock.
   std::function<void(const Outcome&)> on_outcome;
-  // Cancels the call by its store.
-  std::function<void(const std::shared_ptr<Call>&)> give_up;
+  // Cancels the operations, and returns when the outputs are no longer written.  Set by the worker.
+  std::function<void(const std::shared_ptr<Call>&)> cancel;
 
  private:
   bool is_of_this_process() const noexcept { return birth_ == ForkGeneration(); }
@@ -222,14 +233,14 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
   const std::function<void()> interrupt_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  size_t left_ = 0;
+  size_t operations_left_ = 0;
   uint64_t round_ = 0;
   size_t unaccepted_ = 0;
   bool has_lost_push_ = false;
   bool done_ = false;
   // The operations have ended, and GPU work is awaited.
   bool is_completing_ = false;
-  bool is_looked_at_ = false;
+  bool is_seen_ = false;
   std::optional<Error> error_;
   std::vector<std::function<void()>> on_end_;
 };

@@ -28,8 +28,8 @@ class OpenStores {
   // Returns true if the last store was closed.  A new store then needs a new worker.
   bool is_over() const;
 
-  // Notes that a store which was not the last one was closed after a failure.  If the calling thread
-  // uses another store later, its program has caught the error.
+  // Notes that a store which was not the last one was closed after a failure.  If the calling
+  // thread uses another store later, its program has caught the error.
   void NoteFailedClose(uint32_t store);
   bool has_failed_closes() const { return has_failed_closes_; }
   // Returns the stores that this thread has closed after a failure, and forgets them.

@@ -28,6 +28,7 @@ class RunningCalls {
   // Makes the call expect all operations of some parts.  Each part has to be launched or ended
   // later.
   static void Expect(const CallPtr& call, std::span<const std::vector<Operation>> parts);
+  // Starts the operations of one part.
   void LaunchPart(const CallPtr& call, std::vector<Operation> operations);
   // Ends the operations of a part that has not been launched.
   void EndPart(const CallPtr& call, const std::vector<Operation>& operations, const Error& error);
@@ -39,7 +40,9 @@ class RunningCalls {
   void Detach(const CallPtr& call);
   // Cancels every call of a store, so that nobody waits for a call that cannot end.
   // Without memory for that, all calls of this worker end with an error.
+  //   why  the text of their error, whose code is kCancelled
   void CancelAll(uint32_t store, const char* why);
+  // Returns the call of each operation of the store that is under way.  A call may be there twice.
   std::vector<CallPtr> Of(uint32_t store);
   // Takes the owners of the memory of calls that have ended.  A thread of the user has to free
   // them, because other frameworks own some of the memory.
@@ -47,6 +50,7 @@ class RunningCalls {
 
   // Starts or stops recording the operations.
   void Record(bool on);
+  // Returns the operations that were recorded since the last call.
   WorkerTrace::Noted TakeNoted();
 
   // Handles outcomes of operations.  Needs the node's lock.

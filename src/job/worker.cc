@@ -173,7 +173,7 @@ CallPtr Worker::NewCall(const std::shared_ptr<Worker>& worker, const std::string
       },
       std::move(interrupt));
   call->store = store;
-  call->give_up = [weak = std::weak_ptr(worker)](const CallPtr& self) {
+  call->cancel = [weak = std::weak_ptr(worker)](const CallPtr& self) {
     const std::shared_ptr<Worker> locked = weak.lock();
     if (locked != nullptr && locked->is_of_this_process()) locked->calls().GiveUp(self);
   };

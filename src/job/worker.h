@@ -23,8 +23,8 @@ namespace tkv {
 
 class SaveSchedule;
 
-// Returns a number of this attempt to join, which no other process has.  The head knows a repeated
-// HELLO by it.  The head's number of the incarnation is another one.
+// Returns a new number for an attempt to join, which differs in each call and process.  The head
+// knows a repeated HELLO by it.  The incarnation is another number, which the head gives.
 uint64_t LifeNumber();
 
 struct WorkerOptions {
@@ -36,6 +36,7 @@ struct WorkerOptions {
   Rank worker_beside_head = -1;  // as in Job
   Rank server_beside_head = -1;
   std::unique_ptr<Endpoint> endpoint;
+  // Returns the address of a peer that the EPOCH does not name: the head's.
   std::function<std::string(const Peer&)> address_of;
   // The workers on this machine, as far as the launcher reports.
   int local_workers = 1;
@@ -66,7 +67,7 @@ class Worker final {
   int local_workers() const { return local_workers_; }
   // Returns true if this rank has lived before, and this life does not begin anew.
   bool rejoined() const { return rejoined_; }
-  int servers() const { return servers_; }
+  int servers() const { return servers_; }  // in the job
   // The policy of the job, which its head has set.
   Epoch::Policy policy() const { return policy_; }
   bool is_of_this_process() const { return birth_ == ForkGeneration(); }
@@ -100,7 +101,7 @@ class Worker final {
       return std::invoke(f, std::as_const(node).client(), arguments...);
     });
   }
-  // Makes a later life begin as a first one.  Call it before anything else.
+  // As Client::BeginAnew: `rejoined` is false from then on.  Call it before anything else.
   void BeginAnew() {
     Run([](ClientNode& node, Time) { node.BeginAnew(); });
     rejoined_ = false;
@@ -112,23 +113,25 @@ class Worker final {
   bool PollUntil(const std::function<bool()>& done, std::chrono::nanoseconds longest) {
     return thread_->PollUntil(done, longest.count());
   }
-  // Continues without a rest, because no thread waits for the operations that were launched last.
+  // Has the node's own thread poll at once, because no caller waits for the operations that were
+  // launched last.
   void GoOn() { thread_->GoOn(); }
   // Adds the counters of the worker and of its peers to `stats`.  Returns the rounds of the keys
   // with these canonical names.
   std::vector<uint64_t> AddStats(std::span<const std::string> names, StoreStats* stats);
-  JobTrace& trace() { return trace_; }
-  // Keeps the hosted servers until the process ends, because this worker leaves without waiting for
-  // the others.
+  JobTrace& trace() { return trace_; }  // the trace of the servers, and its file
+  // Keeps the servers in this process until the process ends, because this worker leaves without
+  // waiting for the others.
   void KeepHost() const;
   void AfterLeave() {
     if (after_leave_) after_leave_();
   }
+  // Stops the node's thread and closes all links.
   void Stop() { thread_->Stop(); }
 
  private:
   void AwaitJoin(const std::string& doing, const StoreOptions& store);
-  std::string Missing();
+  std::string Missing();  // processes, in words
   void OnChange(ClientNode* node);
   void Broken(const Error& error);
 
