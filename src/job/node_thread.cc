@@ -80,13 +80,13 @@ bool NodeThread::ForgetOrBreak(uint64_t link) noexcept {
 void NodeThread::Closed(uint64_t link, const Error& reason) {
   if (is_broken_) return;
   try {
-    NoteClosed(link, reason);
+    ReportClosed(link, reason);
   } catch (const std::bad_alloc&) {
     ForgetOrBreak(link);
   }
 }
 
-void NodeThread::NoteClosed(uint64_t link, const Error& reason) {
+void NodeThread::ReportClosed(uint64_t link, const Error& reason) {
   CountLink(link);
   if (const Peer* const dialed = node_->DialedPeer(link); dialed != nullptr && options_.failed) {
     options_.failed(*dialed, reason);
@@ -205,12 +205,12 @@ void NodeThread::Deliver(NodeOutput output) {
 
 // Hands arrived events to the node.  Before the node judges the silence of its peers, it receives
 // everything: a peer with an unread message is not silent.
-void NodeThread::Read() {
+void NodeThread::ReceiveEvents() {
   const Time begin = Now();
   // A process or machine that is suspended stops reading, but its clock goes on.
-  const Time away = begin - std::max(read_at_, sleeps_until_);
-  if (read_at_ != 0 && away > kAwayLeast) node_->WasAway(away, begin);
-  read_at_ = begin;
+  const Time away = begin - std::max(received_at_, sleeps_until_);
+  if (received_at_ != 0 && away > kAwayLeast) node_->WasAway(away, begin);
+  received_at_ = begin;
   turn_ends_at_ = begin + kLongestTurn;
   size_t count = endpoint_->Poll(this, kEventsPerTurn);
   turn_ends_at_ = kNever;
@@ -228,7 +228,7 @@ Time NodeThread::PollOnce() noexcept {
   std::lock_guard lock(mutex_);
   if (is_broken_) return kLongestSleep;
   try {
-    Read();
+    ReceiveEvents();
   } catch (const Error& error) {
     Break(error);
   } catch (const std::bad_alloc&) {

@@ -32,9 +32,12 @@ struct NodeThreadOptions {
 };
 
 // A thread with a node and its endpoint.
-// A thread that waits for a result of the node does the node's work meanwhile.  An arriving frame
-// then wakes one thread instead of two.
-// Thread-safe.  Hooks run under its lock: on its thread, or on a thread that calls Run or waits.
+//
+// A caller that waits for a result of the node polls the endpoint itself meanwhile.  An arriving
+// frame then wakes one thread instead of two.
+//
+// Thread-safe.  Hooks run under its lock: on its thread, on a thread that calls Run or PollUntil,
+// or on the thread that reads the disk.
 class NodeThread final : private LinkHandler {
  public:
   NodeThread(std::unique_ptr<Node> node, std::unique_ptr<Endpoint> endpoint,
@@ -46,6 +49,7 @@ class NodeThread final : private LinkHandler {
 
   // Sets a hook that is called after the node has done something.  Call it before Start.
   void OnChange(std::function<void(Node&)> hook) { on_change_ = std::move(hook); }
+  // Starts the node and the thread.
   void Start();
   // Stops the thread and closes all links.
   //   blocks  until the thread has ended: at most as long as one event, or one reading from the
@@ -75,15 +79,15 @@ class NodeThread final : private LinkHandler {
       throw;
     }
   }
-  // Does the work of the node until the condition holds.
+  // Receives frames and runs the node's timers until the condition holds.
   //   blocks  at most so long
   //   returns  false at once if another caller does the work or the thread has stopped, else true,
   //            also if the time is over
   bool PollUntil(const std::function<bool()>& done, Time longest);
-  // Does the work of the node until all that arrived before has been handled.
+  // Does so until all frames that had arrived before the call have been handled.
   //   blocks  at most so long
   void TakeWhatHasArrived(Time longest);
-  // Sets whether operations are under way: the node's own thread may then not rest.
+  // Sets if operations are under way: the node's own thread does then not rest.
   void SetBusy(bool is_busy) { is_busy_ = is_busy; }
   // Ends the rest of the node's thread, because no caller is going to wait for the work that was
   // started.
@@ -95,8 +99,8 @@ class NodeThread final : private LinkHandler {
   void ReleaseTarget(const Bytes& bytes) {
     if (endpoint_ != nullptr) endpoint_->ReleaseTarget(bytes.data, bytes.size);
   }
-  // Closes all links and stops the node for good.  Call it from within Run if work that has begun
-  // can be neither finished nor undone.
+  // Stops the node for good, and closes the links that this process has dialed.  Call it from
+  // within Run if work that has begun can be neither finished nor undone.
   void Break(const Error& error) noexcept;
   // Breaks for lack of memory.  Takes no memory.
   void BreakForLack() noexcept { Break(no_memory_); }
@@ -125,7 +129,8 @@ class NodeThread final : private LinkHandler {
   }
   bool IsWelcome(uint64_t link) override { return node_->IsWelcome(link); }
   void Closed(uint64_t link, const Error& reason) override;
-  void NoteClosed(uint64_t link, const Error& reason);
+  // Passes the end of a link to the node, by its cause.
+  void ReportClosed(uint64_t link, const Error& reason);
   std::vector<Block> Land(uint64_t link, std::span<const std::byte> head,
                           const std::byte* lent) override {
     return OfLink(link, [&] { return node_->Land(link, head, lent); });
@@ -135,11 +140,11 @@ class NodeThread final : private LinkHandler {
   }
   bool MayGoOn() override { return !is_broken_ && Now() < turn_ends_at_; }
   bool ForgetOrBreak(uint64_t link) noexcept;
-  void Dispatch() noexcept;
-  void Deliver(NodeOutput output);
+  void Dispatch() noexcept;         // delivers all output of the node, and calls the hook
+  void Deliver(NodeOutput output);  // to the endpoint, the disk's reader and the log
   void ReadEnded(uint64_t ticket) noexcept;
   void CountLink(uint64_t link);
-  void Read();
+  void ReceiveEvents();
   // Wakes the polling thread if the node's deadline is now before the end of its sleep.
   void WakeInTime() noexcept {
     if (endpoint_ != nullptr && node_->deadline() < sleeps_until_) endpoint_->Wake();
@@ -165,10 +170,10 @@ class NodeThread final : private LinkHandler {
   std::mutex mutex_;
   // The end of the polling thread's sleep; 0: no thread has polled yet.
   Time sleeps_until_ = 0;
-  // The time of the last reading; 0: there was none.
-  Time read_at_ = 0;
-  // The end of a turn of reading.  Due work then goes first, so that a busy node does not look
-  // dead.
+  // The time of the last ReceiveEvents; 0: there was none.
+  Time received_at_ = 0;
+  // The time at which ReceiveEvents stops handling frames.  Due work then goes first, so that a
+  // busy node does not look dead.
   Time turn_ends_at_ = 0;
   bool is_broken_ = false;
   // Made in time, because an error needs memory.
