@@ -219,8 +219,8 @@ void ClaimRows(std::span<const RowsPullItem> outs, std::unique_lock<std::mutex> 
   Take(&lock, claim);
 }
 
-void ClaimNew(std::span<const InitItem> items, std::span<const std::shared_ptr<Entry>> entries,
-              std::span<const PullItem> outs, Claim* claim) {
+void PutNewKeys(std::span<const InitItem> items, std::span<const std::shared_ptr<Entry>> entries,
+                std::span<const PullItem> outs, Claim* claim) {
   boost::unordered_flat_map<KeyView, size_t, KeyHash, KeyEqual> groups;
   groups.reserve(items.size());
   claim->entries.reserve(items.size());
@@ -237,8 +237,8 @@ void ClaimNew(std::span<const InitItem> items, std::span<const std::shared_ptr<E
   }
 }
 
-void CountMoved(std::span<const PushItem> items, std::span<const PullItem> outs,
-                const Claim& claim) {
+void CountTransfers(std::span<const PushItem> items, std::span<const PullItem> outs,
+                    const Claim& claim) {
   std::lock_guard lock(claim.shared->mutex);
   CountPushed(items, {claim.push_groups.data(), items.size()}, claim);
   for (size_t i = 0; i < outs.size(); ++i) {
@@ -250,8 +250,8 @@ void CountMoved(std::span<const PushItem> items, std::span<const PullItem> outs,
   }
 }
 
-void CountMoved(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
-                const Claim& claim) {
+void CountTransfers(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                    const Claim& claim) {
   std::lock_guard lock(claim.shared->mutex);
   CountPushed(whole, {claim.push_groups.data() + items.size(), whole.size()}, claim);
   for (size_t i = 0; i < items.size(); ++i) {
@@ -260,7 +260,7 @@ void CountMoved(std::span<const RowsPushItem> items, std::span<const PushItem> w
   }
 }
 
-void CountMoved(std::span<const RowsPullItem> outs, const Claim& claim) {
+void CountTransfers(std::span<const RowsPullItem> outs, const Claim& claim) {
   std::lock_guard lock(claim.shared->mutex);
   for (size_t i = 0; i < outs.size(); ++i) {
     Entry& entry = *claim.entries[claim.pull_groups[i]];

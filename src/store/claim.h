@@ -23,8 +23,8 @@
 
 namespace tkv {
 
-// The effect of a push on a key: a function, an optimizer, or neither, which assigns.  Immutable
-// except for the cache of compiled code.
+// The updater of a store, or of one key: a function, an optimizer, or neither, which assigns.
+// Immutable except for the cache of compiled code, which `mutex` guards.
 struct Updater {
   UpdateFunction function;
   UpdateEnd end;
@@ -36,7 +36,7 @@ struct Updater {
   std::shared_ptr<const Optimizer> first_optimizer;
 
   // Returns the optimizer that keys record as the owner of their states.
-  const std::shared_ptr<const Optimizer>& StateOf() const {
+  const std::shared_ptr<const Optimizer>& StateOwner() const {
     return first_optimizer != nullptr ? first_optimizer : optimizer;
   }
   const CompiledUpdate& CompiledFor(DType dtype) {
@@ -55,18 +55,19 @@ inline const std::shared_ptr<const Optimizer>& OptimizerOf(const Entry& entry,
 }
 
 // Returns the optimizer whose states a key continues with; null if values are assigned.
-inline const std::shared_ptr<const Optimizer>& StateOf(const Entry& entry, const Updater& updater) {
-  return entry.by_rows() && entry.rows->own ? entry.rows->own->StateOf() : updater.StateOf();
+inline const std::shared_ptr<const Optimizer>& StateOwnerOf(const Entry& entry,
+                                                            const Updater& updater) {
+  return entry.by_rows() && entry.rows->own ? entry.rows->own->StateOwner() : updater.StateOwner();
 }
 
 // The part of a store that threads share.  Separate from the store, because a child of fork() must
 // never touch it, not even to destroy it.
 struct Shared {
   std::mutex mutex;
-  std::condition_variable released;
-  int waiting = 0;
-  uint64_t calls = 0;
-  int closing = 0;  // calls of Close that wait for operations under way
+  std::condition_variable released;  // a claim has released its keys
+  int waiting = 0;                   // threads that wait for `released`
+  uint64_t calls = 0;                // calls that have looked up keys: the number of the newest one
+  int closing = 0;                   // calls of Close that wait for operations under way
   bool closed = false;
   KeyTable keys;
   KeyStats deleted{Key(KeyView(0))};  // sums over deleted keys
@@ -82,8 +83,8 @@ struct Shared {
   void CheckOpen(std::string_view verb) const;
 };
 
-// A call, and the keys that it uses, in the order of first appearance.  A group is the index of a key
-// in `entries`.  The destructor releases the keys.
+// A call, and the keys that it uses, in the order of first appearance.  A group is the index of a
+// key in `entries`.  The destructor releases the keys.
 struct Claim {
   enum class Mode : uint8_t { kRead, kWrite };
 
@@ -101,7 +102,7 @@ struct Claim {
   size_t largest_bytes = 0;         // bytes of the largest key
   bool has_rows = false;            // a key of the call is kept by rows
   bool has_gpus = false;            // a value of the call has its home on a GPU
-  bool is_held = false;
+  bool is_held = false;             // the claim holds its keys, which the destructor releases
 
   //   all  must outlive the claim
   Claim(std::string_view of_verb, const StoreOptions& of_options, Shared* of_shared)
@@ -123,8 +124,8 @@ struct Claim {
   }
 };
 
-// Claims the keys of a call: to write if the call pushes, else to read.  `lock` is the lock of
-// `shared`.
+// Claims the keys of a call: to write if the call pushes, else to read.  All items are checked
+// first.  `lock` holds the mutex of `shared`, and is released on return.
 //   blocks  while another thread uses one of the keys, at most the timeout (`patience`).  The call
 //           shares the ownership of the entries for which it waits, so that other threads may
 //           delete them and close the store meanwhile.
@@ -139,18 +140,19 @@ void ClaimRows(std::span<const RowsPushItem> items, std::span<const PushItem> wh
 // Claims the keys of a call that pulls rows.
 void ClaimRows(std::span<const RowsPullItem> outs, std::unique_lock<std::mutex> lock, Claim* claim);
 
-// Claims keys that are not in the store yet, so that no other call uses them.
+// Fills a claim with keys that are not in the store yet.  The claim does not hold them, because no
+// other call can find them.
 //   items  the new keys, and their entries, which outlive the claim
 //   outs   pulls of these keys
-void ClaimNew(std::span<const InitItem> items, std::span<const std::shared_ptr<Entry>> entries,
-              std::span<const PullItem> outs, Claim* claim);
+void PutNewKeys(std::span<const InitItem> items, std::span<const std::shared_ptr<Entry>> entries,
+                std::span<const PullItem> outs, Claim* claim);
 
 // Counts the arrays of a call that has claimed its keys and ended well.
-void CountMoved(std::span<const PushItem> items, std::span<const PullItem> outs,
-                const Claim& claim);
-void CountMoved(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
-                const Claim& claim);
-void CountMoved(std::span<const RowsPullItem> outs, const Claim& claim);
+void CountTransfers(std::span<const PushItem> items, std::span<const PullItem> outs,
+                    const Claim& claim);
+void CountTransfers(std::span<const RowsPushItem> items, std::span<const PushItem> whole,
+                    const Claim& claim);
+void CountTransfers(std::span<const RowsPullItem> outs, const Claim& claim);
 
 // Claims one key.
 //   blocks, throws  as ClaimKeys
@@ -162,7 +164,7 @@ void ClaimKey(const KeyView& key, Claim::Mode mode, std::unique_lock<std::mutex>
 void ClaimAllKeys(Claim::Mode mode, std::unique_lock<std::mutex> lock, Claim* claim);
 
 // Waits until `in_use()` returns null.  The function returns a key that the call waits for, and is
-// called with the lock of `shared`.
+// called with the lock of `shared`.  Counts the time in `waits`.
 //   throws  kDeadlineExceeded, and the errors of the user's interrupt
 template <typename InUse>
 void WaitForKeys(Shared* shared, const StoreOptions& options, std::string_view verb,

@@ -35,7 +35,7 @@ KeyUpdates::KeyUpdates(std::string_view verb, Updater* updater, size_t count)
       states_(count, boost::container::default_init) {}  // Bind sets what jobs read
 
 KeyUpdates::KeyState KeyUpdates::StateOf(size_t group, const Entry& entry) {
-  if (entry.state_of == updater_.StateOf()) {
+  if (entry.state_of == updater_.StateOwner()) {
     return {entry.states, entry.master, static_cast<double>(entry.updates + 1)};
   }
   fresh_.push_back(
@@ -68,7 +68,7 @@ void KeyUpdates::Keep(std::span<Entry* const> entries, std::span<const TileJob> 
     const auto made = is_fresh ? next++ : next;
     if (entry.by_rows() || (updated == Updated::kOnGpus && !IsOnGpu(entry))) continue;
     if (is_fresh) {
-      entry.state_of = updater_.StateOf();
+      entry.state_of = updater_.StateOwner();
       entry.states = std::move(made->state.states);
       entry.master = std::move(made->state.master);
       entry.updates = 0;

@@ -195,7 +195,7 @@ void LocalKeys::SetOptimizer(std::string_view verb, std::shared_ptr<const Optimi
   for (const auto& entry : shared_->keys.entries()) keys.push_back(entry->key);
   const Updater& before = *shared_->updater;
   if (before.optimizer != nullptr && DoSame(*before.optimizer, *replacement->optimizer, keys)) {
-    replacement->first_optimizer = before.StateOf();
+    replacement->first_optimizer = before.StateOwner();
   }
   for (const auto& entry : shared_->keys.entries()) {
     if (!entry->by_rows() || entry->rows->own) continue;

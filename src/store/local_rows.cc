@@ -141,7 +141,7 @@ RowsPush::RowsPush(Entry* entry, SparseSum sum, const std::shared_ptr<const Opti
     : entry_(entry),
       sum_(std::move(sum)),
       optimizer_(optimizer),
-      state_of_(updater == nullptr ? nullptr : updater->StateOf()) {
+      state_of_(updater == nullptr ? nullptr : updater->StateOwner()) {
   if (optimizer_ != nullptr) Prepare(updater);
   table().Admit(sum_.names(), &reserved_);
   is_reserved_ = true;

@@ -221,7 +221,7 @@ void KeyLoader::Replace(size_t i) {
   const bool has_states =
       !entry.states.empty() || entry.updates > 0 ||
       (entry.by_rows() && (entry.rows->table.state_count() > 0 || !entry.rows->scalars.empty()));
-  entry.state_of = has_states ? StateOf(entry, *claim_.updater) : nullptr;
+  entry.state_of = has_states ? StateOwnerOf(entry, *claim_.updater) : nullptr;
 }
 
 // Returns the states of a function; none: the snapshot has none.
@@ -247,7 +247,7 @@ std::string SaveKeys(const Claim& claim, const std::string& path, Parts parts) {
     SavedKey key = DescribeEntry(*entry);
     key.has_value = parts == Parts::kAll;
     const auto& its = OptimizerOf(*entry, *claim.updater);
-    if (its != nullptr && entry->state_of == StateOf(*entry, *claim.updater)) {
+    if (its != nullptr && entry->state_of == StateOwnerOf(*entry, *claim.updater)) {
       DescribeProgram(its->program(), its->multi_precision(), ParamsOf(*its), &key, its->lazy());
       key.has_master =
           entry->by_rows() ? entry->rows->table.has_master() : static_cast<bool>(entry->master);

@@ -197,13 +197,13 @@ void LocalStore::Broadcast(std::span<const InitItem> items, std::span<const Pull
     if (needs_gpus_) CheckOnGpus(kVerb, {}, outs);
     const auto entries = keys_.Make(kVerb, items);
     Claim claim = keys_.NewClaim(kVerb);
-    ClaimNew(items, entries, outs, &claim);
+    PutNewKeys(items, entries, outs, &claim);
     PullPlan pull(claim, outs);
     LocalTrace::Call traced(&trace_, claim);
     pull.Choose();
     pull.Prepare();
     pull.Run();
-    CountMoved({}, outs, claim);
+    CountTransfers({}, outs, claim);
     keys_.Add(kVerb, items, entries);
     traced.NotePull();
   });
@@ -239,7 +239,7 @@ void LocalStore::RunPushRows(std::string_view verb, std::span<const RowsPushItem
   LocalTrace::Call traced(&trace_, claim);
   push.Gather(whole, items.size());
   Finish(&push, &traced);
-  CountMoved(items, whole, claim);
+  CountTransfers(items, whole, claim);
 }
 
 // Claims a key that is kept by rows.
@@ -293,7 +293,7 @@ void LocalStore::RunPullRows(std::string_view verb, std::span<const RowsPullItem
   ClaimRows(items, std::move(lock), &claim);
   LocalTrace::Call traced(&trace_, claim);
   PullRowsOf(claim, items);
-  CountMoved(items, claim);
+  CountTransfers(items, claim);
   traced.NotePull();
 }
 
@@ -342,7 +342,7 @@ void LocalStore::RunPush(Verb counted, std::span<const PushItem> items) {
   Gather(items, &claim, &push);
   LocalTrace::Call traced(&trace_, claim);
   Finish(&push, &traced);
-  CountMoved(items, {}, claim);
+  CountTransfers(items, {}, claim);
 }
 
 void LocalStore::RunPull(Verb counted, std::span<const PullItem> outs) {
@@ -355,7 +355,7 @@ void LocalStore::RunPull(Verb counted, std::span<const PullItem> outs) {
   pull.Choose();
   pull.Prepare();
   pull.Run();
-  CountMoved({}, outs, claim);
+  CountTransfers({}, outs, claim);
   traced.NotePull();
 }
 
@@ -381,7 +381,7 @@ void LocalStore::RunPushPull(std::span<const PushItem> items, std::span<const Pu
   if (!push.ReplacesArrays()) pull.Prepare();
   Finish(&push, &traced);
   AfterPush(verb, [&] { pull.Run(); });
-  CountMoved(items, outs, claim);
+  CountTransfers(items, outs, claim);
   traced.NotePull();
 }
 
