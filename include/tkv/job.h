@@ -28,8 +28,8 @@ struct Job : NetworkOptions {
   // name.
   std::string head;
   std::string token;  // the job's secret; empty: only Unix sockets of one user
-  // How a round continues without a worker that has died: "fail", "continue" or "wait".  The head's
-  // value counts.
+  // A round without the push of a worker that has died fails ("fail"), completes without it
+  // ("continue") or waits for its next incarnation ("wait").  The head's value counts.
   std::string on_death = "fail";
   // For the head: true if a launcher restarts failed workers, and reports by Gone those that do not
   // return.  While all workers are dead and one may return, servers keep serving.
@@ -100,6 +100,7 @@ TKV_API std::string TokenFromEnvironment();
 TKV_API std::string TokenOfFile(const std::string& path, std::string_view named = "token_file");
 
 // Returns an address for the head of a new job that processes of this and of other hosts can reach.
+//   job  its id and its network options count
 TKV_API std::string NewHeadAddress(const Job& job);
 
 // Returns a fresh secret for a job: 256 random bits from the system, in hexadecimal digits.
@@ -111,7 +112,9 @@ class TKV_API Service {
   using Log = std::function<void(int level, const std::string& text)>;
 
   // Starts the head or the server that `job` describes.
-  //   throws  kAlreadyExists (the port is taken), kInvalidArgument
+  //   log       receives levels from 0 (debug) to 3 (error), from any thread
+  //   patience  the time after which Wait ends without a head, or without a living worker
+  //   throws    kAlreadyExists (the port is taken), kInvalidArgument
   static std::unique_ptr<Service> Start(
       const Job& job, Log log = {}, std::chrono::milliseconds patience = std::chrono::seconds(30));
   // Starts a server, and in rank 0 the head, among the processes that an MPI launcher has started.
@@ -127,9 +130,11 @@ class TKV_API Service {
   // The address on which it listens.
   virtual const std::string& address() const = 0;
   // Waits for the end of the job.  Returns true if the service can stop: every worker has left, or
-  // all remaining ones are dead and none has returned for the patience.
+  // all remaining ones are dead and none has returned for the patience.  If dead workers may
+  // return, 20 times the patience counts.
   //   blocks  at most `longest`
-  //   throws  kUnavailable         a server whose head and workers have been gone for the patience
+  //   throws  kUnavailable         a server whose head and workers have been gone for that time, or
+  //                                that has not found the head within StoreOptions::patience
   //           kUnauthenticated     the head rejects it
   //           kFailedPrecondition  the head has another version
   //           kAborted             another process has taken its place
@@ -157,8 +162,9 @@ class TKV_API Service {
 
 // Creates the stores that have keys at `path`, with their numbers, and restores their keys, values
 // and states.  In a folder of snapshots each store takes the newest snapshot that has it.  Numbers
-// without keys there get empty stores, so that the others keep their numbers.  All workers of a job call it in their first incarnation, before they create a store.  The
-// call returns when all have restored.  KVStore::rejoined is true in their next incarnations.
+// without keys there get empty stores, so that the others keep their numbers.  All workers of a job
+// call it in their first incarnation, before they create a store.  The call returns when all have
+// restored.  KVStore::rejoined is true in their next incarnations.
 //   blocks, throws  as KVStore::Create and KVStore::Restore
 TKV_API std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
                                                             const StoreOptions& options);
