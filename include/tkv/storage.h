@@ -52,9 +52,9 @@ class TKV_API Storage final {
   //           kInvalidArgument, kUnavailable, kFailedPrecondition  as CheckUsable of a context
   static std::shared_ptr<Storage> Allocate(size_t bytes, Memory memory = {});
 
-  // Wraps foreign memory.  The thread that drops the storage last also releases `owner`.  If device
-  // memory is still in use then, a later call releases `owner` after the last operation: the next
-  // that creates or drops such memory, or WaitAll.
+  // Wraps foreign memory: `foreign` is true.  The thread that drops the storage last also releases
+  // `owner`.  If device memory is still in use then, a later call releases `owner` after the last
+  // operation: the next that creates or drops such memory, or WaitAll.
   static std::shared_ptr<Storage> Adopt(void* data, size_t bytes, bool read_only,
                                         std::shared_ptr<const void> owner, Memory memory = {});
   Storage(Private, void* data, size_t bytes, bool owned, bool read_only,
@@ -83,12 +83,14 @@ class TKV_API Storage final {
   // storage completes before its call returns.
   //   blocks, throws  as WaitReadable, WaitWritable; then nothing is marked
   void MarkForeign(Access access, std::chrono::nanoseconds patience = kHazardPatience);
-  // The same for device memory whose receiver continues on `stream`; if possible, that stream waits
-  // instead of the host.
+  // Marks device memory as exported to a receiver that continues on `stream`.  If possible, that
+  // stream waits instead of the host.
+  //   blocks, throws  as MarkForeign; also kUnavailable (the device is lost), and nothing is marked
   void ShareWith(Stream* stream, Access access,
                  std::chrono::nanoseconds patience = kHazardPatience);
-  // The same without a wait, for a receiver that itself waits for running operations.
+  // Marks the memory as exported without a wait: its receiver itself waits for running operations.
   void ShareWithoutWaiting() noexcept { foreign_.store(true, std::memory_order_release); }
+  // Returns true if the memory was exported or adopted.
   bool foreign() const noexcept { return foreign_.load(std::memory_order_acquire); }
 
   // Sets the stream, a CUstream, on which the owner of foreign device memory continues.  Later,
@@ -103,17 +105,18 @@ class TKV_API Storage final {
   // memory.
   //   AddReader returns false if the storage is foreign: then the operation has to complete, or to
   //   read from a copy, before its call returns.  On device memory it is registered nevertheless,
-  //   until the device has read.
+  //   until the device has read.  AddWriter registers in any case: the caller of an operation on a
+  //   foreign storage has to wait for its end.
   bool AddReader(const std::shared_ptr<Pending>& reader);
   void AddWriter(const std::shared_ptr<Pending>& writer);
-  // The same for an operation on many arrays.  Enters registers it once for WaitAll; Enter
-  // registers it with each storage.
+  // The same in two steps, for an operation on many arrays.  Enters registers it for WaitAll, once.
+  // Enter registers it with one storage, and does not report if the storage is foreign.
   static void Enters(const std::shared_ptr<Pending>& operation);
   void Enter(const std::shared_ptr<Pending>& operation, Access access);
   // Wait until the memory can be used: readers wait for pending writers, writers also for pending
   // readers.  A child of fork() does not wait, because the operations are the parent's and use the
   // parent's memory.
-  //   blocks  at most `patience` for each of them
+  //   blocks  at most `patience` (by default 600 s) for each operation
   //   throws  kDeadlineExceeded, or the exception that interrupts a wait
   void WaitReadable(std::chrono::nanoseconds patience = kHazardPatience) {
     if (has_pending_.load(std::memory_order_acquire)) Wait(Access::kRead, patience);
@@ -141,7 +144,7 @@ class TKV_API Storage final {
 
   void Wait(Access access, std::chrono::nanoseconds patience);
   std::shared_ptr<Pending> OrderPending(Stream* stream, Access access);
-  Uses UsesNow();
+  Uses UsesNow();  // the operations that are not known to be done
   bool IsOrdered(const Stream* stream, Access access);  // needs no further wait
   bool FindInTheWay(Access access);
   bool IsInTheWay(Access access) const;  // with the lock
@@ -158,7 +161,7 @@ class TKV_API Storage final {
   std::shared_ptr<const void> owner_;
   std::atomic<bool> foreign_{false};
   std::atomic<bool> has_pending_{false};  // a hint that avoids the lock of an idle storage
-  std::atomic<unsigned> uses_birth_;      // the process of `uses_`, as a number of forks
+  std::atomic<unsigned> uses_birth_;      // the process of `uses_`, as its ForkGeneration
   std::mutex mutex_;
   Uses uses_;
   std::unique_ptr<DeviceBlock> block_;  // from a device's cache; null: not from one

@@ -72,6 +72,7 @@ class Device final {
   // Returns the number of devices; 0 if there is no usable driver.
   static int Count();
 
+  // Opens the device; for Get alone.
   Device(const cuda::Driver* driver, int32_t index);
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -94,6 +95,7 @@ class Device final {
   Staging& staging_to_device() noexcept { return staging_to_device_; }
   Staging& staging_to_host() noexcept { return staging_to_host_; }
 
+  // Throws if the device is lost or this is a child of fork().
   //   throws  kUnavailable, kFailedPrecondition  as Get
   void CheckUsable() const;
   // Returns false if the device is lost or this is a child of fork(): then the driver must not be
@@ -101,6 +103,7 @@ class Device final {
   bool is_usable() const noexcept;
 
   // Returns true if kernels of this device can directly read and write memory of the other device.
+  // The first call for a device gives them access if the driver allows it.
   //   throws  kUnavailable, kInternal, kFailedPrecondition (a child of fork)
   bool Reaches(Device* other);
 
@@ -123,13 +126,19 @@ class Device final {
   //   verb    the action that failed: "launch"
   //   throws  kUnavailable, kResourceExhausted, kInternal
   void Check(cuda::Result result, const char* verb);
+  // Calls a function of the driver if the device is usable.
+  //   throws  as CheckUsable and Check
   template <typename... Parameters, typename... Arguments>
   void Do(const char* verb, cuda::Result (*function)(Parameters...), Arguments... arguments) {
     CheckUsable();
     Check(Call(function, arguments...), verb);
   }
+  // Makes the device lost.  The first loss is kept as the reason.
+  //   verb  a string that is never freed
   void Lose(const char* verb, cuda::Result result) noexcept;
 
+  // Returns the free and the total bytes of the device's memory, as the driver counts them.
+  //   throws  as Do
   GpuMemory memory();
   // Checks that the first and the last byte of foreign memory belong to the device; managed memory
   // belongs to every device.
@@ -156,9 +165,9 @@ class Device final {
   Staging staging_to_device_{this};
   Staging staging_to_host_{this};
   std::mutex peers_mutex_;
-  std::map<int32_t, bool> peers_;  // by index: true if reached
-  std::atomic<cuda::Result> lost_by_{cuda::Result::kSuccess};
-  std::atomic<const char*> lost_in_{""};
+  std::map<int32_t, bool> peers_;                              // by index: true if reached
+  std::atomic<cuda::Result> lost_by_{cuda::Result::kSuccess};  // kSuccess: the device is not lost
+  std::atomic<const char*> lost_in_{""};                       // the verb of Lose
   std::mutex losing_;
 };
 
