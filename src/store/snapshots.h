@@ -15,7 +15,7 @@ namespace tkv {
 
 using checkpoint::SavedKey;
 
-// The parts of keys that a call saves or loads.
+// The content that a call saves or loads: values and states, or the optimizer's states alone.
 enum class Parts : uint8_t { kAll, kStates };
 
 // Returns the absolute path, so that a later change of the working directory does not matter.
@@ -24,6 +24,7 @@ std::string AbsolutePath(const std::string& path);
 std::vector<double> ParamsOf(const Optimizer& optimizer);
 // Returns true if two optimizers update these keys alike and keep the same states.
 bool DoSame(const Optimizer& one, const Optimizer& other, std::span<const Key> keys);
+// Returns the description of an optimizer that a snapshot keeps.
 checkpoint::SavedProgram SavedProgramOf(const Optimizer& optimizer);
 // Returns the optimizer that a snapshot describes.
 //   throws  kDataLoss
@@ -36,11 +37,12 @@ void DescribeProgram(const Program& program, bool multi_precision, std::vector<d
 //   throws  kDataLoss  the message names both
 Program ProgramOf(const std::string& path, const SavedKey& saved);
 
-// A source of the parts of a snapshot, in the order in which they are written.
+// A source of the tensors of a snapshot, in the order of checkpoint::Writer::items.
 class PartSource {
  public:
   virtual ~PartSource() = default;
-  // Returns the next bytes of the part, valid until the next call; none for an empty part.
+  // Returns the next bytes of this item's tensor, valid until the next call.  Called until the
+  // tensor's bytes are complete, and once for an empty tensor, which has none.
   virtual std::span<const std::byte> Next(const checkpoint::Item& item) = 0;
 };
 
@@ -48,16 +50,17 @@ class PartSource {
 //   throws  kFailedPrecondition
 void CheckHasStates(bool has_optimizer);
 
-// The outcome of a write: cancelled or done.  The first of the two wins for ever.  Thread-safe.
+// The cancellation of a write by another thread.  A write ends cancelled or closed, and the first
+// of the two wins.  Thread-safe.
 class GiveUp {
  public:
-  // Cancels the write.  Returns false if the write is done or can no longer be cancelled.
+  // Asks to cancel the write.  Returns false if it was closed before.
   bool Ask() {
     State open = State::kOpen;
     return state_.compare_exchange_strong(open, State::kGivenUp) || open == State::kGivenUp;
   }
   bool is_asked() const { return state_ == State::kGivenUp; }
-  // Makes the write uncancellable.  Returns false if it has been cancelled.
+  // Makes the write uncancellable, just before it takes effect.  Returns false if it was cancelled.
   bool Close() {
     State open = State::kOpen;
     return state_.compare_exchange_strong(open, State::kClosed);
@@ -69,6 +72,7 @@ class GiveUp {
 };
 
 // Writes a snapshot into the folder `path`; a snapshot of states alone goes into the file `path`.
+//   options  its `log` receives the progress, and its `interrupt` may end the write
 //   returns  the path of the snapshot
 //   throws   as checkpoint::Writer and the source do; kCancelled  it was cancelled.  Then the
 //            previous content of `path` is unchanged and nothing else is left.
@@ -88,7 +92,7 @@ struct LoadedKey {
   Key key{KeyView(0)};
   Shape shape;
   DType dtype{};
-  size_t chunks = 1;
+  size_t chunks = 1;       // parts of the key, each with its own scalar states
   bool by_rows = false;    // `shape` is the shape of a row
   uint64_t row_count = 0;  // only by rows
   RowInitializer initializer = {};
@@ -104,13 +108,14 @@ struct LoadedKey {
 std::vector<size_t> MatchKeys(const checkpoint::Reader& reader, std::span<const LoadedKey> keys,
                               const Optimizer* optimizer, Parts parts);
 
-// Returns the index of the states that an updater, a function, keeps for all keys; none if there
-// are none.
+// Returns the index in `reader.keys()` of the states that an updater, a function, keeps for all
+// keys; nullopt if there are none.
 std::optional<size_t> FindUpdaterStates(const checkpoint::Reader& reader);
 // Throws if a snapshot has such states, for a store that cannot take them.
 //   throws  kFailedPrecondition
 void CheckNoUpdaterStates(const checkpoint::Reader& reader);
 
+// Checks the row sizes and the initializers of keys by rows.
 //   throws  kDataLoss  a key by rows that no store could have; the message names the file and the
 //           key
 void CheckRowKeys(const checkpoint::Reader& reader);
@@ -135,11 +140,12 @@ class RestoresSnapshots {
   // Returns the store's number among those of its process, in the order of create().  Snapshots
   // tell the keys of stores apart by it.  A store outside of a job has number 0.
   virtual uint32_t number() const { return 0; }
-  // Runs the steps.
+  // Runs the steps.  If a step fails, removes the keys that were created and restores the updater.
   //   throws  as the steps
   virtual KVStore::SnapshotInfo Run(const RestoreSteps& steps) = 0;
 };
 
+// Returns the result of Load: the path, and the round of each key.
 KVStore::SnapshotInfo InfoOf(const checkpoint::Reader& reader);
 
 // Runs f and adds the verb to its errors, as "verb: ...", unless they begin with the verb already.
