@@ -79,7 +79,7 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
     }
     if (running.is_init && driver->rank != kNoRank) driver->missing.insert(running.key);
     const bool is_refused = IsRefusal(*outcome.error);
-    if (is_refused && running.has_push && !running.accepted) NoteRefused(driver, running);
+    if (is_refused && running.has_push && !running.accepted) KeepRefused(driver, running);
     if (!is_refused) ++driver->failures;
     if (driver->failures >= kFailuresMax) driver->next_step = driver->step_count;
   } else {
@@ -117,8 +117,8 @@ void Simulation::OnOutcome(Driver* driver, const Outcome& outcome) {
       }
     }
     if (is_barrier && !has_barrier_failed_ && scenario_.policy != Epoch::Policy::kContinue &&
-        !Happened({Fault::Kind::kKill, Fault::Kind::kVanish, Fault::Kind::kPause,
-                   Fault::Kind::kIsolate, Fault::Kind::kHaste})) {
+        !WasInjected({Fault::Kind::kKill, Fault::Kind::kVanish, Fault::Kind::kPause,
+                      Fault::Kind::kIsolate, Fault::Kind::kHaste})) {
       const uint64_t number = running.phase == 1 ? running.step.ordinal - 1 : running.step.ordinal;
       if (barriers_[number].size() < static_cast<size_t>(scenario_.workers)) {
         Violate(Format("worker {} has passed barrier {}, where {} of {} have come", driver->rank,
@@ -162,9 +162,9 @@ void Simulation::CheckSave(const Driver& driver, const Driver::Running& running,
     }
     return;
   }
-  const auto generation = driver.generation.find(running.key);
+  const auto recreated = driver.recreations.find(running.key);
   const bool is_same =
-      (generation == driver.generation.end() ? 0 : generation->second) == running.generation;
+      (recreated == driver.recreations.end() ? 0 : recreated->second) == running.recreations;
   if (!is_same || IsLost(key)) return;
   if (key.meta.by_rows()) {
     if (running.next_part <= kKeptParts.size()) return;  // parts are still to be read
@@ -203,7 +203,7 @@ void Simulation::Record(const Driver& driver, const Driver::Running& running,
   for (uint32_t c = 0; c < chunks; ++c) {
     HistoryEvent event{kind,
                        driver.process->client()->client().incarnation(),
-                       running.generation * 1000 + c,
+                       running.recreations * 1000 + c,
                        running.logged_at,
                        end,
                        end == 0,
@@ -220,7 +220,7 @@ void Simulation::Record(const Driver& driver, const Driver::Running& running,
       at += key.meta.bytes_of(c);
     }
     history.events.push_back(event);
-    if (running.generation == 0 && history.initial.size() <= c) {
+    if (running.recreations == 0 && history.initial.size() <= c) {
       history.initial.emplace_back(c, InitialValue(scenario_.seed, key));
     }
   }
@@ -247,15 +247,16 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
                           text.find("(left)") != std::string::npos;
   if (scenario_.policy == Epoch::Policy::kFail && code == Code::kDeadlineExceeded && names_gone &&
       now_ - epoch_since_ > 4 * kSecond &&
-      !Happened({Fault::Kind::kIsolate, Fault::Kind::kKillHead})) {
+      !WasInjected({Fault::Kind::kIsolate, Fault::Kind::kKillHead})) {
     return Violate(Format("worker {} waited for somebody who is gone: {}", driver.rank, text));
   }
-  const bool nobody_died = !Happened(
+  const bool nobody_died = !WasInjected(
       {Fault::Kind::kKill, Fault::Kind::kVanish, Fault::Kind::kPause, Fault::Kind::kHaste});
   if (nobody_died && text.find("is dead; round") != std::string::npos) {
     return Violate(Format("somebody who has left is called dead: {}", text));
   }
-  if (text.find("lost its values") != std::string::npos && !Happened({Fault::Kind::kKillServer})) {
+  if (text.find("lost its values") != std::string::npos &&
+      !WasInjected({Fault::Kind::kKillServer})) {
     return Violate(Format("a server that lives is said to have lost its values: {}", text));
   }
   const bool needs_gone = text.find("needs it") != std::string::npos;
@@ -269,19 +270,20 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
       ((first->kind <= Fault::Kind::kVanish && first->restarts) ||
        first->kind == Fault::Kind::kHaste);
   const bool waits_in_vain = scenario_.policy == Epoch::Policy::kContinue &&
-                             code == Code::kDeadlineExceeded && !running.is_init && !EndedUnknown();
+                             code == Code::kDeadlineExceeded && !running.is_init &&
+                             !HasUnknownEnd();
   if ((scenario_.policy == Epoch::Policy::kWait || waits_in_vain) && one_restart && !leavers &&
       !is_observer && code != Code::kAborted) {
     return Violate(Format("worker {} did not go on with the later life: {}", driver.rank, text));
   }
   const bool only_deaths =
-      !Happened({Fault::Kind::kPause, Fault::Kind::kHaste, Fault::Kind::kIsolate,
-                 Fault::Kind::kKillServer, Fault::Kind::kKillHead}) &&
+      !WasInjected({Fault::Kind::kPause, Fault::Kind::kHaste, Fault::Kind::kIsolate,
+                    Fault::Kind::kKillServer, Fault::Kind::kKillHead}) &&
       std::none_of(scenario_.faults.begin(), scenario_.faults.end(), [](const Fault& fault) {
         return fault.kind >= Fault::Kind::kKill && fault.restarts;
       });
   if (scenario_.policy == Epoch::Policy::kContinue && only_deaths && !running.is_init &&
-      driver.rank != kNoRank && code == Code::kDeadlineExceeded && !EndedUnknown()) {
+      driver.rank != kNoRank && code == Code::kDeadlineExceeded && !HasUnknownEnd()) {
     return Violate(Format("worker {} did not go on without the dead: {}", driver.rank, text));
   }
   if (!heavy && !leavers && !is_observer) {
@@ -295,7 +297,7 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
   if (only_refusals && heavy && !leavers && !is_observer && !is_refused) {
     return Violate(Format("worker {}: no push was refused: {}", driver.rank, text));
   }
-  if (is_refused && Happened({Fault::Kind::kRefuse})) return;
+  if (is_refused && WasInjected({Fault::Kind::kRefuse})) return;
   const bool missing_key = code == Code::kNotFound || code == Code::kAlreadyExists;
   if (code != Code::kUnavailable && code != Code::kDeadlineExceeded && code != Code::kAborted &&
       code != Code::kFailedPrecondition && !missing_key) {
@@ -306,7 +308,7 @@ void Simulation::CheckFailure(const Driver& driver, const Driver::Running& runni
 
 // Returns true if a worker has ended before the head knew of it.  Other workers still wait for it
 // then.
-bool Simulation::EndedUnknown() const {
+bool Simulation::HasUnknownEnd() const {
   for (int rank = 0; rank < scenario_.workers; ++rank) {
     const bool is_awaited = HeadEpoch().StateOf(rank) == Epoch::State::kAwaited;
     if (is_awaited && WorkerOf(rank) == nullptr) return true;
@@ -314,7 +316,7 @@ bool Simulation::EndedUnknown() const {
   return false;
 }
 
-bool Simulation::Happened(std::initializer_list<Fault::Kind> kinds) const {
+bool Simulation::WasInjected(std::initializer_list<Fault::Kind> kinds) const {
   return std::any_of(scenario_.faults.begin(),
                      scenario_.faults.begin() + static_cast<ptrdiff_t>(next_fault_),
                      [&](const Fault& fault) {
@@ -334,7 +336,7 @@ void Simulation::Completed(const Shard& shard, const ChunkId& id, const Chunk& c
   }
 }
 
-void Simulation::Event(Process* process, const char* what, uint64_t link) {
+void Simulation::RecordEvent(Process* process, const char* what, uint64_t link) {
   report_.hash = Random::Mix(report_.hash ^ static_cast<uint64_t>(now_) ^ (link << 40) ^
                              static_cast<uint64_t>(what[0]));
   if (options_.trace) {
@@ -389,7 +391,7 @@ void Simulation::CheckParked() {
 // Checks the stores that workers close.  Keys exist while some worker may use them.  They are
 // removed when every worker that is alive or may return has closed the store.
 void Simulation::CheckStores() {
-  if (closers_.empty() || Happened({Fault::Kind::kKillServer, Fault::Kind::kIsolate})) return;
+  if (closers_.empty() || WasInjected({Fault::Kind::kKillServer, Fault::Kind::kIsolate})) return;
   for (size_t server = 0; server < servers_.size(); ++server) {
     const Shard& shard = servers_[server]->server()->shard();
     for (const SimKey& key : scenario_.keys) {

@@ -92,7 +92,7 @@ OpId Simulation::Begin(Driver* driver, Operation operation, Driver::Running runn
                         Planned::Kind::kIsolate});
   }
   running.logged_at = ++logged_;
-  running.generation = driver->generation[running.key];
+  running.recreations = driver->recreations[running.key];
   // The client may send messages within Begin, so the operation has to be known before.
   ClientNode* const node = driver->process->client();
   const OpId id = node->client().next_op();
@@ -121,7 +121,7 @@ bool Simulation::StartNext(Driver* driver) {
   }
   if (driver->next_init < scenario_.keys.size()) {
     if (!driver->running.empty()) return false;
-    if (StartsEarlyControl(driver)) return true;
+    if (StartEarlyControl(driver)) return true;
     if (IsClosedForLaterLife(*driver, driver->next_init)) {
       driver->missing.insert(driver->next_init++);
       return true;
@@ -129,9 +129,9 @@ bool Simulation::StartNext(Driver* driver) {
     StartInit(driver);
     return true;
   }
-  if (driver->rank != kNoRank && client.rejoined() && !driver->asked_barrier) {
+  if (driver->rank != kNoRank && client.rejoined() && !driver->opened_barrier) {
     if (!driver->running.empty()) return false;
-    driver->asked_barrier = true;
+    driver->opened_barrier = true;
     Operation open;
     open.request = Operation::Open{};
     open.key = InternalKey(0, "barrier");
@@ -149,7 +149,7 @@ bool Simulation::StartNext(Driver* driver) {
     }
     driver->rounds_at_start.push_back(client.RoundOf(InternalKey(0, "barrier")));
   }
-  if (StartsRefused(driver)) return true;
+  if (StartRefused(driver)) return true;
   if (driver->next_step < driver->step_count) {
     if (driver->rank == kNoRank) {
       if (!driver->running.empty()) return false;
@@ -223,7 +223,7 @@ void Simulation::StartInit(Driver* driver) {
 
 // Starts a CONTROL of a later incarnation of worker 0 before its init of this key.  Returns true if
 // it did.
-bool Simulation::StartsEarlyControl(Driver* driver) {
+bool Simulation::StartEarlyControl(Driver* driver) {
   const Client& client = driver->process->client()->client();
   if (scenario_.control_before_init != driver->next_init || driver->rank != 0 ||
       !client.rejoined() || driver->was_early) {
@@ -261,20 +261,20 @@ RowSet Simulation::AskedRows(const Driver& driver, const Step& step) const {
 }
 
 // Notes a push that a server has refused, so that the program makes it again.
-void Simulation::NoteRefused(Driver* driver, const Driver::Running& running) {
+void Simulation::KeepRefused(Driver* driver, const Driver::Running& running) {
   Driver::Running again;
   again.step = running.step;
   again.key = running.key;
-  again.generation = running.generation;
+  again.recreations = running.recreations;
   driver->refused.push_back(std::move(again));
 }
 
 // Starts a refused push again.  Returns false if there is none.
-bool Simulation::StartsRefused(Driver* driver) {
+bool Simulation::StartRefused(Driver* driver) {
   while (!driver->refused.empty()) {
     const Driver::Running again = std::move(driver->refused.front());
     driver->refused.pop_front();
-    if (driver->generation[again.key] != again.generation) continue;  // the key was made anew
+    if (driver->recreations[again.key] != again.recreations) continue;  // the key was made anew
     return StartStep(driver, again.step);
   }
   return false;
@@ -463,7 +463,7 @@ void Simulation::StartRecreate(Driver* driver, const Step& step) {
     operation.request = Operation::Delete{};
     driver->last_accepted.erase(step.key);
     driver->last_round.erase(step.key);
-    ++driver->generation[step.key];
+    ++driver->recreations[step.key];
   } else {
     driver->recreate_phase = 0;
     ++driver->next_step;

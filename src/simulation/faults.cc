@@ -180,7 +180,7 @@ void Simulation::Kill(Process* worker, const Fault& fault, Random* choice) {
   Dispatch(head_);
 }
 
-void Simulation::Happen(const Planned& planned) {
+void Simulation::HandlePlanned(const Planned& planned) {
   Process* const worker = WorkerOf(planned.rank);
   switch (planned.kind) {
     case Planned::Kind::kBegin:

@@ -67,12 +67,12 @@ Process::Process(Simulation* s, Kind k, int i, uint64_t number)
 }
 
 void Process::Opened(uint64_t link) {
-  simulation->Event(this, "opened", link);
+  simulation->RecordEvent(this, "opened", link);
   node->Opened(link, simulation->now_);
 }
 
 void Process::Closed(uint64_t link, const Error&) {
-  simulation->Event(this, "closed", link);
+  simulation->RecordEvent(this, "closed", link);
   node->Closed(link, simulation->now_);
 }
 

@@ -57,14 +57,14 @@ void Simulation::Remove(Process* process, bool silently) {
   std::erase_if(processes_, [&](const auto& p) { return p.get() == process; });
 }
 
-std::string Simulation::Peer(const tkv::Peer& peer) const {
+std::string Simulation::AddressOf(const tkv::Peer& peer) const {
   return peer.kind == tkv::Peer::Kind::kHead ? "head" : Format("server{}", peer.index);
 }
 
 void Simulation::Dispatch(Process* process) {
   NodeOutput output = process->node->TakeOutput();
   for (const NodeOutput::Dial& dial : output.dials) {
-    process->endpoint->Dial(dial.link, Peer(dial.peer));
+    process->endpoint->Dial(dial.link, AddressOf(dial.peer));
   }
   for (NodeOutput::Send& send : output.sends) {
     process->endpoint->Send(send.link, std::move(send.frame));
@@ -92,7 +92,7 @@ testing::SimulationReport Simulation::Run() {
   }
   if (report_.violation.empty()) report_.violation = model_.violation();
   if (report_.violation.empty()) CheckAtEnd();
-  if (report_.violation.empty() && !Happened({Fault::Kind::kKillServer})) {
+  if (report_.violation.empty() && !WasInjected({Fault::Kind::kKillServer})) {
     for (const auto& [key, history] : histories_) {
       const std::string wrong = JudgeHistory(history);
       if (!wrong.empty()) {
@@ -172,7 +172,7 @@ void Simulation::Loop() {
       if (due != planned_.end()) {
         const Planned planned = *due;
         planned_.erase(due);
-        Happen(planned);
+        HandlePlanned(planned);
       }
       continue;
     }

@@ -18,6 +18,7 @@
 
 namespace tkv::simulation {
 
+// The timeouts of every client; kGrace is ClientOptions::answer_grace.
 inline constexpr Time kPatience = 15 * kSecond;
 inline constexpr Time kServerPatience = 8 * kSecond;
 inline constexpr Time kGrace = 1 * kSecond;
@@ -31,6 +32,8 @@ class Process final : public LinkHandler, public MessageTap {
  public:
   enum class Kind : uint8_t { kHead, kServer, kWorker, kObserver };
 
+  //   index   rank of a worker, index of a server
+  //   number  differs for each process of the simulation
   Process(Simulation* simulation, Kind kind, int index, uint64_t number);
 
   uint64_t Accepted() override { return node->Accept(); }
@@ -78,7 +81,7 @@ struct Driver {
     bool accepted = false;
     bool has_push = false;
     uint64_t logged_at = 0;      // position of its beginning in the history
-    uint64_t generation = 0;     // how often the key had been recreated
+    uint64_t recreations = 0;    // how often the key had been recreated when it began
     uint64_t last_push = 0;      // ordinal of the incarnation's last push before a kControl
     int phase = 0;               // phase of a kRecreate or kSave
     bool is_mistake = false;     // deletes a key that has just been deleted
@@ -92,24 +95,24 @@ struct Driver {
   Process* process = nullptr;
   Rank rank = kNoRank;
   Time born = 0;
-  size_t next_init = 0;
-  size_t next_step = 0;
-  size_t step_count = 0;
-  bool started = false;
-  bool asked_barrier = false;
-  std::set<uint32_t> closing;  // stores that the driver has begun to close
+  size_t next_init = 0;         // index of the next key to init
+  size_t next_step = 0;         // index in Scenario::steps
+  size_t step_count = 0;        // number of steps until it leaves
+  bool started = false;         // all inits have ended, and rounds_at_start is filled in
+  bool opened_barrier = false;  // a later life has opened the barrier, to learn its round
+  std::set<uint32_t> closing;   // stores that the driver has begun to close
   std::set<uint32_t> closed;
   bool was_early = false;  // has sent a CONTROL before its inits
-  bool leaving = false;
-  bool done = false;
-  bool opened = false;  // an observer has opened the key that it pulls next
-  size_t observed = 0;
-  uint64_t ordinal = 0;
-  int failures = 0;
-  int recreate_phase = 0;
+  bool leaving = false;    // has begun to leave the job
+  bool done = false;       // the simulation removes its process
+  bool opened = false;     // an observer has opened the key that it pulls next
+  size_t observed = 0;     // that key
+  uint64_t ordinal = 0;    // of the last push of this incarnation
+  int failures = 0;        // of its operations
+  int recreate_phase = 0;  // of the kRecreate under way; 0: none
   // For each key, its round when this incarnation joined; last: the barrier.
   std::vector<uint64_t> rounds_at_start;
-  std::map<size_t, uint64_t> generation;     // how often a key has been recreated
+  std::map<size_t, uint64_t> recreations;    // how often a key has been recreated
   std::map<size_t, uint64_t> last_accepted;  // ordinal of the last accepted push of each key
   std::map<size_t, uint64_t> last_round;     // round of that push
   std::set<size_t> missing;                  // keys whose init failed
@@ -125,18 +128,20 @@ class Simulation final : public FaultInjector, public ShardListener {
 
   testing::SimulationReport Run();
 
-  // ---- faults
+  // ---- faults: see FaultInjector
   int64_t Delay(const std::string& from, const std::string& to, size_t bytes) override;
   int Copies(const std::string& from, const std::string& to) override;
   bool IsCut(const std::string& from, const std::string& to) override;
-  // ---- checks
+  // ---- checks: see ShardListener
   void Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) override;
   bool RefusesPush(const Shard& shard, const ChunkId& id) override;
 
  private:
   friend class Process;
 
-  struct Planned {
+  struct Planned {  // an event of a worker at a chosen time
+    // A new incarnation begins; the newest one ends and its peers are not notified; or it loses the
+    // connection to one server for a while.
     enum class Kind : uint8_t { kBegin, kEnd, kIsolate };
     Time at = 0;
     int rank = 0;
@@ -157,20 +162,22 @@ class Simulation final : public FaultInjector, public ShardListener {
 
   void Loop();
   Process* Add(Process::Kind kind, int index);
+  //   silently  its peers do not notice that its connections have ended
   void Remove(Process* process, bool silently);
-  void Dispatch(Process* process);
-  void Event(Process* process, const char* what, uint64_t link);
+  void Dispatch(Process* process);  // delivers the output of its node
+  // Adds an event to the report's hash and to the trace.
+  void RecordEvent(Process* process, const char* what, uint64_t link);
   void Inject();
   void InjectOne(const Fault& fault);
   void StartWorker(int rank);
-  Process* WorkerOf(int rank) const;
+  Process* WorkerOf(int rank) const;  // its newest incarnation, or null
   void Kill(Process* worker, const Fault& fault, Random* choice);
-  void Happen(const Planned& planned);
+  void HandlePlanned(const Planned& planned);
   void Drive(Driver* driver);
   bool StartNext(Driver* driver);
   Operation::Init InitOf(const SimKey& key) const;
   void StartInit(Driver* driver);
-  bool StartsEarlyControl(Driver* driver);
+  bool StartEarlyControl(Driver* driver);
   bool IsClosed(const Driver& driver, uint32_t store) const;
   bool IsClosedForLaterLife(const Driver& driver, size_t key) const;
   void CheckStores();
@@ -178,8 +185,8 @@ class Simulation final : public FaultInjector, public ShardListener {
   void CheckStore(const Shard& shard, uint32_t server, const SimKey& key);
   RowSet AskedRows(const Driver& driver, const Step& step) const;
   bool StartStep(Driver* driver, const Step& step);
-  bool StartsRefused(Driver* driver);
-  void NoteRefused(Driver* driver, const Driver::Running& running);
+  bool StartRefused(Driver* driver);
+  void KeepRefused(Driver* driver, const Driver::Running& running);
   void StartRecreate(Driver* driver, const Step& step);
   void StartRelease(Driver* driver, size_t key);
   bool StartRead(Driver* driver, Driver::Running saved);
@@ -189,19 +196,20 @@ class Simulation final : public FaultInjector, public ShardListener {
   void CheckFailure(const Driver& driver, const Driver::Running& running, const Error& error);
   OpId Begin(Driver* driver, Operation operation, Driver::Running running);
   Life LifeOf(const Driver& driver) const;
+  // Returns the key and the push that a PUSH belongs to.
   std::optional<std::pair<size_t, Push>> PushOf(const Driver& driver, const Message& message) const;
   std::vector<const Shard*> Shards() const;
   void Record(const Driver& driver, const Driver::Running& running, HistoryEvent::Kind kind,
               uint64_t end, uint64_t round);
-  bool IsLost(const SimKey& key) const;
-  bool EndedUnknown() const;
-  bool Happened(std::initializer_list<Fault::Kind> kinds) const;
+  bool IsLost(const SimKey& key) const;  // a server of the key has died
+  bool HasUnknownEnd() const;            // a worker has ended before it joined
+  bool WasInjected(std::initializer_list<Fault::Kind> kinds) const;  // one of these faults
   void CheckMemory();
   void CheckParked();
   void CheckAtEnd();
   void Violate(const std::string& text);
   const Epoch& HeadEpoch() const;
-  std::string Peer(const tkv::Peer& peer) const;
+  std::string AddressOf(const tkv::Peer& peer) const;
 
   testing::SimulationOptions options_;
   Scenario scenario_;
