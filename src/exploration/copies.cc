@@ -87,8 +87,8 @@ void World::Seal() {
     if (wire->hash == Fingerprint{}) std::const_pointer_cast<Wire>(wire)->Seal();
   }
   if (step_actor_ >= 0 && step_is_local_ && violation_.empty()) {
-    memory_->steps.emplace(step_key_,
-                           Step{actors_[static_cast<size_t>(step_actor_)], std::move(step_sent_)});
+    known_steps_->by_event.emplace(
+        step_key_, Step{actors_[static_cast<size_t>(step_actor_)], std::move(step_sent_)});
   }
   step_actor_ = -1;
   step_sent_.clear();

@@ -21,14 +21,14 @@ class World::Recorder final : public ShardListener {
 
 // Returns true if this event was seen before in this state of the actor, and repeats its effect.
 // Otherwise begins to record the effect.
-bool World::Recall(int actor, const Fingerprint& event) {
+bool World::RepeatKnownStep(int actor, const Fingerprint& event) {
   const auto at = static_cast<size_t>(actor);
   std::string bytes(sizeof(Fingerprint) * 2, 0);
   std::memcpy(bytes.data(), &actors_[at]->hash, sizeof(Fingerprint));
   std::memcpy(bytes.data() + sizeof(Fingerprint), &event, sizeof(Fingerprint));
   step_key_ = FingerprintOf(bytes);
-  const auto known = memory_->steps.find(step_key_);
-  if (known == memory_->steps.end()) {
+  const auto known = known_steps_->by_event.find(step_key_);
+  if (known == known_steps_->by_event.end()) {
     step_actor_ = actor;
     step_sent_.clear();
     step_is_local_ = true;
@@ -40,7 +40,7 @@ bool World::Recall(int actor, const Fingerprint& event) {
 }
 
 void World::Tick(int index) {
-  if (Recall(index, FingerprintOf("tick"))) return;
+  if (RepeatKnownStep(index, FingerprintOf("tick"))) return;
   Actor* const actor = Edit(index);
   actor->clock = std::max(actor->clock, actor->node->deadline());
   actor->node->Tick(actor->clock);
@@ -66,7 +66,8 @@ void World::Deliver(size_t index, size_t side) {
     uint64_t parts;
   } event{link, packet == nullptr ? Fingerprint{} : packet->hash,
           uint64_t{takes_head} + 2 * uint64_t{takes_bodies}};
-  if (Recall(receiver, FingerprintOf({reinterpret_cast<const char*>(&event), sizeof event})))
+  if (RepeatKnownStep(receiver,
+                      FingerprintOf({reinterpret_cast<const char*>(&event), sizeof event})))
     return;
   Actor* const actor = Edit(receiver);
   Recorder recorder(this);

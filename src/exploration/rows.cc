@@ -136,8 +136,8 @@ RowNote NoteOf(const RowTable& table, uint64_t mix, bool of_row) {
   return note;
 }
 
-std::string LookAtShared(const Scope& scope, const RowTable& table, uint64_t versions,
-                         uint64_t pushes, uint8_t value) {
+std::string CheckSharedRow(const Scope& scope, const RowTable& table, uint64_t versions,
+                           uint64_t pushes, uint8_t value) {
   const uint64_t mix = Mix(IdOfRow(kSharedPush, 0));
   const uint64_t times = versions + (pushes != 0 ? 1 : 0);
   const bool is_row = times >= scope.admit_count;
@@ -156,8 +156,8 @@ std::string LookAtShared(const Scope& scope, const RowTable& table, uint64_t ver
 
 }  // namespace
 
-std::string LookAtRows(const Scope& scope, const RowTable& table, uint32_t bucket,
-                       uint64_t versions, Counts* counts, uint64_t* pushes) {
+std::string FindPushesInRows(const Scope& scope, const RowTable& table, uint32_t bucket,
+                             uint64_t versions, Counts* counts, uint64_t* pushes) {
   const bool are_rows = scope.admit_count == 1;
   size_t noted = 0;
   for (const size_t push : PushesIn(bucket)) {
@@ -181,7 +181,7 @@ std::string LookAtRows(const Scope& scope, const RowTable& table, uint32_t bucke
       noted + (is_shared && versions + (*pushes != 0 ? 1 : 0) > 0 ? 1 : 0)) {
     return "there are rows that nobody has pushed";
   }
-  return is_shared ? LookAtShared(scope, table, versions, *pushes, (*counts)[kSharedPush]) : "";
+  return is_shared ? CheckSharedRow(scope, table, versions, *pushes, (*counts)[kSharedPush]) : "";
 }
 
 }  // namespace tkv::exploration

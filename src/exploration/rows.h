@@ -30,7 +30,7 @@ bool CountsOfRows(const float* pulled, uint32_t bucket, Counts* counts);
 // Reads a bucket's values, and finds from its notes which pushes made its version.  Returns an
 // empty text, or the broken rule.
 //   versions  number of earlier versions with pushes
-std::string LookAtRows(const Scope& scope, const RowTable& table, uint32_t bucket,
-                       uint64_t versions, Counts* counts, uint64_t* pushes);
+std::string FindPushesInRows(const Scope& scope, const RowTable& table, uint32_t bucket,
+                             uint64_t versions, Counts* counts, uint64_t* pushes);
 
 }  // namespace tkv::exploration

@@ -54,8 +54,8 @@ std::string World::NameOf(int index) const {
 
 // Finds which pushes a version is made of from the counts of its sum.  Returns an empty text, or
 // the broken rule.
-std::string World::LookAtSum(const Chunk& chunk, const Seen& seen, Counts* counts,
-                             uint64_t* pushes) {
+std::string World::FindPushesInSum(const Chunk& chunk, const Seen& seen, Counts* counts,
+                                   uint64_t* pushes) {
   if (!CountsOf(chunk.value.Read().data, counts)) return "no sum of pushes";
   for (size_t i = 0; i < kPushes; ++i) {
     const int times = (*counts)[i] - (chunk.rule != nullptr ? seen.values.back()[i] : 0);
@@ -67,8 +67,8 @@ std::string World::LookAtSum(const Chunk& chunk, const Seen& seen, Counts* count
 
 // Does the same for a bucket from the notes of its rows.  The n-th push of an incarnation belongs
 // to round n.
-std::string World::LookAtBucket(uint32_t bucket, const Chunk& chunk, const Seen& seen,
-                                Counts* counts, uint64_t* pushes) const {
+std::string World::FindPushesInBucket(uint32_t bucket, const Chunk& chunk, const Seen& seen,
+                                      Counts* counts, uint64_t* pushes) const {
   const RowTable& table = chunk.value.rows();
   if (table.version() != chunk.version) {
     return Format("its rows are of version {}", table.version());
@@ -76,7 +76,7 @@ std::string World::LookAtBucket(uint32_t bucket, const Chunk& chunk, const Seen&
   const auto versions = std::count_if(seen.pushes.begin(), seen.pushes.end(),
                                       [](uint64_t of_version) { return of_version != 0; });
   std::string wrong =
-      LookAtRows(*scope_, table, bucket, static_cast<uint64_t>(versions), counts, pushes);
+      FindPushesInRows(*scope_, table, bucket, static_cast<uint64_t>(versions), counts, pushes);
   if (!wrong.empty()) return wrong;
   for (size_t push = 0; push < kPushes; ++push) {
     const bool is_in = (*pushes >> push & 1) != 0;
@@ -105,8 +105,9 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
   Counts counts{};
   uint64_t pushes = 0;
   const bool adds = chunk.rule != nullptr;
-  const std::string wrong = scope_->by_rows ? LookAtBucket(id.chunk, chunk, seen, &counts, &pushes)
-                                            : LookAtSum(chunk, seen, &counts, &pushes);
+  const std::string wrong = scope_->by_rows
+                                ? FindPushesInBucket(id.chunk, chunk, seen, &counts, &pushes)
+                                : FindPushesInSum(chunk, seen, &counts, &pushes);
   if (!wrong.empty()) return Violate(Format("{}: {}", where, wrong));
   // For a sparse key, every other push sends bucket 1 no row; the bucket still has a new version.
   const bool shows = !scope_->by_rows || Brings(chunk.version - 1, id.chunk);

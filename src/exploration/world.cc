@@ -31,7 +31,7 @@ World::World(const Scope* scope) : scope_(scope) {
   Seal();
   run();
   held_ = false;
-  memory_->steps.clear();  // these steps were recorded while programs were held
+  known_steps_->by_event.clear();  // these steps were recorded while programs were held
   for (size_t i = 0; i < actors_.size(); ++i) {
     if (actors_[i]->kind == Kind::kWorker || actors_[i]->kind == Kind::kObserver) {
       Edit(static_cast<int>(i));

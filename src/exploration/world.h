@@ -130,32 +130,37 @@ class World {
     ActorPtr after;
     std::vector<Sent> sent;
   };
-  struct Memory {
-    boost::unordered_flat_map<Fingerprint, Step> steps;
+  struct KnownSteps {  // by the state of the actor and the event
+    boost::unordered_flat_map<Fingerprint, Step> by_event;
   };
   class Recorder;
 
   int AddActor(Kind kind, int index, int life);
+  // Returns the actor for a change, and copies it first if other worlds share it.
   Actor* Edit(int actor);
+  // Ends an action: computes the fingerprints of all edited actors and wires.
   void Seal();
   void Kill(int rank, unsigned lost_servers);
+  //   side  the end of the wire that receives
   void Deliver(size_t wire, size_t side);
   void Tick(int actor);
-  bool Recall(int actor, const Fingerprint& event);
-  Wire* EditWire(size_t wire);
+  // Returns true if the event is a known step of the actor, and repeats the step's effect.
+  bool RepeatKnownStep(int actor, const Fingerprint& event);
+  Wire* EditWire(size_t wire);  // as Edit
   void Send(int actor, const Sent& sent);
-  void CloseEnd(size_t wire, size_t side);
-  void Dispatch(int actor);
-  void Settle();
+  void CloseEnd(size_t wire, size_t side);  // the other end gets a null packet
+  void Dispatch(int actor);                 // performs the output of its node
+  void Settle();                            // dispatches all edited actors, and runs their users
   void RunUser(int actor);
   bool BeginNext(int actor);
   codec::Contribution PushedValue(const Actor& actor) const;
   void Begin(int actor, char verb);
   void OnOutcome(int actor, const Outcome& outcome);
-  static std::string LookAtSum(const Chunk& chunk, const Seen& seen, Counts* counts,
-                               uint64_t* pushes);
-  std::string LookAtBucket(uint32_t bucket, const Chunk& chunk, const Seen& seen, Counts* counts,
-                           uint64_t* pushes) const;
+  // Find the pushes that a new version is made of.  They return the broken rule, or an empty text.
+  static std::string FindPushesInSum(const Chunk& chunk, const Seen& seen, Counts* counts,
+                                     uint64_t* pushes);
+  std::string FindPushesInBucket(uint32_t bucket, const Chunk& chunk, const Seen& seen,
+                                 Counts* counts, uint64_t* pushes) const;
   void Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk);
   void CheckAccepted(const Actor& actor, size_t push, uint64_t round);
   void CheckPull(const Actor& actor, uint64_t version);
@@ -173,7 +178,7 @@ class World {
   std::vector<Actor*> edited_;    // actors copied during one action; null: still shared
   std::vector<WirePtr> wires_;
   // Shared by all copies of the world.
-  std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
+  std::shared_ptr<KnownSteps> known_steps_ = std::make_shared<KnownSteps>();
   // The step in progress, to be remembered if it is local to its actor.
   int step_actor_ = -1;
   Fingerprint step_key_;
