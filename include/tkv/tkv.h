@@ -25,7 +25,8 @@
  *   The library calls that function once, on any thread, when it no longer needs the context.  If
  *   the call that received the callback fails, the caller keeps the context.  A callback must not
  *   throw an exception or longjmp out.
- * State.  The library has no global state, and none per thread.
+ * State.  No call depends on hidden state, global or of a thread: there is no last error, no
+ *   current store and no current device.
  */
 
 #ifndef TKV_TKV_H_
@@ -172,7 +173,8 @@ TKV_API tkv_code tkv_array_strides(const tkv_array* array, int64_t* strides, tkv
  *   blocks  at most patience_ms */
 TKV_API tkv_code tkv_array_data(tkv_array* array, int32_t write, int64_t patience_ms, void** data,
                                 tkv_error** error);
-/* Copy the elements out or in, in C order, for any strides. */
+/* Copy the elements out or in, in C order, for any strides.  `bytes` is that of all elements.
+ *   blocks  until running operations have ended, at most 600 s for each */
 TKV_API tkv_code tkv_array_read(tkv_array* array, void* data, size_t bytes, tkv_error** error);
 TKV_API tkv_code tkv_array_write(tkv_array* array, const void* data, size_t bytes,
                                  tkv_error** error);
@@ -180,7 +182,8 @@ TKV_API tkv_code tkv_array_write(tkv_array* array, const void* data, size_t byte
  *   blocks  at most patience_ms for each operation */
 TKV_API tkv_code tkv_wait_all(int64_t patience_ms, tkv_error** error);
 
-/* Return views that share memory. */
+/* Return views that share memory: rows [begin, end) of the first axis; row `index` without its
+ * axis; all elements of a contiguous array in another shape. */
 TKV_API tkv_code tkv_array_slice(tkv_array* array, int64_t begin, int64_t end, tkv_array** view,
                                  tkv_error** error);
 TKV_API tkv_code tkv_array_at(tkv_array* array, int64_t index, tkv_array** view, tkv_error** error);
@@ -190,6 +193,7 @@ TKV_API tkv_code tkv_array_reshape(tkv_array* array, const int64_t* shape, int32
 TKV_API tkv_code tkv_array_with_context(tkv_array* array, tkv_context context, tkv_array** view,
                                         tkv_error** error);
 TKV_API tkv_code tkv_array_copy(tkv_array* array, tkv_array** copy, tkv_error** error);
+/* Copies the elements of `source`, which has the same shape and dtype, into the array. */
 TKV_API tkv_code tkv_array_copy_from(tkv_array* array, tkv_array* source, tkv_error** error);
 TKV_API tkv_code tkv_array_convert(tkv_array* array, tkv_dtype dtype, tkv_array** converted,
                                    tkv_error** error); /* between float dtypes */
@@ -316,7 +320,9 @@ typedef struct tkv_item {
   const char* mode; /* of a new key: "sync" or "async"; null: the store's */
 } tkv_item;
 
-/* Each of these checks the whole list of a call before it changes anything. */
+/* The functions of KVStore (tkv/kvstore.h).  Init creates keys.  Push sums the arrays of each key
+ * and passes the sum to the updater.  Pull copies the values into the arrays.  Pushpull and
+ * broadcast do two of these in one call.  Each checks the whole list before it changes anything. */
 TKV_API tkv_code tkv_store_init(tkv_store* store, const tkv_item* items, size_t count,
                                 tkv_error** error);
 TKV_API tkv_code tkv_store_push(tkv_store* store, const tkv_item* items, size_t count,
@@ -327,6 +333,7 @@ TKV_API tkv_code tkv_store_pushpull(tkv_store* store, const tkv_item* values, si
                                     const tkv_item* outs, size_t out_count, tkv_error** error);
 TKV_API tkv_code tkv_store_broadcast(tkv_store* store, const tkv_item* values, size_t value_count,
                                      const tkv_item* outs, size_t out_count, tkv_error** error);
+/* Removes a key.  In a job every worker calls it, between two barriers. */
 TKV_API tkv_code tkv_store_delete(tkv_store* store, const tkv_key* key, tkv_error** error);
 
 /* Waits until every worker of the job has called it; returns at once in one process. */
@@ -334,8 +341,9 @@ TKV_API tkv_code tkv_store_barrier(tkv_store* store, tkv_error** error);
 
 /* ---- tickets: calls that are still running */
 
-/* A call that may still be running.  The ticket keeps the call's arrays until the call ends;
- * outputs are undefined until then. */
+/* A call that may still be running.  A push ends when its round is complete, a pull when its arrays
+ * are written, a save when its files are on the disk.  The ticket keeps the call's arrays until the
+ * call ends; outputs are undefined until then. */
 typedef struct tkv_ticket tkv_ticket;
 TKV_API tkv_code tkv_store_push_async(tkv_store* store, const tkv_item* items, size_t count,
                                       tkv_ticket** ticket, tkv_error** error);
@@ -350,10 +358,11 @@ TKV_API tkv_code tkv_store_save_async(tkv_store* store, const char* path, tkv_ti
 TKV_API tkv_ticket* tkv_ticket_retain(tkv_ticket* ticket);
 TKV_API void tkv_ticket_release(tkv_ticket* ticket); /* the call continues */
 TKV_API int32_t tkv_ticket_is_done(const tkv_ticket* ticket);
-/* Waits until the call has ended and returns its error.
+/* Waits until the call has ended and returns its error, each time.  If nobody waits, the next call
+ * on one of its keys and the close return the error.
  *   blocks  at most patience_ms, then returns TKV_DEADLINE_EXCEEDED, and the call continues */
 TKV_API tkv_code tkv_ticket_wait(tkv_ticket* ticket, int64_t patience_ms, tkv_error** error);
-/* Returns 1 if the call now ends with TKV_CANCELLED, 0 if it had already ended. */
+/* Returns 1 if the call now ends with TKV_CANCELLED, 0 if it had already ended or is null. */
 TKV_API int32_t tkv_ticket_cancel(tkv_ticket* ticket);
 /* Calls `ended` when the call has ended; at once if it already has.  Any thread may run it, with
  * locks of the store held, so it must only notify another thread. */
@@ -373,7 +382,11 @@ TKV_API tkv_code tkv_store_set_updater(tkv_store* store, tkv_updater updater, vo
                                        tkv_free free, tkv_error** error);
 TKV_API tkv_code tkv_store_set_optimizer(tkv_store* store, tkv_optimizer* optimizer,
                                          tkv_error** error);
-/* type: "none", "fp16", "bf16", "int8", "2bit", "1bit", "topk"; keys: a pattern, null: all. */
+/* Compresses later pushes of the keys that match a pattern, as KVStore::SetGradientCompression.
+ *   type       "none", "fp16", "bf16", "int8", "2bit", "1bit", "topk"
+ *   threshold  of 2bit and 1bit
+ *   ratio      of topk: the share of the elements that is sent, above 0 and at most 1
+ *   keys       with `*`, `?`, `[a-z]`, `[!a-z]`; null: all keys */
 TKV_API tkv_code tkv_store_set_compression(tkv_store* store, const char* type, double threshold,
                                            double ratio, const char* keys, tkv_error** error);
 
@@ -411,6 +424,7 @@ typedef struct tkv_table_options {
   uint64_t memory_max;      /* bytes of rows in memory, others are on a disk; 0: all in memory */
   const char* mode;         /* as in a tkv_item */
 } tkv_table_options;
+/* Creates a key that is kept row by row: memory grows only with the rows that are pushed. */
 TKV_API tkv_code tkv_store_init_table(tkv_store* store, const tkv_key* key,
                                       const tkv_table_options* options, tkv_error** error);
 /* ids: (n,) of int64; values: (n, ...).  For pulls `values` is the output. */
@@ -420,7 +434,8 @@ typedef struct tkv_rows_item {
   tkv_array* values;
   int32_t priority;
 } tkv_rows_item;
-/* Rows of one key in several items are summed, each id by itself. */
+/* Push rows, or pull them in the order of `ids`.  Rows of one key in several items of a push are
+ * summed, each id by itself. */
 TKV_API tkv_code tkv_store_push_rows(tkv_store* store, const tkv_rows_item* items, size_t count,
                                      tkv_error** error);
 TKV_API tkv_code tkv_store_pull_rows(tkv_store* store, const tkv_rows_item* items, size_t count,
@@ -440,18 +455,21 @@ typedef struct tkv_rows_filter {
 TKV_API tkv_code tkv_store_export_rows(tkv_store* store, const tkv_key* key,
                                        const tkv_rows_filter* filter, tkv_array** ids,
                                        tkv_array** values, uint64_t* version, tkv_error** error);
+/* Replaces rows by new ones with these values; the updater does not run, and the states of the old
+ * rows are deleted.  In a job only the lowest live rank may call it, between two barriers. */
 TKV_API tkv_code tkv_store_import_rows(tkv_store* store, const tkv_key* key, tkv_array* ids,
                                        tkv_array* values, tkv_error** error);
 typedef struct tkv_table_stats {
   size_t size;
-  uint64_t rows;
-  uint64_t candidates;
-  uint64_t evicted;
+  uint64_t rows;       /* existing rows, also those that are too old and not deleted yet */
+  uint64_t candidates; /* ids that were pushed too rarely to have a row */
+  uint64_t evicted;    /* rows that were removed by age_max or rows_max so far */
   uint64_t memory_bytes;
-  uint64_t version;
-  uint64_t disk_rows;
+  uint64_t version;   /* of the rows */
+  uint64_t disk_rows; /* the part of `rows` that is on a disk */
   uint64_t disk_bytes;
 } tkv_table_stats;
+/* Counts the rows of a key on all servers. */
 TKV_API tkv_code tkv_store_table_stats(tkv_store* store, const tkv_key* key, tkv_table_stats* stats,
                                        tkv_error** error);
 
@@ -473,7 +491,8 @@ TKV_API tkv_code tkv_store_load(tkv_store* store, const char* path, tkv_error** 
  * damaged snapshot is an error that leaves neither. */
 TKV_API tkv_code tkv_store_restore(tkv_store* store, const char* path, tkv_error** error);
 TKV_API tkv_code tkv_store_has_snapshot(const char* path, int32_t* has, tkv_error** error);
-/* Save or load only the optimizer's states, in one file. */
+/* Save or load only the optimizer's states, in one file.  In a job every worker calls them, and the
+ * lowest live rank writes. */
 TKV_API tkv_code tkv_store_save_states(tkv_store* store, const char* file, tkv_error** error);
 TKV_API tkv_code tkv_store_load_states(tkv_store* store, const char* file, tkv_error** error);
 
@@ -526,6 +545,9 @@ TKV_API tkv_code tkv_store_status(tkv_store* store, tkv_text** json, tkv_error**
 TKV_API tkv_code tkv_store_url(tkv_store* store, tkv_text** url, tkv_error** error);
 
 /* ---- traces: when this process did what, as JSON that chrome://tracing and Perfetto show */
+
+/* Start recording, stop until the next start, and write the trace to a file, which ends it.  In a
+ * job the servers record, too. */
 
 TKV_API tkv_code tkv_store_start_trace(tkv_store* store, tkv_error** error);
 TKV_API tkv_code tkv_store_pause_trace(tkv_store* store, tkv_error** error);
