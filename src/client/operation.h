@@ -79,7 +79,7 @@ struct Operation {
     Push push;
     Pull pull;
   };
-  // Ends when the round of the last push is complete.
+  // Ends when the round of this worker's last push of the key is complete.
   struct Wait {};
   struct Barrier {
     // The task that one worker does before the barrier.
@@ -105,7 +105,7 @@ struct Operation {
   struct Leave {
     std::optional<Error> failure;  // the head then counts the worker as dead
   };
-  // Waits like Wait.  The servers keep that version.
+  // Waits like Wait, and has the servers keep that version, for Reads.
   struct Cut {};
   // Reads one part of a cut version.  Waits for no other operation.
   struct Read {
@@ -114,7 +114,8 @@ struct Operation {
     uint64_t part = 0;  // see ChunkState
     // By rows, for arrays of rows: a range in the concatenated rows of all buckets.
     RowRange rows;
-    Pull pull;  // with ids: only these rows, instead of the range
+    // Its `out` receives the part.  With ids: only these rows, instead of the range.
+    Pull pull;
   };
   // Has the servers free the cut versions of the store.
   struct Release {};
@@ -124,8 +125,13 @@ struct Operation {
   struct FindBase {};
   // Puts a cut version back, between two barriers.
   struct Restore {
-    // By rows, kMore and kOnlyRows skip buckets without rows and candidates in `states`.
-    enum class Extent : uint8_t { kAll, kMore, kOnlyRows, kOnlyValue };
+    enum class Extent : uint8_t {
+      kAll,
+      kMore,       // by rows: adds to the rows that an earlier Restore has put back
+      kOnlyRows,   // by rows: replaces only these rows
+      kOnlyValue,  // dense: states, counts and rounds stay
+    };
+    // With kMore and kOnlyRows, buckets without rows and candidates in `states` are skipped.
     Extent extent = Extent::kAll;
     States states;
     codec::Contribution value;
@@ -178,9 +184,12 @@ struct Operation {
   }
 };
 
+// An event of an operation.  kDone and kFailed end it.
 struct Outcome {
   enum class Event : uint8_t {
-    kAccepted,  // a push: the servers have it, exactly once; the user may change the value
+    // A push or a barrier: the servers have it, exactly once, and the user may change the value.
+    // The end follows.
+    kAccepted,
     kDone,
     kFailed,
   };
@@ -201,7 +210,7 @@ struct Outcome {
   // A push has its round, a pull the version, a delete the round of the last push, and news the
   // number of the EPOCH.
   uint64_t round = 0;
-  Result result;
+  Result result;  // of kDone
 
   // Returns the result, or null if it has another type.
   template <typename T>
