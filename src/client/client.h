@@ -4,7 +4,8 @@
 // Terms: a "life" is one incarnation of a worker.  The "head" is the coordinator.  A "patience" is
 // a timeout.  An EPOCH is the head's message with the membership.  A CONTROL is the client's
 // message to every server that changes the updater.  A "cut" is a version that the servers keep for
-// a save.  An operation "starts" when its messages are queued for the servers.
+// a save.  An operation "starts" when its messages are queued for the servers.  A later life
+// "joins" a key: it finds the round from which it goes on.
 //
 // Operations on one key start in the order in which the user gave them.  Each operation ends
 // exactly once, with an Outcome.  No operation waits longer than its patience.
@@ -103,7 +104,8 @@ class Client final : private KnownChunks {
   // Cancels operations: each fails with this error unless it has ended.
   //   ids  ascending
   void Cancel(std::span<const OpId> ids, const Error& error, Time now, Effects* effects);
-  // Copies the unsent bytes of the operations' values, so that the user may change that memory.
+  // Copies the operations' values as far as messages still need them, unsent or unanswered.  The
+  // user may then change that memory.
   //   ids  ascending
   void Detach(std::span<const OpId> ids);
   std::vector<Outcome> TakeOutcomes() { return std::exchange(outcomes_, {}); }
@@ -151,7 +153,7 @@ class Client final : private KnownChunks {
   // for their rounds.  An Open of the key asks them.
   bool HasLostPush(const std::string& key) const;
   // Returns the error of a call that needs all chunks at one round, for a key with MustRepeat.
-  //   round  the RoundOf the key
+  //   round  the key's RoundOf
   static Error Uneven(uint64_t round);
   std::optional<KeyMeta> MetaOf(const std::string& key) const;  // nullopt: an unknown key
   // Returns true if this client has found the key and no server has since reported it deleted or
@@ -249,13 +251,15 @@ class Client final : private KnownChunks {
     PushStep former_step = {};  // of the last push of an earlier life
     uint64_t base = 0;          // users count rounds from here, modulo 2^64
     uint64_t listed_in = 0;     // generation of this life's last committed CONTROL with the key
-    uint32_t pulls = 0;         // unanswered pulls (C3)
+    uint32_t pulls = 0;         // unanswered pulls, for which the next push waits
     uint32_t pushes = 0;        // unanswered pushes
     bool was_tried = false;     // an init of it has failed
     SmallVector<KnownChunk, 1> chunks;
     SmallVector<OpId, 4> queue;
   };
 
+  // The private functions are explained where they are defined.
+  //
   // operations.cc
   // Has Settle try to start the key's queued operations.
   void Wake(const KeyId& id) {

@@ -14,7 +14,7 @@ constexpr size_t kEndedTimers = 64;  // entries of ended operations beyond the a
 
 }  // namespace
 
-// Returns true if the next push of the key has to wait for the answer to this message (C3).
+// Returns true if the next push of the key has to wait for the answer to this message.
 bool Client::BlocksNextPush(const Message& message) {
   return message.type == Type::kPull && (message.flags & kOfCut) == 0;
 }

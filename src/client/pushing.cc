@@ -46,11 +46,11 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
   const bool is_barrier = key->is_barrier;
   if (!is_barrier && announcements_.Holds(op->id)) return false;
   if (is_barrier && !pushes_.empty() && pushes_.front() < op->id) return false;
-  if (key->pulls > 0) return false;  // C3
+  if (key->pulls > 0) return false;  // no push overtakes a pull of its key
   if (LacksRule(*key) && RepeatControl(id, *key, op->what.patience)) return false;
   const uint64_t round = key->round + 1;
   const bool is_sync = key->meta.mode == KeyMeta::Mode::kSync;
-  if (is_sync && round > key->meta.staleness + 1) {  // C2
+  if (is_sync && round > key->meta.staleness + 1) {  // it follows a version to be known
     const uint64_t follows = round - 1 - key->meta.staleness;
     bool known = true;
     for (uint32_t c = 0; c < key->chunks.size(); ++c) {
@@ -75,7 +75,7 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
     Fail(op, *error);
     return true;
   }
-  key->round = round;  // C1: from here on the push has a round
+  key->round = round;  // from here on the push has a round
   key->has_pushed = true;
   op->round = round;
   op->has_started = true;
@@ -140,7 +140,7 @@ void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
   if (op->what.Is<Operation::Cut>()) op->states.resize(key->chunks.size());
   const bool waits_for_round =
       key->meta.mode == KeyMeta::Mode::kSync && (key->meta.exact_reads() || no_body);
-  const uint64_t min_version = role_ == Role::kWorker && waits_for_round ? key->round : 0;  // C5
+  const uint64_t min_version = role_ == Role::kWorker && waits_for_round ? key->round : 0;
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
     if (!no_body && !IsAsked(key->meta, pull, c)) continue;
     QueuePull(id, key, op, c, min_version, no_body);
@@ -314,7 +314,7 @@ void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
   FinishIfDone(op);
 }
 
-// C7: an observer that got unequal versions pulls the chunks with older versions again.
+// An observer that got unequal versions pulls the chunks with older versions again.
 bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
   if (role_ != Role::kObserver || op->expired) return false;
   const uint64_t newest = *std::max_element(op->versions.begin(), op->versions.end());

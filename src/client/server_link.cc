@@ -232,7 +232,7 @@ void ServerLink::SendPushes(const LinkTurn& turn) {
       continue;
     }
     const size_t bytes = pushes_.front().message.body.size;
-    if (unaccepted_bytes_ > 0 && unaccepted_bytes_ + bytes > credit) return;  // C4
+    if (unaccepted_bytes_ > 0 && unaccepted_bytes_ + bytes > credit) return;
     if (next_seq_ >= Low() + kWindow) return;
     Outgoing outgoing = std::move(pushes_.front());
     pushes_.pop_front();
@@ -329,7 +329,7 @@ void ServerLink::SendNow(Outgoing outgoing, const LinkTurn& turn) {
 }
 
 // Sets the condition under which the server takes the message.  An asynchronous push needs the push
-// before it, and a worker's pull that asks for no round needs the last push (C5).  Every other
+// before it, and a worker's pull that asks for no round needs the last push.  Every other
 // message names the birth of its key: a worker that has missed a delete then gets an error.
 void ServerLink::SetNeed(KnownChunks::Found found, Purpose purpose, Role role, Message* message) {
   const bool is_push = message->type == Type::kPush;

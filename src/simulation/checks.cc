@@ -345,7 +345,7 @@ void Simulation::RecordEvent(Process* process, const char* what, uint64_t link) 
   }
 }
 
-// G4: Checks that servers hold only values, state, the accumulators of open rounds, and messages in
+// Checks that servers hold only values, state, the accumulators of open rounds, and messages in
 // progress.
 void Simulation::CheckMemory() {
   size_t key_bytes = 0;

@@ -1,5 +1,5 @@
 // Predicts every value: for each chunk, the pushes that made each version.  Knows the protocol's
-// promises (G1 to G6), not its messages.
+// promises, not its messages.
 
 #pragma once
 
