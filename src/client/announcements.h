@@ -38,9 +38,9 @@ struct Announcement {
   }
 };
 
-// Changes are made one at a time, in the order of the calls.  A change has left when its CONTROLs
-// have been sent.  A later life of a worker (its process was started again) repeats its last change
-// of a store for each key whose rounds it joins after that change.
+// Changes are made one at a time, in the order of the calls.  A change has started when its
+// CONTROLs are queued.  A later life of a worker (its process was started again) repeats its last
+// change of a store for each key whose rounds it joins after that change.
 class Announcements {
  public:
   // The last change of a store that this worker made and the head committed.  Kept in a later life
@@ -58,7 +58,7 @@ class Announcements {
   void Clear() { queue_.clear(); }
   // Appends the user's change.
   void Add(OpId op, uint32_t store) { queue_.push_back({.op = op, .store = store}); }
-  // Adds a repetition, behind the changes that have left and before all others.
+  // Adds a repetition, behind the changes that have started and before all others.
   void AddRepeat(OpId op, uint32_t store);
   Announcement* Find(OpId op);
   const Announcement* Find(OpId op) const;
@@ -84,7 +84,7 @@ class Announcements {
 
  private:
   friend class StateWriter;         // for checks: compares the states of state machines
-  std::deque<Announcement> queue_;  // the first one leaves next, or is under way
+  std::deque<Announcement> queue_;  // the first one starts next, or is under way
   std::map<uint32_t, Last> last_;   // by store, in a later life
   uint64_t generation_ = 0;
 };

@@ -146,9 +146,9 @@ void Client::ServerRefused(uint32_t server, const Error& error, Effects* effects
        effects);
 }
 
-// If no operation has left for the server, all of its operations fail at once, with the name of the
-// missing resource.  If one has left, the server may have done it.  All operations then wait for a
-// connection until the patience ends.
+// If no message for the server is unanswered, all of its operations fail at once, with the name of
+// the missing resource.  Else the server may have done an operation.  All operations then wait for
+// a connection until the patience ends.
 void Client::Lacked(uint32_t server, const Error& error, Time now, Effects* effects) {
   ServerLink& link = links_[server];
   if (link.dead() || closed_) return;

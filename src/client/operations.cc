@@ -385,7 +385,7 @@ void Client::Fail(Op* op, const Error& error) {
   ForgetPushes();
 }
 
-// Fails the first operation in the key's queue that has not left.
+// Fails the first operation in the key's queue that has not started.
 void Client::FailFirstQueued(KeyState* key, const Error& error) {
   for (const OpId id : key->queue) {
     Op* const op = Find(id);

@@ -133,6 +133,7 @@ class Shard {
     uint32_t store = 0;
   };
 
+  // The private functions are explained where they are defined.
   void OnHello(LinkId link, const Message& message, Effects* effects);
   void AdmitSession(LinkId link, const Hello& hello, Effects* effects);
   bool IsListed(const Hello& hello) const;
