@@ -91,7 +91,7 @@ class ChunkTest : public ::testing::TestWithParam<bool> {  // parameter: by rows
   }
 
   BufferPool pool_;
-  ChunkEditor worker_{&pool_, 1 << 20};
+  ChunkEditor editor_{&pool_, 1 << 20};
 };
 
 // A rank of 64 or more, and a second set of hyperparameters, need memory in the round.
