@@ -91,7 +91,7 @@ struct LinkTurn {
 
 class ServerLink {
  public:
-  // The sequence numbers from the oldest unanswered mutating message to the newest message.
+  // A mutating message is sent only while its sequence number is below Low() + kWindow.
   static constexpr uint64_t kWindow = 1024;
   // kHello: connected, and waiting for the WELCOME.  kDead: given up for good.
   enum class State : uint8_t { kIdle, kDialing, kHello, kOpen, kDead };
