@@ -48,8 +48,11 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
   std::vector<std::unique_ptr<KVStore>> stores;
   while (stores.size() <= last) {
     const auto number = static_cast<uint32_t>(stores.size());
+    if (!numbers.contains(number)) {
+      stores.push_back(KVStore::Create("dist_sync", options));
+      continue;
+    }
     stores.push_back(KVStore::Create("dist_sync", OptionsOf(path, number, options)));
-    if (!numbers.contains(number)) continue;
     const std::string of_store = path + "/store-" + std::to_string(number);
     stores.back()->Restore(numbers.size() > 1 ? of_store : path);
   }

@@ -1003,24 +1003,37 @@ def test_the_end_of_a_job_is_saved_with_all_stores_if_another_rank_pushes_betwee
             mark.unlink()
 
 
+ONE_AFTER_THE_OTHER = """
+stores = [mx.kv.create("dist_sync") for _ in range(2)]
+for store in stores:
+    store.init("w", np.zeros(1, np.float32))
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
+print(f"rank {store.rank} begins at {[float(store.pull('w').asscalar()) for store in stores]}", flush=True)
+for store, rounds in zip(stores, (2, 3)):
+    for _ in range(rounds):
+        store.push("w", np.ones(1, np.float32))
+    store.save(os.environ["FOLDER"])
+"""
+
+
 def test_stores_that_have_saved_one_after_the_other_are_all_restored(processes, tmp_path):
     """The newest snapshot is that of the second store alone."""
-    work = """
-    stores = [mx.kv.create("dist_sync") for _ in range(2)]
-    for store in stores:
-        store.init("w", np.zeros(1, np.float32))
-        store.set_optimizer(mx.optimizer.SGD(learning_rate=-1.0))
-    print(f"rank {store.rank} begins at {[float(store.pull('w').asscalar()) for store in stores]}", flush=True)
-    for store, rounds in zip(stores, (2, 3)):
-        for _ in range(rounds):
-            store.push("w", np.ones(1, np.float32))
-        store.save(os.environ["FOLDER"])
-    """
     folder = tmp_path / "saved"
     for begins in ("[0.0, 0.0]", "[2.0, 3.0]", "[4.0, 6.0]"):
         options = ("--restore", str(folder)) if folder.exists() else ()
-        status, said = finish(processes.launch(work, *options, workers=1, FOLDER=folder))
+        status, said = finish(processes.launch(ONE_AFTER_THE_OTHER, *options, workers=1, FOLDER=folder))
         assert status == 0 and f"begins at {begins}" in said, said
+
+
+def test_a_store_begins_anew_if_the_index_of_its_only_snapshot_is_damaged(processes, tmp_path):
+    folder = tmp_path / "saved"
+    status, said = finish(processes.launch(ONE_AFTER_THE_OTHER, workers=1, FOLDER=folder))
+    assert status == 0, said
+    index = folder / "000001" / "model.safetensors.index.json"
+    index.write_bytes(b"{}")
+    restored = ("--restore", str(folder))
+    status, said = finish(processes.launch(ONE_AFTER_THE_OTHER, *restored, workers=1, FOLDER=folder))
+    assert status == 0 and "begins at [0.0, 3.0]" in said, said
 
 
 def test_a_store_that_goes_on_is_saved_without_one_that_was_closed_before(processes, tmp_path):
