@@ -28,6 +28,12 @@ bool IsReadable(const std::string& path) {
   }
 }
 
+// Prints the errors that a store logs, even if the user asks for no log.
+void PrintError(int level, const std::string& text) {
+  constexpr int kError = 3;
+  if (level >= kError) std::fprintf(stderr, "tkv: %s\n", text.c_str());
+}
+
 // Returns true if another try may succeed.
 bool IsOfJob(Code code) {
   return code == Code::kUnavailable || code == Code::kAborted || code == Code::kDeadlineExceeded;
@@ -76,6 +82,7 @@ int RunRestorer(const std::string& path) {
     StoreOptions options = OptionsFromEnvironment();
     options.snapshots.clear();
     options.snapshot_every.clear();
+    if (!options.log) options.log = PrintError;
     const std::vector<std::unique_ptr<KVStore>> stores = RestoreStores(path, options);
     std::fputs(kRestored, stdout);
     std::fflush(stdout);

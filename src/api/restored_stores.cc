@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/format.h"
 #include "checkpoint/snapshot.h"
@@ -34,11 +36,9 @@ StoreOptions OptionsOf(const std::string& path, uint32_t number, const StoreOpti
 
 std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
                                                     const StoreOptions& options) {
-  const auto warn = [&](const Error& error) {
-    if (!options.log) return;
-    options.log(2, Format("stores that this snapshot alone has begin anew: {}", error.what()));
-  };
-  const std::set<uint32_t> numbers = checkpoint::Reader::StoresAt(path, warn);
+  std::vector<std::string> unread;  // the errors of older snapshots
+  const std::set<uint32_t> numbers = checkpoint::Reader::StoresAt(
+      path, [&](const Error& error) { unread.emplace_back(error.what()); });
   constexpr uint32_t kStoresMax = 1 << 16;
   const uint32_t last = numbers.empty() ? 0 : *numbers.rbegin();
   if (last >= kStoresMax) {
@@ -57,6 +57,11 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
     stores.back()->Restore(numbers.size() > 1 ? of_store : path);
   }
   if (auto* const first = dynamic_cast<DistStore*>(stores[0].get())) first->GoOnFromHere();
+  if (options.log && stores[0]->rank() == 0) {
+    for (const std::string& error : unread) {
+      options.log(3, Format("stores that this snapshot alone has begin anew: {}", error));
+    }
+  }
   return stores;
 }
 
