@@ -53,8 +53,7 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
       continue;
     }
     stores.push_back(KVStore::Create("dist_sync", OptionsOf(path, number, options)));
-    const std::string of_store = path + "/store-" + std::to_string(number);
-    stores.back()->Restore(numbers.size() > 1 ? of_store : path);
+    stores.back()->Restore(path);
   }
   if (auto* const first = dynamic_cast<DistStore*>(stores[0].get())) first->GoOnFromHere();
   if (options.log && stores[0]->rank() == 0) {

@@ -1037,6 +1037,17 @@ def test_a_store_begins_anew_if_the_index_of_its_only_snapshot_is_damaged(proces
     assert said.count("stores that this snapshot alone has begin anew") == said.count(str(index)) == 1, said
 
 
+def test_stores_are_restored_beside_folders_that_have_the_names_of_stores(processes, tmp_path):
+    folder = tmp_path / "saved"
+    for place in (folder, folder / "store-1"):
+        status, said = finish(processes.launch(ONE_AFTER_THE_OTHER, workers=1, FOLDER=place))
+        assert status == 0, said
+    for begins in ("[2.0, 3.0]", "[4.0, 6.0]"):  # the other folder has the values of one job
+        options = ("--restore", str(folder))
+        status, said = finish(processes.launch(ONE_AFTER_THE_OTHER, *options, workers=1, FOLDER=folder))
+        assert status == 0 and f"begins at {begins}" in said, said
+
+
 def test_a_store_that_goes_on_is_saved_without_one_that_was_closed_before(processes, tmp_path):
     work = """
     early, kv = mx.kv.create("dist_sync"), mx.kv.create("dist_sync")
