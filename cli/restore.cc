@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -19,13 +21,23 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool IsReadable(const std::string& path) {
+// Returns the stores that a snapshot has, or nothing if it cannot be read.
+std::optional<std::set<uint32_t>> StoresIfRead(const fs::path& snapshot) {
   try {
-    return KVStore::HasSnapshot(path);
+    return StoresIn(snapshot.string());
   } catch (const Error& error) {
     static_cast<void>(error);  // damaged, or of a newer version
-    return false;
+    return std::nullopt;
   }
+}
+
+// Returns the stores that any of these snapshots has.
+std::set<uint32_t> StoresOf(const fs::path& folder, const std::vector<std::string>& names) {
+  std::set<uint32_t> all;
+  for (const std::string& name : names) {
+    if (auto stores = StoresIfRead(folder / name)) all.merge(*stores);
+  }
+  return all;
 }
 
 // Prints the errors that a store logs, even if the user asks for no log.
@@ -63,16 +75,22 @@ std::string AdviceOnDamage(const std::string& path, const std::string& snapshots
   const bool is_one = fs::exists(fs::path(path) / kIndexName, absent);
   const fs::path folder = is_one ? fs::path(path).parent_path() : fs::path(path);
   std::vector<std::string> names = SnapshotsIn(folder.string());
-  const auto damaged = is_one ? std::ranges::find(names, fs::path(path).filename().string())
-                              : names.end() - (names.empty() ? 0 : 1);
-  names.erase(damaged, names.end());
+  if (is_one) {  // it is the last one
+    const std::string name = fs::path(path).filename().string();
+    names.erase(std::ranges::find(names, name), names.end());
+    names.push_back(name);
+  }
+  // Each store takes the newest snapshot that has it, and that of any store may be the damaged one.
+  // A snapshot without some of the stores would begin those anew.
+  const std::set<uint32_t> all = StoresOf(folder, names);
   // A job that goes on from one snapshot may not save beside it: it would go on from newer ones.
   const std::string how = std::string(folder == snapshots ? " --snapshots OTHER" : "") +
                           "` goes on from the snapshot before it";
-  while (!names.empty()) {
-    const std::string older = (folder / names.back()).string();
-    if (IsReadable(older)) return std::string("; `--restore ").append(older).append(how);
+  while (names.size() > 1) {
     names.pop_back();
+    const fs::path older = folder / names.back();
+    const auto stores = StoresIfRead(older);
+    if (stores && *stores == all) return "; `--restore " + older.string() + how;
   }
   return {};
 }

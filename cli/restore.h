@@ -23,8 +23,8 @@ inline constexpr int kRestorerFindsDamage = 65;  // EX_DATAERR
 std::vector<std::string> SnapshotsIn(const std::string& folder);
 
 // Returns which options go on from an older snapshot if the newest one of a folder, or one snapshot,
-// is damaged: "; `--restore F/000001` goes on from the snapshot before it".  Returns "" if there is
-// no older one.
+// is damaged: "; `--restore F/000001` goes on from the snapshot before it".  Returns "" if no older
+// one has all stores of the folder.
 //   snapshots  the folder to which the job saves; empty: it saves none by itself
 std::string AdviceOnDamage(const std::string& path, const std::string& snapshots);
 

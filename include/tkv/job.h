@@ -3,8 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -168,6 +170,9 @@ class TKV_API Service {
 //   blocks, throws  as KVStore::Create and KVStore::Restore
 TKV_API std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
                                                             const StoreOptions& options);
+// Returns the numbers of the stores whose keys a snapshot has; of a folder, its newest snapshot.
+//   throws  kNotFound, kDataLoss, kFailedPrecondition  as KVStore::Load
+TKV_API std::set<uint32_t> StoresIn(const std::string& path);
 // Waits until this incarnation of a worker takes part no more: another process has taken its rank,
 // or the head says that it is dead or has left.
 //   blocks  until then; without the head at most the patience

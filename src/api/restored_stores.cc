@@ -64,6 +64,8 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
   return stores;
 }
 
+std::set<uint32_t> StoresIn(const std::string& path) { return checkpoint::Reader(path).stores(); }
+
 void AwaitEndOfLife(const KVStore& store) {
   constexpr std::chrono::milliseconds kPollInterval(50);
   const auto* const distributed = dynamic_cast<const DistStore*>(&store);

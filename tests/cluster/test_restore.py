@@ -1037,6 +1037,21 @@ def test_a_store_begins_anew_if_the_index_of_its_only_snapshot_is_damaged(proces
     assert said.count("stores that this snapshot alone has begin anew") == said.count(str(index)) == 1, said
 
 
+def test_no_older_snapshot_is_named_if_it_lacks_a_store_of_the_damaged_one(processes, tmp_path):
+    folder = tmp_path / "saved"
+    status, said = finish(processes.launch(ONE_AFTER_THE_OTHER, workers=1, FOLDER=folder))
+    assert status == 0, said
+    for name in ("000001", "000002"):  # of the first store, then of the second
+        (damaged,) = (folder / name).glob("*.safetensors")
+        content = damaged.read_bytes()
+        damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        options = ("--restore", str(folder), "--grace", "1")
+        status, said = finish(processes.launch(ONE_AFTER_THE_OTHER, *options, workers=1, FOLDER=folder))
+        assert status == 2 and f"{damaged}: key 'w'" in said and "it is damaged" in said, said
+        assert "goes on from the snapshot before it" not in said, said
+        damaged.write_bytes(content)
+
+
 def test_stores_are_restored_beside_folders_that_have_the_names_of_stores(processes, tmp_path):
     folder = tmp_path / "saved"
     for place in (folder, folder / "store-1"):
