@@ -63,9 +63,9 @@ part_lint() {
   return $status
 }
 
-# clang-tidy reads a command for each file, and nothing that a build makes.
+# clang-tidy reads the build's commands, and nothing that a build makes.
 part_tidy() {
-  cmake --preset release -B build/tidy -DTKV_UNITY=OFF -DCMAKE_CXX_COMPILER_LAUNCHER= >"$logs/tidy-configure.log" 2>&1 || { cat "$logs/tidy-configure.log"; return 1; }
+  cmake --preset release -B build/tidy -DCMAKE_CXX_COMPILER_LAUNCHER= >"$logs/tidy-configure.log" 2>&1 || { cat "$logs/tidy-configure.log"; return 1; }
   $python tools/clang_tidy.py --passed "$shared/clang-tidy" --build build/tidy
 }
 
