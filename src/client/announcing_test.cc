@@ -47,6 +47,48 @@ TEST_F(ClientTest, AChangeOfTheUpdaterLeavesAfterAnEarlierInit) {
   EXPECT_EQ(Of(Type::kControl, Sent()).size(), 1U);
 }
 
+// Servers that have a CONTROL use its rule for later rounds, also if nobody waits for the call.
+class CancelledChangeTest : public ClientTest, public testing::WithParamInterface<bool> {};
+
+TEST_P(CancelledChangeTest, IsTakenBack) {
+  const bool is_committing = GetParam();
+  MakeKey();
+  const OpId change = Begin(Operation::Control{}, "set_optimizer");
+  const auto controls = Of(Type::kControl, Sent());
+  ASSERT_EQ(controls.size(), 1U);
+  if (is_committing) AnswerAll(controls, Type::kOk);
+  const OpId ids[] = {change};
+  for (int again = 0; again < 2; ++again) {
+    client_.Cancel(ids, Error(Code::kCancelled, "given up by its caller"), now_, &effects_);
+  }
+  const auto outcomes = client_.TakeOutcomes();
+  ASSERT_EQ(outcomes.size(), 1U) << "the caller hears of it at once, and once";
+  EXPECT_STREQ(outcomes[0].error->what(), "set_optimizer 'w': given up by its caller");
+  Begin(Operation::Push{}, "push");
+  if (!is_committing) AnswerAll(controls, Type::kOk);
+  const auto sent = Sent();
+  const auto withdraws = Of(Type::kWithdraw, sent);
+  ASSERT_EQ(withdraws.size(), 1U);
+  EXPECT_EQ(withdraws[0].number, controls[0].number);
+  EXPECT_TRUE(Of(Type::kPush, sent).empty()) << "it waits until the servers lack the rule";
+  AnswerAll(withdraws, Type::kOk);
+  EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
+  EXPECT_TRUE(client_.TakeOutcomes().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Phases, CancelledChangeTest, testing::Bool());
+
+TEST_F(ClientTest, AChangeOfTheUpdaterThatIsCancelledBeforeItLeavesIsNotSent) {
+  meta_.mode = KeyMeta::Mode::kAsync;
+  MakeKey();
+  Begin(Operation::Push{}, "push");
+  const auto pushes = Sent();
+  const OpId ids[] = {Begin(Operation::Control{}, "set_optimizer")};
+  client_.Cancel(ids, Error(Code::kCancelled, "given up by its caller"), now_, &effects_);
+  AnswerAll(pushes, Type::kAccepted, 1);
+  EXPECT_TRUE(Sent().empty());
+}
+
 // A client of a later life.  The test answers its requests while it joins.
 class LaterLifeTest : public ClientTest {
  protected:

@@ -101,7 +101,8 @@ class Client final : private KnownChunks {
   OpId next_op() const { return last_op_ + 1; }  // the id that Start will return
   // Queues an operation.  Call Settle after the last of several.
   OpId Start(Operation operation, Time now);
-  // Cancels operations: each fails with this error unless it has ended.
+  // Cancels operations: each fails with this error unless it has ended.  A change of the updater
+  // that servers have got is taken back; later pushes of its store wait for that.
   //   ids  ascending
   void Cancel(std::span<const OpId> ids, const Error& error, Time now, Effects* effects);
   // Copies the operations' values as far as messages still need them, unsent or unanswered.  The
@@ -202,6 +203,7 @@ class Client final : private KnownChunks {
     bool is_accepted = false;           // its outcome kAccepted is in outcomes_
     bool expired = false;               // past its deadline; asks which workers are missing
     bool cancelled = false;             // at least one of its pulls has been cancelled
+    bool is_reported = false;           // it was cancelled: its failure is in outcomes_ already
     Time grace = kNever;                // once expired: the time at which it fails without answers
     std::vector<Rank> missing;          // workers that it waits for, as a server named them
     SmallVector<uint64_t, 2> versions;  // of the chunks, where an observer pulls
@@ -277,6 +279,7 @@ class Client final : private KnownChunks {
   void OwnBodies(std::span<const OpId> ids);  // copies user memory that messages still read
   void PrepareToFail(std::span<const OpId> ids);
   void Fail(Op* op, const Error& error);
+  bool TakesBack(Op* op, const Error& error);
   void FailFirstQueued(KeyState* key, const Error& error);
   void FailAll(const Error& error);
   Op* Find(OpId id) { return ops_.Find(id); }

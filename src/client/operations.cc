@@ -1,6 +1,7 @@
 // The life cycle of operations: their beginning, their order, and their end.
 
 #include <algorithm>
+#include <utility>
 
 #include "base/format.h"
 #include "client/client.h"
@@ -96,9 +97,25 @@ void Client::Cancel(std::span<const OpId> ids, const Error& error, Time now, Eff
   now_ = now;
   PrepareToFail(ids);
   for (const OpId id : ids) {
-    if (Op* const op = Find(id)) Fail(op, error);
+    Op* const op = Find(id);
+    if (op != nullptr && !TakesBack(op, error)) Fail(op, error);
   }
   Settle(now, effects);
+}
+
+// Reports the failure of a cancelled change of the updater, and takes its CONTROLs back from the
+// servers: they would use the rule for later rounds.
+//   returns  false  the operation is none, or no server has it
+bool Client::TakesBack(Op* op, const Error& error) {
+  const Announcement* const change = announcements_.Find(op->id);
+  if (change == nullptr || !change->has_started()) return false;
+  if (!std::exchange(op->is_reported, true)) {
+    outcomes_.push_back({op->id, Outcome::Event::kFailed, Prefixed(*op, error), op->round, {}});
+  }
+  if (change->phase == Announcement::Phase::kWithdrawing) return true;
+  op->deadline = now_ + options_.server_patience;
+  Withdraw(op, error);
+  return true;
 }
 
 void Client::Detach(std::span<const OpId> ids) {
@@ -368,7 +385,7 @@ void Client::Fail(Op* op, const Error& error) {
   PrepareToFail({&id, 1});
   const Error told = Prefixed(*op, error);
   const bool is_repeat = IsRepeat(*op);
-  if (!is_repeat) {
+  if (!is_repeat && !op->is_reported) {
     outcomes_.push_back({id, Outcome::Event::kFailed, told, op->round, {}});
   }
   if (const auto key = keys_.find(op->key); key != keys_.end()) {
