@@ -25,8 +25,8 @@
 #include "child.h"
 #include "exit_status.h"
 #include "hosts.h"
+#include "job_output.h"
 #include "launch_plan.h"
-#include "output.h"
 #include "programs.h"
 #include "restore.h"
 #include "snapshot_folders.h"
@@ -64,7 +64,7 @@ class Launcher {
         programs_(std::move(programs)),
         workers_(CountOf(programs_, Job::Role::kWorker)),
         variables_(std::move(variables)),
-        form_(form),
+        output_(form),
         plan_(Rules()) {}
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
@@ -100,11 +100,9 @@ class Launcher {
     }
     for (size_t i = 0; i < children_.size(); ++i) DrainAll(i);
     status_ = plan_.Status();
-    if (form_ == Form::kJson) {
-      output_.Put(STDOUT_FILENO, JsonObject("end").Add("status", status_).ToText() + "\n");
-    }
+    output_.End(status_);
     AwaitOutput();
-    return status_ == 0 && is_output_lost_ ? kNotDone : status_;
+    return status_ == 0 && output_.is_lost() ? kNotDone : status_;
   }
 
   LaunchRules Rules() {
@@ -399,7 +397,8 @@ class Launcher {
   }
 
   void Turn() {
-    std::vector<pollfd> files = {{signals_.file(), POLLIN, 0}, {output_.file(), POLLIN, 0}};
+    std::vector<pollfd> files = {{signals_.file(), POLLIN, 0},
+                                 {output_.output().file(), POLLIN, 0}};
     std::vector<size_t> of = {0, 0};
     for (size_t i = 0; i < children_.size(); ++i) {
       if (children_[i]->output() < 0 || children_[i]->is_held()) continue;
@@ -413,7 +412,7 @@ class Launcher {
     LookAfterAgents();
     LookForTheSilent();
     doing_ = "pass on the output of the processes";
-    if (files[1].revents != 0) output_.Written();
+    if (files[1].revents != 0) output_.output().Written();
     for (size_t i = 2; i < files.size(); ++i) {
       if (files[i].revents != 0) Drain(of[i]);
     }
@@ -448,18 +447,10 @@ class Launcher {
       // The job depends on each line of an agent that has not greeted, and of a restorer.
       if (!child->seat().is_greeted || child->seat().is_restorer) throw;
       child->DropLine();
-      if (!std::exchange(child->has_lost_output, true)) NoteLostLines(child->seat());
+      if (!std::exchange(child->has_lost_output, true)) {
+        output_.NoteLostLines(child->seat().name());
+      }
       return true;
-    }
-  }
-
-  void NoteLostLines(const Seat& seat) {
-    try {
-      Note("the launcher has no memory for output of " + seat.name() + "; some of it is lost");
-    } catch (const std::bad_alloc&) {
-      static constexpr std::string_view kLost =
-          "tkv launch: no memory for output of a process; some of it is lost\n";
-      [[maybe_unused]] const ssize_t told = write(STDERR_FILENO, kLost.data(), kLost.size());
     }
   }
 
@@ -469,8 +460,9 @@ class Launcher {
     const Seat& seat = child->seat();
     bool is_more = false;
     bool has_restored = false;
-    std::string text, logged;
-    for (const std::string& line : child->TakeLines(&is_more)) {
+    std::vector<std::string> lines;
+    std::string logged;
+    for (std::string& line : child->TakeLines(&is_more)) {
       if (!seat.is_greeted) {
         Greeted(index, line);
         continue;
@@ -479,22 +471,15 @@ class Launcher {
         has_restored = true;
         continue;
       }
-      text += Shown(seat, line);
       logged += line;
+      lines.push_back(std::move(line));
     }
     if (has_restored) have_restored_.push_back(index);
-    output_.Put(STDOUT_FILENO, std::move(text), child->waiting);
+    output_.PassOn(seat.name(), lines, child->waiting);
     if (!child->Log(logged)) {
       Note("the log of " + seat.name() + " ends here: " + std::strerror(errno));
     }
     return is_more;
-  }
-
-  // Returns a line of a process as the launcher prints it.
-  std::string Shown(const Seat& seat, const std::string& line) const {
-    if (form_ == Form::kText) return "[" + seat.name() + "] " + line;
-    const std::string_view text = std::string_view(line).substr(0, line.find_last_not_of('\n') + 1);
-    return JsonObject("output").Add("process", seat.name()).Add("text", text).ToText() + "\n";
   }
 
   // Reads the rest of an ended child's output.  Bounded, because a grandchild may hold the pipe
@@ -506,18 +491,15 @@ class Launcher {
   }
 
   void NoteLostOutput() {
-    const int error = output_.TakeFailure();
-    if (error == 0) return;
-    is_output_lost_ = is_output_lost_ || error != EPIPE;  // EPIPE: the reader wants no more
-    if (std::exchange(is_unheard_, true)) return;
-    Note(std::string("what the processes say cannot be passed on: ") + std::strerror(error));
+    const std::string failure = output_.TakeFailure();
+    if (!failure.empty()) Note(failure);
   }
 
   // Waits until all output is written.  A signal ends the wait.  After a kill of the job it lasts
   // at most kLastSeconds.
   void AwaitOutput() {
     const auto begin = Clock::now();
-    while (!output_.WaitUntilWritten(std::chrono::milliseconds(100))) {
+    while (!output_.output().WaitUntilWritten(std::chrono::milliseconds(100))) {
       const bool is_late = plan_.is_killed() && Clock::now() - begin > kLastSeconds;
       int signal = signals_.Take();
       while (signal == SIGCHLD) signal = signals_.Take();
@@ -525,16 +507,12 @@ class Launcher {
       if (is_late || signal != 0) return;
     }
     NoteLostOutput();
-    output_.WaitUntilWritten(kLastSeconds);
+    output_.output().WaitUntilWritten(kLastSeconds);
   }
 
-  // Prints a note, to stderr or as an object to stdout, and logs it.
+  // Prints a note and logs it.
   void Note(const std::string& text) {
-    if (form_ == Form::kText) {
-      output_.Put(STDERR_FILENO, "tkv launch: " + text + "\n");
-    } else {
-      output_.Put(STDOUT_FILENO, JsonObject("note").Add("text", text).ToText() + "\n");
-    }
+    output_.Note(text);
     Log(text);
   }
 
@@ -593,10 +571,9 @@ class Launcher {
   const std::vector<JobProgram> programs_;
   const int workers_;
   const Variables variables_;  // of all processes
-  const Form form_;
-  Watchdog watchdog_;  // first: it is forked before there are threads
+  Watchdog watchdog_;          // first: it is forked before there are threads
   const SignalFile signals_{SIGCHLD, SIGINT, SIGTERM, SIGHUP};
-  Output output_;
+  JobOutput output_;
   struct CloseFile {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
@@ -619,8 +596,6 @@ class Launcher {
   // Memory for the launcher's last words.
   std::unique_ptr<char[]> reserve_ = std::make_unique<char[]>(size_t{16} << 10);
   bool has_head_failed_ = false;
-  bool is_unheard_ = false;  // some output could not be printed
-  bool is_output_lost_ = false;
 };
 
 }  // namespace
