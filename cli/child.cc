@@ -13,7 +13,6 @@
 namespace tkv::cli {
 namespace {
 
-constexpr size_t kLineBytesMax = size_t{1} << 18;  // a longer line is passed on in pieces
 constexpr int kOrderBytesMax = 1 << 20;
 
 }  // namespace
@@ -21,23 +20,25 @@ constexpr int kOrderBytesMax = 1 << 20;
 Child::~Child() {
   if (is_running_) Kill();
   if (log_ != nullptr) std::fclose(log_);
-  for (const int file : {process_.input, process_.output}) {
+  for (const int file : {process_.input, streams_[0].file, streams_[1].file}) {
     if (file >= 0) close(file);
   }
 }
 
 void Child::Start(SpawnOptions options) {
   options.has_input = seat_.is_far();
+  options.separates_error = true;
   const Spawned process = Spawn(std::move(options));
-  fcntl(process.output, F_SETFL, O_NONBLOCK);
+  for (const int file : {process.output, process.error}) fcntl(file, F_SETFL, O_NONBLOCK);
   if (process.input >= 0) {
     fcntl(process.input, F_SETFL, O_NONBLOCK);
     fcntl(process.input, F_SETPIPE_SZ, kOrderBytesMax);
   }
   const Spawned old = std::exchange(process_, process);
-  for (const int file : {old.input, old.output}) {
+  for (const int file : {old.input, streams_[0].file, streams_[1].file}) {
     if (file >= 0) close(file);
   }
+  streams_ = {Source{process.output, {}}, Source{process.error, {}}};
   is_running_ = true;
   before.clear();
   started_ = std::chrono::steady_clock::now();
@@ -50,24 +51,39 @@ bool Child::HasEnded(int* status) {
   return true;
 }
 
-std::vector<std::string> Child::TakeLines(bool* is_more) {
-  *is_more = false;
-  std::vector<std::string> lines;
-  if (process_.output < 0) return lines;
+bool Child::is_held() const {
+  size_t bytes = *waiting;
+  for (const Source& stream : streams_) bytes += stream.lines.size();
+  return bytes >= kHeldBytesMax;
+}
+
+bool Child::Read(Stream which) {
+  Source& stream = Of(which);
+  if (stream.file < 0) return false;
   char bytes[65536];
-  const ssize_t got = read(process_.output, bytes, sizeof(bytes));
-  if (got < 0) return lines;
-  *is_more = got > 0;
-  line_.append(bytes, static_cast<size_t>(got));
-  size_t begin = 0;
-  for (size_t end = 0; (end = line_.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    lines.push_back(line_.substr(begin, end + 1 - begin));
-  }
-  line_.erase(0, begin);
-  const bool is_last = got == 0 && !line_.empty();
-  if (is_last || line_.size() > kLineBytesMax) lines.push_back(std::exchange(line_, {}) + "\n");
-  if (got == 0) close(std::exchange(process_.output, -1));
-  return lines;
+  const ssize_t got = read(stream.file, bytes, sizeof(bytes));
+  if (got < 0) return false;
+  stream.lines.Add({bytes, static_cast<size_t>(got)}, std::chrono::steady_clock::now());
+  if (got > 0) return true;
+  close(std::exchange(stream.file, -1));
+  stream.lines.End();
+  return false;
+}
+
+void Child::EndLines() {
+  for (Source& stream : streams_) stream.lines.End();
+}
+
+std::string Child::Take(Stream stream, bool is_live) {
+  return Of(stream).lines.Take(is_live, std::chrono::steady_clock::now());
+}
+
+Lines::Time Child::due(Stream stream) const {
+  return streams_[static_cast<size_t>(stream)].lines.due();
+}
+
+void Child::DropText() noexcept {
+  for (Source& stream : streams_) stream.lines.Drop();
 }
 
 bool Child::Tell(const std::string& items) const {
@@ -89,9 +105,10 @@ void Child::OpenLog(const std::string& folder, bool append) {
   if (log_ == nullptr) Die(path);
 }
 
-bool Child::Log(const std::string& text) {
+bool Child::Log(Stream stream, std::string_view text) {
   if (log_ == nullptr) return true;
-  std::fwrite(text.data(), 1, text.size(), log_);
+  const std::string shown = log_page_.Shown(static_cast<int>(stream), "", text);
+  std::fwrite(shown.data(), 1, shown.size(), log_);
   if (std::fflush(log_) == 0) return true;
   std::fclose(std::exchange(log_, nullptr));
   return false;

@@ -5,14 +5,17 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "launch_plan.h"
+#include "lines.h"
 #include "output.h"
+#include "page.h"
 #include "spawn.h"
 
 namespace tkv::cli {
@@ -27,7 +30,8 @@ class Child {
 
   const Seat& seat() const { return seat_; }
   pid_t pid() const { return process_.pid; }
-  int output() const { return process_.output; }  // readable when the process has written
+  // Returns a file that is readable when the process has written; -1 after the end of the stream.
+  int file(Stream stream) const { return streams_[static_cast<size_t>(stream)].file; }
   bool is_running() const { return is_running_; }
   std::chrono::steady_clock::time_point started() const { return started_; }
 
@@ -38,10 +42,15 @@ class Child {
   bool HasEnded(int* status);
   // Returns true if too much of the process's output is unwritten, in this object or in the
   // launcher's output.  The launcher then stops reading, so that the process blocks.
-  bool is_held() const { return line_.size() + *waiting >= kHeldBytesMax; }
-  // Reads once and returns the complete lines.  An unfinished line is returned if it is too long or
-  // the output has ended.  Sets `is_more` if another read may return more at once.
-  std::vector<std::string> TakeLines(bool* is_more);
+  bool is_held() const;
+  // Reads once.  Returns true if another read may return more at once.
+  bool Read(Stream stream);
+  // Ends the unfinished lines of both streams.
+  void EndLines();
+  // Returns text that the process has written and that may be passed on, as Lines::Take.
+  std::string Take(Stream stream, bool is_live);
+  // Returns the time at which Take returns an unfinished line to a live reader.
+  Lines::Time due(Stream stream) const;
   // Sends items to its agent.  Returns false if the agent is gone.
   bool Tell(const std::string& items) const;
   // Sends a signal to the process and its descendants.
@@ -53,10 +62,10 @@ class Child {
   //   throws  kUnavailable  the system's error
   void OpenLog(const std::string& folder, bool append);
   // Appends to the log.  Returns false if the log cannot be written any more.
-  bool Log(const std::string& text);
+  bool Log(Stream stream, std::string_view text);
 
-  // Forgets the unfinished line and frees its memory.
-  void DropLine() noexcept { std::string().swap(line_); }
+  // Forgets the text that was not passed on, and frees its memory.
+  void DropText() noexcept;
 
   uint64_t life_before = 0;      // the newest life of its rank when its process was started
   bool has_lost_output = false;  // the launcher had no memory for some lines
@@ -67,12 +76,19 @@ class Child {
   static constexpr size_t kHeldBytesMax = size_t{1} << 20;
 
  private:
+  struct Source {
+    int file = -1;
+    Lines lines;
+  };
+  Source& Of(Stream stream) { return streams_[static_cast<size_t>(stream)]; }
+
   const Seat& seat_;
   Spawned process_;
   bool is_running_ = false;
   std::chrono::steady_clock::time_point started_;
-  std::string line_;  // an incomplete line
+  std::array<Source, 2> streams_;
   std::FILE* log_ = nullptr;
+  Page log_page_;
 };
 
 }  // namespace tkv::cli

@@ -1,33 +1,67 @@
 #include "job_output.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
 #include <utility>
 
 namespace tkv::cli {
+namespace {
 
-std::string JobOutput::Printed(const std::string& process, const std::string& line) const {
-  if (form_ == Form::kText) return "[" + process + "] " + line;
-  const std::string_view text = std::string_view(line).substr(0, line.find_last_not_of('\n') + 1);
-  return JsonObject("output").Add("process", process).Add("text", text).ToText() + "\n";
+constexpr int kLauncher = -1;  // the writer of notes
+
+int FileOf(Stream stream) { return stream == Stream::kOut ? STDOUT_FILENO : STDERR_FILENO; }
+
+bool IsStdoutStderr() {
+  struct stat out{}, err{};
+  return fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+         out.st_dev == err.st_dev && out.st_ino == err.st_ino;
 }
 
-void JobOutput::PassOn(const std::string& process, const std::vector<std::string>& lines,
-                       const Output::Waiting& waiting) {
-  std::string text;
-  for (const std::string& line : lines) text += Printed(process, line);
-  output_.Put(STDOUT_FILENO, std::move(text), waiting);
+std::string ObjectsOf(const std::string& process, Stream stream, std::string_view lines) {
+  std::string objects;
+  while (!lines.empty()) {
+    const size_t end = std::min(lines.find('\n'), lines.size());
+    objects += JsonObject("output")
+                   .Add("process", process)
+                   .Add("stream", stream == Stream::kOut ? "stdout" : "stderr")
+                   .Add("text", lines.substr(0, end))
+                   .ToText() +
+               "\n";
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+  }
+  return objects;
+}
+
+}  // namespace
+
+JobOutput::JobOutput(Form form) : form_(form), is_one_page_(IsStdoutStderr()) {}
+
+JobOutput::~JobOutput() {
+  for (const Stream stream : {Stream::kOut, Stream::kErr}) {
+    output_.Put(FileOf(stream), PageOf(stream).EndLine());
+  }
+}
+
+void JobOutput::PassOn(size_t index, const std::string& process, Stream stream,
+                       std::string_view text, const Output::Waiting& waiting) {
+  if (form_ == Form::kJson) {
+    return output_.Put(STDOUT_FILENO, ObjectsOf(process, stream, text), waiting);
+  }
+  const int writer = static_cast<int>(2 * index) + static_cast<int>(stream);
+  output_.Put(FileOf(stream), PageOf(stream).Shown(writer, "[" + process + "] ", text), waiting);
 }
 
 void JobOutput::Note(const std::string& text) {
-  if (form_ == Form::kText) {
-    output_.Put(STDERR_FILENO, "tkv launch: " + text + "\n");
-  } else {
-    output_.Put(STDOUT_FILENO, JsonObject("note").Add("text", text).ToText() + "\n");
+  if (form_ == Form::kJson) {
+    return output_.Put(STDOUT_FILENO, JsonObject("note").Add("text", text).ToText() + "\n");
   }
+  output_.Put(STDERR_FILENO,
+              PageOf(Stream::kErr).Shown(kLauncher, "", "tkv launch: " + text + "\n"));
 }
 
 void JobOutput::NoteLostLines(const std::string& process) {

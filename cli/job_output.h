@@ -2,21 +2,30 @@
 
 #pragma once
 
+#include <array>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "json.h"
+#include "lines.h"
 #include "output.h"
+#include "page.h"
 
 namespace tkv::cli {
 
+// Prints stdout of the processes to stdout and stderr to stderr; as JSON both to stdout.
 class JobOutput {
  public:
-  explicit JobOutput(Form form) : form_(form) {}
+  explicit JobOutput(Form form);
+  ~JobOutput();  // ends an unfinished line
+  JobOutput(const JobOutput&) = delete;
+  JobOutput& operator=(const JobOutput&) = delete;
 
-  // Prints lines of a process.
-  void PassOn(const std::string& process, const std::vector<std::string>& lines,
+  // Returns true if it prints unfinished lines.
+  bool is_live() const { return form_ == Form::kText; }
+  // Prints a text of a process.  It may end within a line if this object is live.
+  //   index  identifies the process
+  void PassOn(size_t index, const std::string& process, Stream stream, std::string_view text,
               const Output::Waiting& waiting);
   // Prints a note of the launcher: to stderr, or as an object to stdout.
   void Note(const std::string& text);
@@ -32,10 +41,11 @@ class JobOutput {
   Output& output() { return output_; }
 
  private:
-  // Returns a line of a process as it is printed.
-  std::string Printed(const std::string& process, const std::string& line) const;
+  Page& PageOf(Stream stream) { return pages_[is_one_page_ ? 0 : static_cast<size_t>(stream)]; }
 
   const Form form_;
+  const bool is_one_page_;  // stdout and stderr are the same file
+  std::array<Page, 2> pages_;
   Output output_;
   bool has_failed_ = false;
   bool is_lost_ = false;

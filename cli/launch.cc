@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -399,23 +400,25 @@ class Launcher {
   void Turn() {
     std::vector<pollfd> files = {{signals_.file(), POLLIN, 0},
                                  {output_.output().file(), POLLIN, 0}};
-    std::vector<size_t> of = {0, 0};
+    std::vector<std::pair<size_t, Stream>> of(files.size());
     for (size_t i = 0; i < children_.size(); ++i) {
-      if (children_[i]->output() < 0 || children_[i]->is_held()) continue;
-      files.push_back({children_[i]->output(), POLLIN, 0});
-      of.push_back(i);
+      if (children_[i]->is_held()) continue;
+      for (const Stream stream : StreamsOf(*children_[i])) {
+        if (children_[i]->file(stream) < 0) continue;
+        files.push_back({children_[i]->file(stream), POLLIN, 0});
+        of.emplace_back(i, stream);
+      }
     }
-    // Output and ends of children wake the poll; only deadlines need a short timeout.
-    const int milliseconds = plan_.is_timed() ? 50 : 1000;
-    if (poll(files.data(), files.size(), milliseconds) < 0 && errno != EINTR) Die("launch: poll");
+    if (poll(files.data(), files.size(), Timeout()) < 0 && errno != EINTR) Die("launch: poll");
     doing_ = "look after the processes";
     LookAfterAgents();
     LookForTheSilent();
     doing_ = "pass on the output of the processes";
     if (files[1].revents != 0) output_.output().Written();
     for (size_t i = 2; i < files.size(); ++i) {
-      if (files[i].revents != 0) Drain(of[i]);
+      if (files[i].revents != 0) Drain(of[i].first, of[i].second);
     }
+    PassOnUnfinishedLines();
     NoteLostOutput();
     doing_ = "note the end of a process";
     while (const int signal = signals_.Take()) {
@@ -437,57 +440,111 @@ class Launcher {
     for (const auto& [index, status] : ended) Ended(index, status);
   }
 
-  // Reads once from a child and passes its lines on.  Without memory for them, they are lost.
-  // Returns true if there may be more.
-  bool Drain(size_t index) {
-    Child* const child = children_[index].get();
-    try {
-      return PassOn(index);
-    } catch (const std::bad_alloc&) {
-      // The job depends on each line of an agent that has not greeted, and of a restorer.
-      if (!child->seat().is_greeted || child->seat().is_restorer) throw;
-      child->DropLine();
-      if (!std::exchange(child->has_lost_output, true)) {
-        output_.NoteLostLines(child->seat().name());
+  // Returns the milliseconds until this object has to act.  Output and ends of children wake the
+  // poll; only deadlines need a short timeout.
+  int Timeout() const {
+    using std::chrono::milliseconds;
+    milliseconds longest(plan_.is_timed() ? 50 : 1000);
+    const auto now = Clock::now();
+    for (const auto& child : children_) {
+      if (!IsLive(*child)) continue;
+      for (const Stream stream : kStreams) {
+        const auto due = child->due(stream);
+        if (due == Lines::kNever) continue;
+        longest = std::clamp(std::chrono::ceil<milliseconds>(due - now), milliseconds(0), longest);
       }
-      return true;
+    }
+    return static_cast<int>(longest.count());
+  }
+
+  // Returns true if unfinished lines of the process are passed on.  The launcher itself reads lines
+  // of the others.
+  bool IsLive(const Child& child) const {
+    return output_.is_live() && child.seat().is_greeted && !child.seat().is_restorer;
+  }
+
+  static constexpr std::array<Stream, 2> kStreams = {Stream::kOut, Stream::kErr};
+  // Returns the streams in the order in which they are read.  Messages of ssh come before the
+  // greeting of its agent.
+  static std::array<Stream, 2> StreamsOf(const Child& child) {
+    if (child.seat().is_greeted) return kStreams;
+    return {Stream::kErr, Stream::kOut};
+  }
+
+  // Reads once from a child and passes its text on, so that a chatty process cannot starve the
+  // others.  Returns true if there may be more.
+  bool Drain(size_t index, Stream stream) {
+    bool is_more = true;
+    PassOnOrLose(index, stream, [&] { is_more = children_[index]->Read(stream); });
+    return is_more;
+  }
+
+  void PassOnUnfinishedLines() {
+    const auto now = Clock::now();
+    for (size_t i = 0; i < children_.size(); ++i) {
+      for (const Stream stream : kStreams) {
+        if (now >= children_[i]->due(stream)) PassOnOrLose(i, stream, [] {});
+      }
     }
   }
 
-  // Reads only once, so that a chatty process cannot starve the others.
-  bool PassOn(size_t index) {
+  // Gets text of a child and passes it on.  Without memory for the text, it is lost.
+  template <typename Get>
+  void PassOnOrLose(size_t index, Stream stream, Get get) {
     Child* const child = children_[index].get();
-    const Seat& seat = child->seat();
-    bool is_more = false;
-    bool has_restored = false;
-    std::vector<std::string> lines;
-    std::string logged;
-    for (std::string& line : child->TakeLines(&is_more)) {
+    try {
+      get();
+      PassOn(index, stream);
+    } catch (const std::bad_alloc&) {
+      // The job depends on each line of an agent that has not greeted, and of a restorer.
+      if (!child->seat().is_greeted || child->seat().is_restorer) throw;
+      child->DropText();
+      if (std::exchange(child->has_lost_output, true)) return;
+      output_.NoteLostLines(child->seat().name());
+    }
+  }
+
+  void PassOn(size_t index, Stream stream) {
+    Child* const child = children_[index].get();
+    std::string text = child->Take(stream, IsLive(*child));
+    if (!child->seat().is_greeted || child->seat().is_restorer) {
+      text = WithoutLinesForUs(index, text);
+    }
+    if (text.empty()) return;
+    output_.PassOn(index, child->seat().name(), stream, text, child->waiting);
+    if (!child->Log(stream, text)) {
+      Note("the log of " + child->seat().name() + " ends here: " + std::strerror(errno));
+    }
+  }
+
+  // Handles the lines that are for the launcher, and returns the others.
+  std::string WithoutLinesForUs(size_t index, std::string_view lines) {
+    const Seat& seat = children_[index]->seat();
+    std::string others;
+    while (!lines.empty()) {
+      const std::string line(lines.substr(0, lines.find('\n') + 1));
+      lines.remove_prefix(line.size());
       if (!seat.is_greeted) {
         Greeted(index, line);
-        continue;
+      } else if (seat.is_restorer && line == kRestored) {
+        have_restored_.push_back(index);
+      } else {
+        others += line;
       }
-      if (seat.is_restorer && line == kRestored) {
-        has_restored = true;
-        continue;
-      }
-      logged += line;
-      lines.push_back(std::move(line));
     }
-    if (has_restored) have_restored_.push_back(index);
-    output_.PassOn(seat.name(), lines, child->waiting);
-    if (!child->Log(logged)) {
-      Note("the log of " + seat.name() + " ends here: " + std::strerror(errno));
-    }
-    return is_more;
+    return others;
   }
 
   // Reads the rest of an ended child's output.  Bounded, because a grandchild may hold the pipe
   // open and write for ever.
   void DrainAll(size_t index) {
     constexpr int kReadsMax = 64;
-    for (int i = 0; i < kReadsMax && Drain(index); ++i) {
+    for (const Stream stream : StreamsOf(*children_[index])) {
+      for (int i = 0; i < kReadsMax && Drain(index, stream); ++i) {
+      }
     }
+    children_[index]->EndLines();
+    for (const Stream stream : kStreams) PassOnOrLose(index, stream, [] {});
   }
 
   void NoteLostOutput() {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "system.h"
@@ -45,13 +46,13 @@ std::vector<char*> PointersTo(std::vector<std::string>* texts) {
 }
 
 // Turns the child of a fork into the command; only async-signal-safe calls.
-void Become(const SpawnOptions& options, const Pipe& input, const Pipe& output, char* const* words,
-            char* const* variables) {
+void Become(const SpawnOptions& options, const Pipe& input, const Pipe& output, const Pipe& error,
+            char* const* words, char* const* variables) {
   setpgid(0, 0);
   if (options.watchdog != nullptr) options.watchdog->Add(getpid());
   const int from = options.has_input ? input.ends[0] : open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (from < 0 || dup2(from, 0) < 0) return;
-  if (dup2(output.ends[1], 1) < 0 || dup2(output.ends[1], 2) < 0) return;
+  if (dup2(output.ends[1], 1) < 0 || dup2(error.ends[1], 2) < 0) return;
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
   sigprocmask(SIG_SETMASK, &options.signals, nullptr);
   execvpe(words[0], words, variables);
@@ -63,10 +64,14 @@ Spawned Spawn(SpawnOptions options) {
   const std::vector<char*> words = PointersTo(&options.words);
   const std::vector<char*> variables = PointersTo(&options.variables);
   Pipe input, output, failure;
+  std::optional<Pipe> separate;
+  if (options.separates_error) separate.emplace();
+  Pipe& error_output = separate ? *separate : output;
   const pid_t pid = fork();
   if (pid < 0) Die("fork");
   if (pid == 0) {
-    Become(options, input, output, words.data(), options.inherits ? environ : variables.data());
+    Become(options, input, output, error_output, words.data(),
+           options.inherits ? environ : variables.data());
     [[maybe_unused]] const ssize_t told = write(failure.ends[1], &errno, sizeof(errno));
     _exit(127);
   }
@@ -85,6 +90,7 @@ Spawned Spawn(SpawnOptions options) {
   spawned.pid = pid;
   if (options.has_input) spawned.input = input.Take(1);
   spawned.output = output.Take(0);
+  if (separate) spawned.error = separate->Take(0);
   return spawned;
 }
 

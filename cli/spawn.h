@@ -15,7 +15,8 @@ class Watchdog;
 struct Spawned {
   pid_t pid = -1;   // the leader of its own process group, so that a signal reaches all of it
   int input = -1;   // our end of its stdin's pipe; -1: it reads nothing
-  int output = -1;  // our end of the pipe of its stdout and stderr
+  int output = -1;  // our end of the pipe of its stdout
+  int error = -1;   // our end of the pipe of its stderr; -1: `output` has both
 };
 
 struct SpawnOptions {
@@ -23,6 +24,7 @@ struct SpawnOptions {
   std::vector<std::string> variables;  // its environment if `inherits` is false
   bool inherits = true;                // it has this process's environment
   bool has_input = false;
+  bool separates_error = false;        // stderr has a pipe of its own
   sigset_t signals{};                  // blocked in the process
   const Watchdog* watchdog = nullptr;  // told of the process before it runs anything
 };

@@ -1,12 +1,16 @@
 """Jobs of real processes: starts them, reads their output, and checks that nothing of them is left."""
 
 import contextlib
+import fcntl
 import os
 import pathlib
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
+import termios
 import textwrap
 import threading
 import time
@@ -66,12 +70,53 @@ class FileStore:
 """
 
 
+class Terminal:
+    """The terminal of a process, seen from its keyboard and its screen."""
+
+    def __init__(self, file, process):
+        self.file = file
+        self.process = process
+        self.shown = ""  # everything
+
+    def type(self, text):
+        """Press keys."""
+        os.write(self.file, text.encode())
+
+    def read(self, seconds):
+        """Read once, and return False at the end of the session."""
+        if not select.select([self.file], [], [], seconds)[0]:
+            return True
+        try:
+            got = os.read(self.file, 1 << 16)
+        except OSError:  # nobody has the terminal open any more
+            return False
+        self.shown += got.decode(errors="replace")
+        return bool(got)
+
+    def read_until(self, text, count=1, seconds=30):
+        """Read until the screen has shown a text so often."""
+        deadline = time.monotonic() + seconds
+        while self.shown.count(text) < count:
+            if not self.read(0.1) or time.monotonic() > deadline:
+                pytest.fail(f"the terminal does not show {text!r}; it shows:\n{self.shown}")
+
+    def finish(self, seconds=60):
+        """Read until the session's end, and return (exit status, everything shown)."""
+        deadline = time.monotonic() + seconds
+        while self.read(0.1):
+            if time.monotonic() > deadline:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                pytest.fail(f"the session does not end; the terminal shows:\n{self.shown}")
+        return self.process.wait(timeout=10), self.shown
+
+
 class Processes:
     """Starts processes and remembers them, so that none outlives the test."""
 
     def __init__(self, folder):
         self.folder = folder
         self.started = []
+        self.terminals = []
 
     def script(self, text, name="script.py"):
         """Write a script and return its path; jobs that start side by side may share it, and see it whole or not at all."""
@@ -81,8 +126,8 @@ class Processes:
         written.replace(path)
         return str(path)
 
-    def start(self, command, **variables):
-        """Start a command with variables added to a clean environment."""
+    def start(self, command, stdin=None, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, becomes=None, **variables):
+        """Start a command with variables added to a clean environment; `becomes` runs in the process before that."""
         # Without buffers a print is written in pieces, which mix where processes have one output.
         unwanted = ("TKV_", "DMLC_", "PYTHONUNBUFFERED")
         environment = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
@@ -90,13 +135,24 @@ class Processes:
         process = subprocess.Popen(
             command,
             env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
             text=True,
             start_new_session=True,
+            preexec_fn=becomes,
         )
         self.started.append(process)
         return process
+
+    def start_on_terminal(self, command, **given):
+        """Start a command as the leader of a terminal's session, and return its Terminal."""
+        ours, theirs = pty.openpty()
+        files = {"stdin": theirs, "stdout": theirs, "stderr": theirs, **given}
+        process = self.start(command, becomes=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0), **files)
+        os.close(theirs)
+        self.terminals.append(Terminal(ours, process))
+        return self.terminals[-1]
 
     def launch(self, text, *options, workers=2, servers=2, **variables):
         """Start a job of a script."""
@@ -108,8 +164,11 @@ class Processes:
         for process in self.started:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            process.stdout.close()
+            if process.stdout is not None:
+                process.stdout.close()
             process.wait()
+        for terminal in self.terminals:
+            os.close(terminal.file)
 
 
 def finish(process, timeout=60):

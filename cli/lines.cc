@@ -1,0 +1,33 @@
+#include "lines.h"
+
+#include <utility>
+
+namespace tkv::cli {
+
+void Lines::Add(std::string_view bytes, Time now) {
+  if (text_.empty()) since_ = now;
+  text_ += bytes;
+}
+
+void Lines::End() {
+  const bool is_within_line = text_.empty() ? is_open_ : text_.back() != '\n';
+  if (is_within_line) text_ += '\n';
+}
+
+std::string Lines::Take(bool is_live, Time now) {
+  const size_t end = text_.find_last_of(is_live ? "\n\r" : "\n");
+  std::string taken = text_.substr(0, end == std::string::npos ? 0 : end + 1);
+  if (!taken.empty()) {
+    text_.erase(0, taken.size());
+    since_ = now;
+  }
+  const bool is_too_long = text_.size() > kBytesMax;
+  if (is_too_long || (is_live && now >= due())) {
+    taken += std::exchange(text_, {});
+    if (!is_live) taken += '\n';
+  }
+  if (!taken.empty()) is_open_ = taken.back() != '\n';
+  return taken;
+}
+
+}  // namespace tkv::cli

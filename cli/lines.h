@@ -1,0 +1,45 @@
+// The output of one stream of a process, between the pipe and the launcher's output.
+
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tkv::cli {
+
+enum class Stream : uint8_t { kOut, kErr };
+
+// Holds back the unfinished line of a stream until it may be passed on.
+//
+// A live reader gets an unfinished line too: at once if it ends in a carriage return, as a frame of
+// a progress bar does, and else after kAgeMax.  Any other reader gets whole lines.  Nobody waits for
+// the end of a line that is longer than kBytesMax.
+class Lines {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  static constexpr std::chrono::milliseconds kAgeMax{100};
+  static constexpr size_t kBytesMax = size_t{1} << 18;
+  static constexpr Time kNever = Time::max();
+
+  void Add(std::string_view bytes, Time now);
+  // Ends the unfinished line, if there is one, with a newline.
+  void End();
+  // Returns the text that may be passed on.
+  std::string Take(bool is_live, Time now);
+  // Returns the time at which a live reader gets the unfinished line; kNever if there is none.
+  Time due() const { return text_.empty() ? kNever : since_ + kAgeMax; }
+  size_t size() const { return text_.size(); }
+  // Forgets the text and frees its memory.
+  void Drop() noexcept { std::string().swap(text_); }
+
+ private:
+  std::string text_;      // not passed on
+  Time since_;            // the arrival of its first byte
+  bool is_open_ = false;  // the text that was passed on ends within a line
+};
+
+}  // namespace tkv::cli

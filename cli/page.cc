@@ -1,0 +1,34 @@
+#include "page.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tkv::cli {
+
+std::string Page::EndLine() { return std::exchange(writer_, std::nullopt) ? "\n" : ""; }
+
+std::string Page::Shown(int writer, std::string_view name, std::string_view text) {
+  std::string shown;
+  if (writer_ != writer && !text.empty()) shown += EndLine();
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of("\n\r"), text.size());
+    const bool ends_line = end < text.size() && text[end] == '\n';
+    const bool returns = end < text.size() && !ends_line;
+    const bool begins = !writer_ || is_rewritten_;
+    if (end > 0 || (ends_line && !writer_)) {
+      if (begins) shown += name;
+      shown += text.substr(0, end);
+      writer_ = writer;
+      is_rewritten_ = false;
+    }
+    if (returns && writer_) {  // an empty line needs no return
+      shown += '\r';
+      is_rewritten_ = true;
+    }
+    if (ends_line) shown += EndLine();
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return shown;
+}
+
+}  // namespace tkv::cli

@@ -1,0 +1,128 @@
+"""A job in front of its user: stdin, the two outputs, unfinished lines, and the signals of a shell and of a scheduler."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from jobs import finish
+
+TKV = [sys.executable, "-m", "tensorkv"]
+
+
+def command_of(processes, text, *options, workers=2, name="script.py"):
+    """Return the words that launch a script."""
+    words = [*TKV, "launch", "-n", str(workers), "-s", "1", *options]
+    return [*words, sys.executable, "-u", processes.script(text, name)]
+
+
+# ---- stdout and stderr
+
+
+def test_what_a_worker_says_on_stderr_is_on_stderr(processes, tmp_path):
+    text = "print('to out', flush=True); print('to err', file=sys.stderr, flush=True); sys.exit(4)"
+    with open(tmp_path / "err.txt", "w") as err:
+        status, said = finish(processes.start(command_of(processes, text, workers=1), stderr=err))
+    assert status == 4 and said == "[worker 0] to out\n", said
+    told = (tmp_path / "err.txt").read_text()
+    assert "[worker 0] to err\n" in told and "to out" not in told, told
+    assert told.endswith("tkv launch: worker 0 ended with status 4\n"), told
+
+
+def test_json_names_the_stream_of_a_line_and_has_whole_lines(processes, tmp_path):
+    text = """
+    os.write(1, b"be")
+    time.sleep(0.4)
+    os.write(1, b"gun\\r 50%\\r100%\\n")
+    os.write(2, b"to err")
+    """
+    with open(tmp_path / "err.txt", "w") as err:
+        status, said = finish(processes.start(command_of(processes, text, "--json", workers=1), stderr=err))
+    found = [json.loads(line) for line in said.splitlines()]
+    outputs = [one for one in found if one["event"] == "output"]
+    assert status == 0 and (tmp_path / "err.txt").read_text() == "", said
+    assert {"event": "output", "process": "worker 0", "stream": "stdout", "text": "begun\r 50%\r100%"} in outputs, said
+    assert {"event": "output", "process": "worker 0", "stream": "stderr", "text": "to err"} in outputs, said
+    assert len(outputs) == 2, said
+
+
+def test_a_progress_bar_is_seen_before_its_line_ends(processes):
+    text = """
+    for done in (0, 50, 100):
+        os.write(2, f"\\r{done:3}%|".encode())
+        until_marked(f"seen {done}")
+    os.write(2, b"\\n")
+    """
+    job = processes.start_on_terminal(command_of(processes, text, workers=1))
+    for done in (0, 50, 100):
+        job.read_until(f"{done:3}%|")
+        (processes.folder / f"mark-seen {done}").touch()
+    status, shown = job.finish()
+    assert status == 0 and "[worker 0]   0%|\r[worker 0]  50%|\r[worker 0] 100%|\r\n" in shown, shown
+
+
+def test_a_frame_that_ends_in_a_carriage_return_is_seen_at_once(processes):
+    job = processes.launch("os.write(1, b'frame 1\\r'); until_marked('seen')", workers=1, servers=1)
+    said = b""
+    while b"frame 1\r" not in said:
+        said += os.read(job.stdout.fileno(), 1 << 16)
+    (processes.folder / "mark-seen").touch()
+    status, _ = finish(job)
+    assert status == 0
+
+
+def test_an_unfinished_line_is_glued_to_no_line_of_another_stream_or_rank(processes):
+    text = """
+    rank = os.environ["TKV_RANK"]
+    if rank == "0":
+        os.write(1, b"unfinished")
+        until_marked("one is seen")
+        os.write(2, b"a line on stderr\\n")
+        until_marked("two is seen")
+        mark("begins")
+        until_marked("three is seen")
+        os.write(1, b" and its end\\n")
+    else:
+        until_marked("begins")
+        os.write(1, b"a line of another\\n")
+    """
+    job = processes.start_on_terminal(command_of(processes, text))
+    for number, word in (("one", "unfinished"), ("two", "a line on stderr"), ("three", "a line of another")):
+        job.read_until(word)
+        (processes.folder / f"mark-{number} is seen").touch()
+    status, shown = job.finish()
+    assert status == 0
+    lines = [line for line in shown.split("\r\n") if line.startswith("[")]
+    assert lines == [
+        "[worker 0] unfinished",
+        "[worker 0] a line on stderr",
+        "[worker 1] a line of another",
+        "[worker 0]  and its end",
+    ], shown
+
+
+def test_the_log_of_a_process_has_both_streams_and_glues_no_lines(processes, tmp_path):
+    text = "os.write(1, b'unfinished'); time.sleep(0.5); os.write(2, b'an error\\n'); time.sleep(0.5); os.write(1, b'end\\n')"
+    status, said = finish(processes.launch(text, "--log", str(tmp_path / "logs"), workers=1, servers=1))
+    assert status == 0, said
+    assert (tmp_path / "logs" / "worker-0.log").read_text() == "unfinished\nan error\nend\n"
+
+
+def test_a_prompt_costs_the_launcher_no_turns(processes):
+    """An unfinished line that has been passed on is not looked at again and again."""
+    job = processes.launch("os.write(1, b'name: '); until_marked('seen')", workers=1, servers=1)
+    said = b""
+    while b"name: " not in said:
+        said += os.read(job.stdout.fileno(), 1 << 16)
+
+    def ticks():
+        with open(f"/proc/{job.pid}/stat") as file:
+            return sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+
+    before = ticks()
+    with pytest.raises(subprocess.TimeoutExpired):
+        job.wait(timeout=1)
+    assert ticks() - before < 20, "of 100 in a second"
+    (processes.folder / "mark-seen").touch()
+    assert finish(job)[0] == 0
