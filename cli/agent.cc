@@ -34,7 +34,58 @@ using std::chrono::seconds;
 constexpr size_t kItemBytesMax = size_t{1} << 20;
 // Longer than a launcher may be suspended; a closed connection is noticed at once.
 constexpr seconds kSilence{600};
-constexpr seconds kKillAfter{1};  // between SIGTERM and SIGKILL
+constexpr size_t kTypedBytesMax = 64 << 10;  // that a process has not read, beside its pipe
+constexpr seconds kKillAfter{1};             // between SIGTERM and SIGKILL
+
+// The stdin of the process, if a user types it.
+class TypedText {
+ public:
+  TypedText() = default;
+  ~TypedText() {
+    CloseTheirs();
+    CloseOurs();
+  }
+  TypedText(const TypedText&) = delete;
+  TypedText& operator=(const TypedText&) = delete;
+
+  void Open() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) Die("agent: pipe");
+    theirs_ = ends[0];
+    ours_ = ends[1];
+    fcntl(ours_, F_SETFL, O_NONBLOCK);
+  }
+  int theirs() const { return theirs_; }  // -1: nobody types
+  void CloseTheirs() { Close(&theirs_); }
+
+  // Adds text; "" is the end.  Text that a process has not read for too long is lost.
+  void Add(const std::string& text) {
+    is_over_ = is_over_ || text.empty();
+    if (text_.size() + text.size() <= kTypedBytesMax) text_ += text;
+    Flush();
+  }
+  // Writes as much as the process can take.
+  void Flush() {
+    if (ours_ < 0) return text_.clear();
+    while (!text_.empty()) {
+      const ssize_t wrote = write(ours_, text_.data(), text_.size());
+      if (wrote < 0 && errno == EAGAIN) return;
+      if (wrote < 0) return CloseOurs();
+      text_.erase(0, static_cast<size_t>(wrote));
+    }
+    if (is_over_) CloseOurs();
+  }
+
+ private:
+  static void Close(int* file) {
+    if (*file >= 0) close(std::exchange(*file, -1));
+  }
+  void CloseOurs() { Close(&ours_); }
+
+  int theirs_ = -1, ours_ = -1;
+  std::string text_;
+  bool is_over_ = false;
+};
 
 class Agent {
  public:
@@ -43,6 +94,7 @@ class Agent {
     std::fflush(stdout);
     while (!status_) {
       pollfd files[] = {{signals_.file(), POLLIN, 0}, {is_over_ ? -1 : 0, POLLIN, 0}};
+      typed_.Flush();
       if (poll(files, 2, 100) < 0 && errno != EINTR) Die("agent: poll");
       while (const int signal = signals_.Take()) {
         if (signal != SIGCHLD) InputIsOver();
@@ -79,6 +131,7 @@ class Agent {
     const std::string text = item.substr(std::min(space + 1, item.size()));
     if (verb == "alive") return;
     if (verb == "signal") return Signal(std::atoi(text.c_str()));
+    if (verb == "type") return typed_.Add(text);
     if (child_ > 0) throw Error(Code::kInvalidArgument, "agent: '" + verb + "' after go");
     if (verb == "env") {
       const size_t equals = std::min(text.find('='), text.size());
@@ -90,6 +143,8 @@ class Agent {
       python_ = text;
     } else if (verb == "share") {
       share_ = std::max(1, std::atoi(text.c_str()));
+    } else if (verb == "types") {
+      typed_.Open();
     } else if (verb == "word") {
       words_.push_back(text);
     } else if (verb == "go") {
@@ -121,12 +176,12 @@ class Agent {
     const pid_t parent = getpid();
     child_ = fork();
     if (child_ < 0) Die("agent: fork");
-    if (child_ > 0) return;
+    if (child_ > 0) return typed_.CloseTheirs();
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
-    const int nothing = open("/dev/null", O_RDONLY);
-    dup2(nothing, 0);
+    const int input = typed_.theirs() >= 0 ? typed_.theirs() : open("/dev/null", O_RDONLY);
+    dup2(input, 0);
     sigprocmask(SIG_SETMASK, &signals_.old(), nullptr);
     // Python may have started this program, and ignores these signals.
     for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
@@ -178,6 +233,7 @@ class Agent {
   const SignalFile signals_{SIGCHLD, SIGTERM, SIGHUP, SIGINT};
   std::string input_, token_, python_;
   std::vector<std::string> words_;
+  TypedText typed_;
   std::unique_ptr<TokenFile> file_;
   int share_ = 1;
   pid_t child_ = -1;
@@ -203,6 +259,7 @@ std::string Encode(const AgentOrder& order) {
   if (!order.token.empty()) items += AgentItem("token", order.token);
   if (!order.python.empty()) items += AgentItem("python", order.python);
   items += AgentItem("share", std::to_string(order.share));
+  if (order.can_type) items += AgentItem("types");
   for (const std::string& word : order.words) items += AgentItem("word", word);
   return items + AgentItem("go");
 }

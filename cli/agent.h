@@ -9,8 +9,10 @@
 //   python PATH       the launcher's Python; the agent puts its folder first in PATH
 //   share N           the number of workers that share this host's cores
 //   word TEXT         a word of the command; without any: a server; an empty first word: tkv itself
+//   types             the stdin of the process is the text of the items `type`, not empty
 //   go                starts the process, whose output is the agent's output
 //   signal N          sends a signal to the process and its descendants
+//   type TEXT         text for the stdin of the process; without a text: its end
 //   alive             shows that the launcher is alive
 //   probe ADDRESS     prints `tkv doctor`'s findings about this host, instead of a command
 //
@@ -28,6 +30,7 @@ struct AgentOrder {
   std::vector<std::string> variables;  // NAME=VALUE
   std::string token, python;
   int share = 1;
+  bool can_type = false;  // the user's typing is the process's stdin
   std::vector<std::string> words;
 };
 

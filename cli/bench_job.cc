@@ -53,7 +53,7 @@ OtherSide::OtherSide(const std::string& host) : host_(host) {
 std::unique_ptr<Companion> OtherSide::Start(const std::vector<std::string>& words,
                                             const std::string& token) const {
   if (is_far()) return StartThere(words, token);
-  SpawnOptions options{.words = words, .has_input = true, .watchdog = &watchdog_};
+  SpawnOptions options{.words = words, .input = Stdin::kPipe, .watchdog = &watchdog_};
   options.words.insert(options.words.begin(), OwnPath());
   return std::make_unique<Companion>(std::move(options), kPatience);
 }
@@ -61,7 +61,7 @@ std::unique_ptr<Companion> OtherSide::Start(const std::vector<std::string>& word
 std::unique_ptr<Companion> OtherSide::StartThere(const std::vector<std::string>& words,
                                                  const std::string& token) const {
   SpawnOptions options{
-      .words = AgentCommand(ssh_, host_), .has_input = true, .watchdog = &watchdog_};
+      .words = AgentCommand(ssh_, host_), .input = Stdin::kPipe, .watchdog = &watchdog_};
   auto agent = std::make_unique<Companion>(std::move(options), kPatience);
   CheckGreeting(host_, agent.get());
   AgentOrder order{.variables = VariablesForOthers(), .token = token, .python = OwnPython()};

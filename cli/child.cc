@@ -25,21 +25,20 @@ Child::~Child() {
   }
 }
 
-void Child::Start(SpawnOptions options) {
-  options.has_input = seat_.is_far();
+void Child::Start(SpawnOptions options, bool can_type) {
+  if (seat_.is_far() || can_type) options.input = Stdin::kPipe;
   options.separates_error = true;
   const Spawned process = Spawn(std::move(options));
   for (const int file : {process.output, process.error}) fcntl(file, F_SETFL, O_NONBLOCK);
-  if (process.input >= 0) {
-    fcntl(process.input, F_SETFL, O_NONBLOCK);
-    fcntl(process.input, F_SETPIPE_SZ, kOrderBytesMax);
-  }
+  if (process.input >= 0) fcntl(process.input, F_SETFL, O_NONBLOCK);
+  if (seat_.is_far()) fcntl(process.input, F_SETPIPE_SZ, kOrderBytesMax);
   const Spawned old = std::exchange(process_, process);
   for (const int file : {old.input, streams_[0].file, streams_[1].file}) {
     if (file >= 0) close(file);
   }
   streams_ = {Source{process.output, {}}, Source{process.error, {}}};
   is_running_ = true;
+  can_type_ = can_type;
   before.clear();
   started_ = std::chrono::steady_clock::now();
 }
@@ -88,6 +87,18 @@ void Child::DropText() noexcept {
 
 bool Child::Tell(const std::string& items) const {
   return write(process_.input, items.data(), items.size()) == static_cast<ssize_t>(items.size());
+}
+
+void Child::Type(const std::string& text) {
+  if (seat_.is_far()) {
+    std::string typed = text;
+    std::erase(typed, '\0');  // which ends an item
+    Tell(AgentItem("type", typed));
+  }
+  const bool is_taken = seat_.is_far() || Tell(text);
+  if (!text.empty() && is_taken) return;
+  can_type_ = false;
+  if (!seat_.is_far()) close(std::exchange(process_.input, -1));
 }
 
 void Child::Signal(int signal) const {

@@ -36,8 +36,9 @@ class Child {
   std::chrono::steady_clock::time_point started() const { return started_; }
 
   // Starts the process, or restarts it.
+  //   can_type  the user's typing is its stdin
   //   throws  as Spawn
-  void Start(SpawnOptions options);
+  void Start(SpawnOptions options, bool can_type);
   // Returns true once, after the process has ended, and sets its wait status.
   bool HasEnded(int* status);
   // Returns true if too much of the process's output is unwritten, in this object or in the
@@ -53,6 +54,12 @@ class Child {
   Lines::Time due(Stream stream) const;
   // Sends items to its agent.  Returns false if the agent is gone.
   bool Tell(const std::string& items) const;
+  // Returns true if Type reaches the process.
+  bool CanType() const { return is_running_ && can_type_ && seat_.is_greeted; }
+  // Returns a file that is writable when the process can take more typed text; -1: always.
+  int typing() const { return seat_.is_far() ? -1 : process_.input; }
+  // Passes on text that the user has typed, at most PIPE_BUF bytes; "" is the end of it.
+  void Type(const std::string& text);
   // Sends a signal to the process and its descendants.
   void Signal(int signal) const;
   // Kills the local process group.  With an agent, this is the ssh process.
@@ -85,6 +92,7 @@ class Child {
   const Seat& seat_;
   Spawned process_;
   bool is_running_ = false;
+  bool can_type_ = false;
   std::chrono::steady_clock::time_point started_;
   std::array<Source, 2> streams_;
   std::FILE* log_ = nullptr;

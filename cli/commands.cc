@@ -60,6 +60,13 @@ void AddLaunch(CommandLine* line) {
       ->type_name(kFolder)
       ->check(kNotEmpty);
   launch
+      ->add_option("--stdin", options->stdin_rank,
+                   "The rank of the worker that reads this command's stdin, or none; the others "
+                   "have no input")
+      ->type_name("RANK")
+      ->default_str("0")
+      ->check(kNotEmpty);
+  launch
       ->add_option("--grace", options->grace_seconds,
                    "Seconds that the others have when one has failed")
       ->check(Between(0, 1000000))

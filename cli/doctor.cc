@@ -100,7 +100,7 @@ bool IsThere(Companion* agent, const std::string& host, Report* report) {
 
 void ExamineRemote(const Ssh& ssh, const std::string& host, const DoctorOptions& options,
                    Report* report) {
-  Companion agent({.words = AgentCommand(ssh, host), .has_input = true},
+  Companion agent({.words = AgentCommand(ssh, host), .input = Stdin::kPipe},
                   std::chrono::seconds(options.patience_seconds));
   if (!IsThere(&agent, host, report)) return;
   const std::string given = TokenFromEnvironment();

@@ -56,6 +56,12 @@ void JobOutput::PassOn(size_t index, const std::string& process, Stream stream,
   output_.Put(FileOf(stream), PageOf(stream).Shown(writer, "[" + process + "] ", text), waiting);
 }
 
+void JobOutput::LineIsTyped() {
+  for (const Stream stream : {Stream::kOut, Stream::kErr}) {
+    if (isatty(FileOf(stream)) == 1) PageOf(stream).LineIsTyped();
+  }
+}
+
 void JobOutput::Note(const std::string& text) {
   if (form_ == Form::kJson) {
     return output_.Put(STDOUT_FILENO, JsonObject("note").Add("text", text).ToText() + "\n");

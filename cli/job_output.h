@@ -27,6 +27,8 @@ class JobOutput {
   //   index  identifies the process
   void PassOn(size_t index, const std::string& process, Stream stream, std::string_view text,
               const Output::Waiting& waiting);
+  // The user has typed a whole line at the terminal.
+  void LineIsTyped();
   // Prints a note of the launcher: to stderr, or as an object to stdout.
   void Note(const std::string& text);
   // Notes that lines of a process are lost for want of memory.  Never throws std::bad_alloc.

@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -26,6 +27,7 @@
 #include "child.h"
 #include "exit_status.h"
 #include "hosts.h"
+#include "input.h"
 #include "job_output.h"
 #include "launch_plan.h"
 #include "programs.h"
@@ -90,6 +92,7 @@ class Launcher {
                                               ": all hosts of '" + options_.hosts +
                                               "' are this machine, and nobody has to reach it");
     }
+    ChooseInput();
     StartJob();
     while (plan_.IsAnyRunning()) {
       Turn();
@@ -104,6 +107,18 @@ class Launcher {
     output_.End(status_);
     AwaitOutput();
     return status_ == 0 && output_.is_lost() ? kNotDone : status_;
+  }
+
+  // A worker on another host can have the text that a user types, and no file or pipe.
+  void ChooseInput() {
+    input_.Choose(options_.stdin_rank, workers_);
+    if (!input_.rank() || input_.is_terminal()) return;
+    const std::string host = HostOf(Job::Role::kWorker, *input_.rank());
+    if (host.empty()) return;
+    if (options_.stdin_rank.empty()) return input_.Choose("none", workers_);
+    throw Error(Code::kInvalidArgument, "launch: --stdin " + options_.stdin_rank +
+                                            ": that worker is on host '" + host +
+                                            "', which only a terminal reaches, no file or pipe");
   }
 
   LaunchRules Rules() {
@@ -320,7 +335,9 @@ class Launcher {
     options.signals = signals_.old();
     options.watchdog = &watchdog_;
     child->life_before = head_->LifeOf(seat.role, seat.rank);
-    child->Start(std::move(options));
+    const bool has_input = input_.IsFor(seat);
+    if (has_input && !input_.is_terminal()) options.input = Stdin::kOwn;
+    child->Start(std::move(options), has_input && input_.is_terminal());
     Log(seat.name() + " started, pid " + std::to_string(child->pid()));
     const bool is_first = seat.restarts == 0 && !seat.is_restorer;
     if (is_first && !options_.log_folder.empty()) {
@@ -350,6 +367,7 @@ class Launcher {
     order.token = job_.token;
     order.python = OwnPython();
     order.share = WorkersBeside(seat);
+    order.can_type = input_.IsFor(seat);
     if (seat.is_restorer) {
       order.words = {"", "restorer", restored_};
     } else if (seat.role != Job::Role::kServer) {
@@ -398,8 +416,8 @@ class Launcher {
   }
 
   void Turn() {
-    std::vector<pollfd> files = {{signals_.file(), POLLIN, 0},
-                                 {output_.output().file(), POLLIN, 0}};
+    std::vector<pollfd> files = {
+        {signals_.file(), POLLIN, 0}, {output_.output().file(), POLLIN, 0}, AwaitedForInput()};
     std::vector<std::pair<size_t, Stream>> of(files.size());
     for (size_t i = 0; i < children_.size(); ++i) {
       if (children_[i]->is_held()) continue;
@@ -415,14 +433,15 @@ class Launcher {
     LookForTheSilent();
     doing_ = "pass on the output of the processes";
     if (files[1].revents != 0) output_.output().Written();
-    for (size_t i = 2; i < files.size(); ++i) {
+    if (files[2].fd == STDIN_FILENO && files[2].revents != 0) PassInputOn();
+    for (size_t i = 3; i < files.size(); ++i) {
       if (files[i].revents != 0) Drain(of[i].first, of[i].second);
     }
     PassOnUnfinishedLines();
     NoteLostOutput();
     doing_ = "note the end of a process";
     while (const int signal = signals_.Take()) {
-      if (signal == SIGCHLD) continue;
+      if (signal == SIGCHLD || signal == SIGTTIN) continue;
       Do([&](LaunchPlan::Actions* out) { plan_.Asked(signal, Clock::now(), out); });
     }
     std::vector<std::pair<size_t, int>> ended;
@@ -438,6 +457,37 @@ class Launcher {
       Do([&](LaunchPlan::Actions* out) { plan_.Restored(index, Clock::now(), out); });
     }
     for (const auto& [index, status] : ended) Ended(index, status);
+  }
+
+  // Returns the child to which the user types; null: there is none.
+  Child* Typist() {
+    for (const auto& child : children_) {
+      if (child->CanType()) return child.get();
+    }
+    return nullptr;
+  }
+
+  // Returns what has to be ready before more input can be passed on: the terminal, or the pipe of a
+  // worker that has not read enough.  Text that nobody can take stays in the terminal.
+  pollfd AwaitedForInput() {
+    Child* const child = input_.IsReadable() ? Typist() : nullptr;
+    if (child == nullptr) return {-1, 0, 0};
+    pollfd pipe{child->typing(), POLLOUT, 0};
+    const bool is_full = pipe.fd >= 0 && poll(&pipe, 1, 0) == 0;
+    if ((pipe.revents & POLLERR) != 0) {  // the worker has closed its stdin
+      child->Type("");
+      return {-1, 0, 0};
+    }
+    return is_full ? pipe : pollfd{STDIN_FILENO, POLLIN, 0};
+  }
+
+  void PassInputOn() {
+    Child* const child = Typist();
+    if (child == nullptr) return;
+    const std::optional<std::string> text = input_.Read();
+    if (!text) return;
+    child->Type(*text);
+    if (text->ends_with('\n')) output_.LineIsTyped();
   }
 
   // Returns the milliseconds until this object has to act.  Output and ends of children wake the
@@ -629,8 +679,11 @@ class Launcher {
   const int workers_;
   const Variables variables_;  // of all processes
   Watchdog watchdog_;          // first: it is forked before there are threads
-  const SignalFile signals_{SIGCHLD, SIGINT, SIGTERM, SIGHUP};
+  // SIGTTIN is blocked, so that a read of the terminal fails if a shell has just put this process
+  // into the background.
+  const SignalFile signals_{SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTTIN};
   JobOutput output_;
+  Input input_;
   struct CloseFile {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };

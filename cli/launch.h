@@ -22,7 +22,10 @@ struct LaunchOptions {
   std::string address;
   // NAME: passed to other hosts in addition to TKV_*.  NAME=VALUE: set in all processes.
   std::vector<std::string> variables;
-  std::string log_folder;            // one file per process; empty: none
+  std::string log_folder;  // one file per process; empty: none
+  // The rank of the worker that has this process's stdin, or "none"; empty: rank 0, unless stdin is
+  // no terminal and that worker is on another host.
+  std::string stdin_rank;
   int grace_seconds = 30;            // of the other processes, after one has failed
   std::vector<std::string> command;  // of one or several programs, as ProgramsOf reads them
 };

@@ -50,8 +50,11 @@ void Become(const SpawnOptions& options, const Pipe& input, const Pipe& output, 
             char* const* words, char* const* variables) {
   setpgid(0, 0);
   if (options.watchdog != nullptr) options.watchdog->Add(getpid());
-  const int from = options.has_input ? input.ends[0] : open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (from < 0 || dup2(from, 0) < 0) return;
+  if (options.input != Stdin::kOwn) {
+    const bool is_pipe = options.input == Stdin::kPipe;
+    const int from = is_pipe ? input.ends[0] : open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (from < 0 || dup2(from, 0) < 0) return;
+  }
   if (dup2(output.ends[1], 1) < 0 || dup2(error.ends[1], 2) < 0) return;
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
   sigprocmask(SIG_SETMASK, &options.signals, nullptr);
@@ -88,7 +91,7 @@ Spawned Spawn(SpawnOptions options) {
   }
   Spawned spawned;
   spawned.pid = pid;
-  if (options.has_input) spawned.input = input.Take(1);
+  if (options.input == Stdin::kPipe) spawned.input = input.Take(1);
   spawned.output = output.Take(0);
   if (separate) spawned.error = separate->Take(0);
   return spawned;

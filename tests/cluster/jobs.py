@@ -79,8 +79,11 @@ class Terminal:
         self.shown = ""  # everything
 
     def type(self, text):
-        """Press keys."""
-        os.write(self.file, text.encode())
+        """Press keys, and return False if the terminal takes no more."""
+        try:
+            return os.write(self.file, text.encode()) == len(text.encode())
+        except BlockingIOError:
+            return False
 
     def read(self, seconds):
         """Read once, and return False at the end of the session."""
@@ -148,6 +151,7 @@ class Processes:
     def start_on_terminal(self, command, **given):
         """Start a command as the leader of a terminal's session, and return its Terminal."""
         ours, theirs = pty.openpty()
+        os.set_blocking(ours, False)
         files = {"stdin": theirs, "stdout": theirs, "stderr": theirs, **given}
         process = self.start(command, becomes=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0), **files)
         os.close(theirs)

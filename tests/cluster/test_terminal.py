@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from jobs import finish
+from jobs import finish, pids_of, wait_until
 
 TKV = [sys.executable, "-m", "tensorkv"]
 
@@ -15,6 +15,106 @@ def command_of(processes, text, *options, workers=2, name="script.py"):
     """Return the words that launch a script."""
     words = [*TKV, "launch", "-n", str(workers), "-s", "1", *options]
     return [*words, sys.executable, "-u", processes.script(text, name)]
+
+
+# ---- stdin
+
+STOPS = """
+kv = mx.kv.create("dist_sync")
+answer = None
+if kv.rank == {rank}:
+    breakpoint()
+kv.barrier()
+if kv.rank == {rank}:
+    print(f"rank {{kv.rank}} has {{answer}}", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "workers, rank, options", [(1, 0, []), (2, 0, []), (3, 2, ["--stdin", "2"])], ids=["alone", "rank 0", "rank 2"]
+)
+def test_a_breakpoint_answers_at_a_terminal(processes, workers, rank, options):
+    job = processes.start_on_terminal(command_of(processes, STOPS.format(rank=rank), *options, workers=workers))
+    job.read_until("(Pdb) ")
+    job.type("answer = 40 + 2\n")
+    job.read_until("(Pdb) ", count=2)
+    job.type("p answer * 2\n")
+    job.read_until("(Pdb) ", count=3)
+    job.type("c\n")
+    status, shown = job.finish()
+    assert status == 0 and f"[worker {rank}] rank {rank} has 42\r\n" in shown, shown
+    assert f"[worker {rank}] (Pdb) p answer * 2\r\n[worker {rank}] 84\r\n[worker {rank}] (Pdb) c\r\n" in shown, shown
+
+
+def test_the_end_of_input_at_a_terminal_reaches_the_worker(processes):
+    job = processes.start_on_terminal(command_of(processes, "print('read', sys.stdin.read().split())", workers=1))
+    job.type("a\nb\n")
+    job.type("\x04")
+    status, shown = job.finish()
+    assert status == 0 and "[worker 0] read ['a', 'b']" in shown, shown
+
+
+READS = "print(f'rank {os.environ[\"TKV_RANK\"]} reads {sys.stdin.buffer.read(1 << 24)[-9:]}', flush=True)"
+
+
+@pytest.mark.parametrize(
+    "rank, options", [(0, []), (0, ["--stdin", "0"]), (1, ["--stdin", "1"]), (None, ["--stdin", "none"])]
+)
+def test_stdin_is_that_of_one_worker_and_the_others_find_it_empty(processes, tmp_path, rank, options):
+    (tmp_path / "in").write_bytes(b"x" * (1 << 21) + b"the end\0\n")
+    with open(tmp_path / "in") as file:
+        status, said = finish(processes.start(command_of(processes, READS, *options), stdin=file))
+    assert status == 0, said
+    for one in range(2):
+        assert f"rank {one} reads {bytes(b'the end' + bytes(1) + bytes([10])) if one == rank else b''}" in said, said
+
+
+def test_a_pipe_is_passed_on_and_nobody_waits_for_its_end(processes):
+    text = "line = input() if os.environ['TKV_RANK'] == '0' else None; print('rank has', line, flush=True)"
+    ours, theirs = os.pipe()
+    try:
+        job = processes.start(command_of(processes, text), stdin=ours)
+        os.write(theirs, b"a line\n")
+        status, said = finish(job)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert status == 0 and "[worker 0] rank has a line" in said and "[worker 1] rank has None" in said, said
+
+
+def test_a_later_life_of_a_worker_reads_on(processes):
+    text = """
+    print("has", input(), flush=True)
+    if not os.path.exists(sys.argv[0] + ".again"):
+        open(sys.argv[0] + ".again", "w").close()
+        sys.exit(3)
+    """
+    job = processes.start_on_terminal(command_of(processes, text, "--restart", "1", workers=1))
+    job.type("first\n")
+    job.read_until("it is started again (1 of 1)")
+    job.type("second\n")
+    status, shown = job.finish()
+    assert status == 0 and "has first" in shown and "has second" in shown, shown
+
+
+def test_a_terminal_whose_worker_does_not_read_holds_up_nothing(processes):
+    job = processes.start_on_terminal(command_of(processes, "until_marked('go'); print('went', flush=True)", workers=1))
+    wait_until(lambda: pids_of(job.process, "worker"))
+    for _ in range(500):  # a pipe holds 32 of these lines
+        if not job.type("x" * 2000 + "\n"):
+            break
+        job.read(0.02)
+    else:
+        pytest.fail("nobody knows where a megabyte of typed text is")
+    (processes.folder / "mark-go").touch()
+    status, shown = job.finish()
+    assert status == 0 and "[worker 0] went" in shown, shown[-500:]
+
+
+@pytest.mark.parametrize("rank", ["2", "-1", "first"])
+def test_a_rank_for_stdin_that_is_none_is_refused(processes, rank):
+    status, said = finish(processes.start(command_of(processes, "", f"--stdin={rank}")))
+    assert status == 2 and "--stdin" in said, said
 
 
 # ---- stdout and stderr
