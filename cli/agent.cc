@@ -97,7 +97,11 @@ class Agent {
       typed_.Flush();
       if (poll(files, 2, 100) < 0 && errno != EINTR) Die("agent: poll");
       while (const int signal = signals_.Take()) {
-        if (signal != SIGCHLD) InputIsOver();
+        if (signal == SIGUSR1 || signal == SIGUSR2) {
+          Signal(signal);
+        } else if (signal != SIGCHLD) {
+          InputIsOver();
+        }
       }
       if (files[1].revents != 0) Read();
       if (Clock::now() - heard_ > kSilence) InputIsOver();
@@ -207,7 +211,7 @@ class Agent {
   }
 
   void Signal(int signal) const {
-    if (child_ > 0 && signal > 0) kill(-child_, signal);
+    if (child_ > 0 && signal > 0) SignalGroup(child_, signal);
   }
 
   void InputIsOver() {
@@ -230,7 +234,7 @@ class Agent {
   }
 
   const Watchdog watchdog_;  // first: it is forked before there are threads
-  const SignalFile signals_{SIGCHLD, SIGTERM, SIGHUP, SIGINT};
+  const SignalFile signals_{SIGCHLD, SIGTERM, SIGHUP, SIGINT, SIGUSR1, SIGUSR2};
   std::string input_, token_, python_;
   std::vector<std::string> words_;
   TypedText typed_;

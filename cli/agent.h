@@ -11,7 +11,7 @@
 //   word TEXT         a word of the command; without any: a server; an empty first word: tkv itself
 //   types             the stdin of the process is the text of the items `type`, not empty
 //   go                starts the process, whose output is the agent's output
-//   signal N          sends a signal to the process and its descendants
+//   signal N          sends a signal to the process, as SignalGroup does
 //   type TEXT         text for the stdin of the process; without a text: its end
 //   alive             shows that the launcher is alive
 //   probe ADDRESS     prints `tkv doctor`'s findings about this host, instead of a command

@@ -104,7 +104,8 @@ void Child::Type(const std::string& text) {
 void Child::Signal(int signal) const {
   if (seat_.is_far()) Tell(AgentItem("signal", std::to_string(signal)));
   const bool agent_does_it = seat_.is_far() && seat_.is_greeted && signal != SIGKILL;
-  if (!agent_does_it) kill(-pid(), signal);  // without a connection the agent ends its process
+  if (!agent_does_it)
+    SignalGroup(pid(), signal);  // without a connection the agent ends its process
 }
 
 void Child::Kill() const { kill(-pid(), SIGKILL); }

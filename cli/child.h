@@ -60,7 +60,7 @@ class Child {
   int typing() const { return seat_.is_far() ? -1 : process_.input; }
   // Passes on text that the user has typed, at most PIPE_BUF bytes; "" is the end of it.
   void Type(const std::string& text);
-  // Sends a signal to the process and its descendants.
+  // Sends a signal, as SignalGroup does.
   void Signal(int signal) const;
   // Kills the local process group.  With an agent, this is the ssh process.
   void Kill() const;

@@ -415,6 +415,28 @@ class Launcher {
     }
   }
 
+  // Returns the next signal that asks to end the job, or 0.  Handles the other signals.
+  int TakeRequest() {
+    while (const int signal = signals_.Take()) {
+      if (signal == SIGUSR1 || signal == SIGUSR2) {
+        Do([&](LaunchPlan::Actions* out) { plan_.Passed(signal, out); });
+      } else if (signal == SIGTSTP) {
+        Pause();
+      } else if (signal != SIGCHLD && signal != SIGTTIN) {
+        return signal;
+      }
+    }
+    return 0;
+  }
+
+  // Stops the processes of the job and then this one, until somebody continues it.  The system does
+  // not stop this process if no shell could continue it; the others then go on as well.
+  void Pause() {
+    Do([&](LaunchPlan::Actions* out) { plan_.Paused(SIGTSTP, out); });
+    signals_.TakeDefaultAction(SIGTSTP);
+    Do([&](LaunchPlan::Actions* out) { plan_.Paused(SIGCONT, out); });
+  }
+
   void Turn() {
     std::vector<pollfd> files = {
         {signals_.file(), POLLIN, 0}, {output_.output().file(), POLLIN, 0}, AwaitedForInput()};
@@ -440,8 +462,7 @@ class Launcher {
     PassOnUnfinishedLines();
     NoteLostOutput();
     doing_ = "note the end of a process";
-    while (const int signal = signals_.Take()) {
-      if (signal == SIGCHLD || signal == SIGTTIN) continue;
+    while (const int signal = TakeRequest()) {
       Do([&](LaunchPlan::Actions* out) { plan_.Asked(signal, Clock::now(), out); });
     }
     std::vector<std::pair<size_t, int>> ended;
@@ -608,8 +629,7 @@ class Launcher {
     const auto begin = Clock::now();
     while (!output_.output().WaitUntilWritten(std::chrono::milliseconds(100))) {
       const bool is_late = plan_.is_killed() && Clock::now() - begin > kLastSeconds;
-      int signal = signals_.Take();
-      while (signal == SIGCHLD) signal = signals_.Take();
+      const int signal = TakeRequest();
       if (signal != 0 && status_ == 0) status_ = 128 + signal;
       if (is_late || signal != 0) return;
     }
@@ -681,7 +701,7 @@ class Launcher {
   Watchdog watchdog_;          // first: it is forked before there are threads
   // SIGTTIN is blocked, so that a read of the terminal fails if a shell has just put this process
   // into the background.
-  const SignalFile signals_{SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGTTIN};
+  const SignalFile signals_{SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN};
   JobOutput output_;
   Input input_;
   struct CloseFile {

@@ -275,6 +275,16 @@ void LaunchPlan::Asked(int signal, LaunchTime now, Actions* out) {
   end_at_ = now + rules_.grace;
 }
 
+// A restorer runs no script.  An agent that has not greeted has not started it.
+void LaunchPlan::Passed(int signal, Actions* out) const {
+  for (size_t i = 0; i < seats_.size(); ++i) {
+    const Seat& seat = seats_[i];
+    const bool runs_script = seat.role == Job::Role::kWorker && !seat.is_restorer &&
+                             seat.state == State::kRunning && seat.is_greeted;
+    if (runs_script) out->push_back({.kind = Kind::kSignal, .seat = i, .signal = signal});
+  }
+}
+
 void LaunchPlan::HeadFailed(const std::string& why, LaunchTime now, Actions* out) {
   phase_ = Phase::kEnding;
   KeepStatus(kNotDone);

@@ -107,6 +107,10 @@ class LaunchPlan {
   void Judged(size_t seat, bool is_silent, bool job_is_over, LaunchTime now, Actions* out);
   // The user has sent a signal that asks to end the job.
   void Asked(int signal, LaunchTime now, Actions* out);
+  // The user has sent a signal for the scripts of the workers: SIGUSR1 or SIGUSR2.
+  void Passed(int signal, Actions* out) const;
+  // The user stops (SIGTSTP) or continues (SIGCONT) the job.
+  void Paused(int signal, Actions* out) const { SignalAll(signal, true, out); }
   // The head can do nothing more, so the job cannot go on.
   void HeadFailed(const std::string& why, LaunchTime now, Actions* out);
   // Time has passed: starts what has waited for it, and ends what has had its time.

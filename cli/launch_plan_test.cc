@@ -84,6 +84,33 @@ class LaunchPlanTest : public ::testing::Test {
   LaunchTime now_ = LaunchTime() + seconds(1000);
 };
 
+TEST_F(LaunchPlanTest, AUsersSignalGoesToTheScriptsOfWorkers) {
+  LaunchRules rules = Rules(2);
+  rules.observers = 1;
+  rules.host_of = [](Job::Role, int rank) { return std::string(rank == 1 ? "b" : ""); };
+  Begin(std::move(rules));
+  const auto passed = [&] { return Do([&](auto* out) { plan_->Passed(SIGUSR1, out); }); };
+  EXPECT_EQ(passed(), "signal worker 0") << "the agent of worker 1 has started no script yet";
+  plan_->Greeted(2);
+  EXPECT_EQ(passed(), "signal worker 0, signal worker 1");
+  Ended(1, 0);
+  EXPECT_EQ(passed(), "signal worker 1");
+}
+
+TEST_F(LaunchPlanTest, AUsersSignalReachesNoRestorer) {
+  Begin(Rules(1), "snapshot");
+  const auto passed = [&] { return Do([&](auto* out) { plan_->Passed(SIGUSR2, out); }); };
+  EXPECT_EQ(passed(), "");
+  EXPECT_EQ(Restored(1), "start worker 0");
+  EXPECT_EQ(passed(), "signal worker 0");
+}
+
+TEST_F(LaunchPlanTest, AStopReachesAllProcesses) {
+  Begin(Rules(2));
+  EXPECT_EQ(Do([&](auto* out) { plan_->Paused(SIGTSTP, out); }),
+            "signal server 0, signal worker 0, signal worker 1");
+}
+
 TEST_F(LaunchPlanTest, AJobThatSucceedsEndsByItself) {
   EXPECT_EQ(Begin(Rules()), "start server 0, start worker 0, start worker 1");
   EXPECT_EQ(Ended(1, 0), "gone worker 0");

@@ -1,6 +1,7 @@
 #include "restore.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -96,6 +97,8 @@ std::string AdviceOnDamage(const std::string& path, const std::string& snapshots
 }
 
 int RunRestorer(const std::string& path) {
+  // Schedulers send these signals to every process, and a restorer has no script that handles them.
+  for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
   try {
     StoreOptions options = OptionsFromEnvironment();
     options.snapshots.clear();

@@ -30,6 +30,11 @@ void OpenStandardFiles() {
   if (file >= 0) close(file);
 }
 
+void SignalGroup(pid_t leader, int signal) {
+  const bool is_users = signal == SIGUSR1 || signal == SIGUSR2;
+  kill(is_users ? leader : -leader, signal);
+}
+
 std::string OwnPath() {
   char path[4096];
   const ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
@@ -68,9 +73,10 @@ SignalFile::SignalFile(std::initializer_list<int> signals) {
   sigemptyset(&set);
   for (const int signal : signals) {
     struct sigaction action{};
-    // Leaves SIGHUP alone if `nohup` made this process ignore it.  A blocked signal would be read
-    // although it is ignored.
-    if (signal == SIGHUP && sigaction(signal, nullptr, &action) == 0 &&
+    // Leaves alone what `nohup`, or a shell, made this process ignore.  A blocked signal would be
+    // read although it is ignored.
+    const bool may_be_ignored = signal == SIGHUP || signal == SIGTSTP;
+    if (may_be_ignored && sigaction(signal, nullptr, &action) == 0 &&
         action.sa_handler == SIG_IGN) {
       continue;
     }
@@ -86,6 +92,15 @@ SignalFile::~SignalFile() { close(file_); }
 int SignalFile::Take() const {
   signalfd_siginfo info{};
   return read(file_, &info, sizeof(info)) == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
+}
+
+void SignalFile::TakeDefaultAction(int signal) const {
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, signal);
+  kill(getpid(), signal);
+  sigprocmask(SIG_UNBLOCK, &one, nullptr);
+  sigprocmask(SIG_BLOCK, &one, nullptr);
 }
 
 }  // namespace tkv::cli

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <csignal>
 #include <initializer_list>
 #include <string>
@@ -15,6 +17,10 @@ namespace tkv::cli {
 // Opens missing standard files as /dev/null.  Otherwise a socket could become stdin, stdout or
 // stderr.
 void OpenStandardFiles();
+
+// Sends a signal to a process that leads a group, and to the group.  SIGUSR1 and SIGUSR2 go to the
+// process alone, because helpers that it has started would die of them.
+void SignalGroup(pid_t leader, int signal);
 
 // Returns the path of this program.
 std::string OwnPath();
@@ -45,8 +51,11 @@ class SignalFile {
   SignalFile(const SignalFile&) = delete;
   SignalFile& operator=(const SignalFile&) = delete;
 
-  int file() const { return file_; }            // readable if a signal is pending
-  int Take() const;                             // the next pending signal, or 0
+  int file() const { return file_; }  // readable if a signal is pending
+  int Take() const;                   // the next pending signal, or 0
+  // Does what the system does by itself at one of the signals: stops this process at SIGTSTP.
+  //   blocks  until the process continues
+  void TakeDefaultAction(int signal) const;
   const sigset_t& old() const { return old_; }  // the signals blocked before
 
  private:

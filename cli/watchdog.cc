@@ -40,7 +40,10 @@ void RemoveGuarded(const Guarded& guarded) {
 }
 
 [[noreturn]] void Watch(int pipe) {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) std::signal(signal, SIG_IGN);
+  // Schedulers send SIGUSR1 and SIGUSR2 to every process.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
+    std::signal(signal, SIG_IGN);
+  }
   constexpr size_t kGroupsMax = 1 << 14;
   static pid_t groups[kGroupsMax];
   size_t count = 0;

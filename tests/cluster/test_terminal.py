@@ -2,11 +2,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
-from jobs import finish, pids_of, wait_until
+from jobs import finish, is_stopped, living, pids_of, wait_until
 
 TKV = [sys.executable, "-m", "tensorkv"]
 
@@ -226,3 +227,128 @@ def test_a_prompt_costs_the_launcher_no_turns(processes):
     assert ticks() - before < 20, "of 100 in a second"
     (processes.folder / "mark-seen").touch()
     assert finish(job)[0] == 0
+
+
+# ---- signals
+
+HANDLES = """
+got = set()
+for name in ("SIGUSR1", "SIGUSR2"):
+    signal.signal(getattr(signal, name), lambda number, frame: got.add(number))
+rank = os.environ["TKV_RANK"]
+mark("ready " + rank)
+while len(got) < 2:
+    time.sleep(0.01)
+print(f"rank {rank} got {sorted(got)}", flush=True)
+"""
+
+
+def test_user_signals_reach_the_handlers_of_workers_and_kill_nobody(processes):
+    job = processes.launch(HANDLES, workers=2, servers=1)
+    wait_until(lambda: all((processes.folder / f"mark-ready {rank}").exists() for rank in range(2)))
+    job.send_signal(signal.SIGUSR1)
+    job.send_signal(signal.SIGUSR2)
+    status, said = finish(job)
+    assert status == 0, said
+    for rank in range(2):
+        assert f"[worker {rank}] rank {rank} got [10, 12]" in said, said
+
+
+def test_user_signals_reach_no_process_that_a_worker_has_started(processes):
+    text = """
+    import subprocess
+    helper = subprocess.Popen(["sleep", "600"])
+    got = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: got.append(number))
+    mark("ready")
+    while not got:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    print("the helper's status is", helper.poll(), flush=True)
+    """
+    job = processes.launch(text, workers=1, servers=1)
+    wait_until((processes.folder / "mark-ready").exists)
+    job.send_signal(signal.SIGUSR1)
+    status, said = finish(job)
+    assert status == 0 and "the helper's status is None" in said, said
+
+
+def test_user_signals_to_every_process_of_a_job_kill_no_part_of_the_launcher(processes):
+    """A scheduler such as Slurm sends them to each process of a step."""
+    job = processes.launch(HANDLES, workers=1, servers=1)
+    wait_until((processes.folder / "mark-ready 0").exists)
+    with open(f"/proc/{job.pid}/task/{job.pid}/children") as file:
+        others = [int(pid) for pid in file.read().split()]
+    assert len(others) == 3, "the watchdog, a server and a worker"
+    for pid in [*others, job.pid]:
+        os.kill(pid, signal.SIGUSR1)
+    wait_until(lambda: all(os.path.exists(f"/proc/{pid}") for pid in others))
+    job.send_signal(signal.SIGUSR2)
+    status, said = finish(job)
+    assert status == 0 and "rank 0 got [10, 12]" in said, said
+
+
+COUNTS = """
+kv = mx.kv.create("dist_sync")
+kv.init("w", mx.nd.zeros((2,)))
+out = mx.nd.zeros((2,))
+mark(f"ready {kv.rank}")
+while not os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "mark-end")) or kv.round("w") < 20:
+    kv.pushpull("w", mx.nd.ones((2,)), out=out)
+    if kv.round("w") > 20:
+        break
+    time.sleep(0.02)
+until_marked("end")
+print(f"rank {kv.rank} ends", flush=True)
+"""
+
+
+def launcher_under(shell):
+    """Return the launcher that a shell has started; None: it has not yet."""
+    with open(f"/proc/{shell.pid}/task/{shell.pid}/children") as file:
+        for pid in file.read().split():
+            with open(f"/proc/{pid}/cmdline", "rb") as command:
+                if b"launch" in command.read():
+                    return int(pid)
+    return None
+
+
+class Job:
+    def __init__(self, pid):
+        self.pid = pid
+
+
+@pytest.mark.parametrize("seconds", [0.5, 7], ids=["short", "longer than the limit of silence"])
+def test_ctrl_z_stops_the_whole_job_and_fg_continues_it(processes, seconds):
+    shell = processes.start_on_terminal(["bash", "--norc", "--noprofile", "-i"], PS1="ready> ")
+    words = " ".join(f"'{word}'" for word in command_of(processes, COUNTS))
+    shell.type(words + "\n")
+    wait_until(lambda: all((processes.folder / f"mark-ready {rank}").exists() for rank in range(2)))
+    job = Job(launcher_under(shell.process))
+    workers = list(living(job, "worker").values())
+    assert len(workers) == 2
+    shell.type("\x1a")
+    wait_until(lambda: is_stopped(job.pid) and all(map(is_stopped, workers)))
+    shell.read_until("Stopped")
+    with pytest.raises(subprocess.TimeoutExpired):
+        shell.process.wait(timeout=seconds)  # this is what is tested
+    assert all(map(is_stopped, [job.pid, *workers]))
+    shell.type("fg\n")
+    wait_until(lambda: not any(map(is_stopped, [job.pid, *workers])))
+    (processes.folder / "mark-end").touch()
+    for rank in range(2):
+        shell.read_until(f"[worker {rank}] rank {rank} ends")
+    shell.read_until("ready> ", count=3)  # the launcher would pass on what is typed before
+    shell.type("echo status $?\nexit\n")
+    _, shown = shell.finish()
+    assert "status 0" in shown and "dead" not in shown, shown
+
+
+def test_a_stop_that_the_launcher_does_not_take_stops_no_worker_for_good(processes):
+    """No shell can continue a process whose group is an orphan, so the system does not stop it by this signal."""
+    job = processes.launch(COUNTS, workers=2, servers=1)
+    wait_until(lambda: all((processes.folder / f"mark-ready {rank}").exists() for rank in range(2)))
+    job.send_signal(signal.SIGTSTP)
+    (processes.folder / "mark-end").touch()
+    status, said = finish(job)
+    assert status == 0 and "rank 0 ends" in said and "rank 1 ends" in said, said
