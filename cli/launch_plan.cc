@@ -110,7 +110,7 @@ void LaunchPlan::EndToStartAgain(const std::string& why, Actions* out) {
   phase_ = Phase::kStartingAgain;
   // Every process is started again, also those that have failed.
   status_ = observer_status_ = 0;
-  end_at_ = workers_done_at_ = observer_failed_at_ = kNever;
+  end_at_ = grace_end_ = workers_done_at_ = observer_failed_at_ = kNever;
   are_others_awaited_ = false;
   Note(why + "; the job is started again (" + std::to_string(job_restarts_) + " of " +
            std::to_string(rules_.restarts) + ")",
@@ -272,7 +272,7 @@ void LaunchPlan::Asked(int signal, LaunchTime now, Actions* out) {
   KeepStatus(128 + signal);
   if (!again) Note("ending the job; once more kills it", out);
   SignalAll(again ? SIGKILL : signal, again, out);
-  end_at_ = now + rules_.grace;
+  end_at_ = grace_end_ = now + rules_.grace;
 }
 
 // A restorer runs no script.  An agent that has not greeted has not started it.
@@ -320,7 +320,33 @@ void LaunchPlan::EndTheOthers(LaunchTime now, bool do_others_live, Actions* out)
   const int signal = now - ended_at_ > kTermGrace ? SIGKILL : SIGTERM;
   if (std::exchange(told_, signal) == signal) return;
   phase_ = Phase::kEnding;
+  const bool is_late = signal == SIGKILL || (now >= grace_end_ && !servers_linger);
+  if (is_late && status_ != 0 && rules_.grace > seconds(0)) NoteWhoIsLate(signal, out);
   SignalAll(signal, true, out);
+}
+
+// Names the processes that get a signal because they have not ended in time after a failure.
+void LaunchPlan::NoteWhoIsLate(int signal, Actions* out) const {
+  constexpr int kNamed = 8;
+  // A server ends by itself after the workers only, and is not late before that.
+  const bool may_servers_run = signal == SIGTERM;
+  std::string names;
+  int count = 0;
+  for (const Seat& seat : seats_) {
+    if (seat.state != State::kRunning) continue;
+    if (seat.role == Job::Role::kServer && may_servers_run) continue;
+    if (++count <= kNamed) names += (count > 1 ? ", " : "") + seat.name();
+  }
+  if (count == 0) return;
+  if (count > kNamed) names += " and " + std::to_string(count - kNamed) + " more";
+  const std::string they_are = count == 1 ? "; it is " : "; they are ";
+  if (signal == SIGTERM) {
+    Note(names + (count == 1 ? " still runs" : " still run") + " after the grace period of " +
+             std::to_string(rules_.grace.count()) + " s" + they_are + "ended",
+         out);
+  } else {
+    Note(names + (count == 1 ? " does" : " do") + " not end" + they_are + "killed", out);
+  }
 }
 
 // ---- state --------------------------------------------------------------------------------------

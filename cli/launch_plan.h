@@ -150,7 +150,11 @@ class LaunchPlan {
   void RestorerEnded(size_t seat, const SeatEnd& end, LaunchTime now, Actions* out);
   void Failed(size_t seat, const SeatEnd& end, bool is_awaited, LaunchTime now, Actions* out);
   void EndTheOthers(LaunchTime now, bool do_others_live, Actions* out);
-  void EndSoon(LaunchTime now) { end_at_ = std::min(end_at_, now + rules_.grace); }
+  void EndSoon(LaunchTime now) {
+    grace_end_ = std::min(grace_end_, now + rules_.grace);
+    end_at_ = std::min(end_at_, grace_end_);
+  }
+  void NoteWhoIsLate(int signal, Actions* out) const;
   void KeepStatus(int code) {
     if (status_ == 0) status_ = code;
   }
@@ -172,9 +176,10 @@ class LaunchPlan {
   int job_restarts_ = 0;
   bool are_others_awaited_ = false;  // somebody else starts some of the workers
   bool is_killed_ = false;
-  int told_ = 0;                  // the last signal to all
-  LaunchTime end_at_ = kNever;    // of what still runs
-  LaunchTime ended_at_ = kNever;  // the time of the first signal to all
+  int told_ = 0;                   // the last signal to all
+  LaunchTime end_at_ = kNever;     // of what still runs
+  LaunchTime grace_end_ = kNever;  // of the grace period
+  LaunchTime ended_at_ = kNever;   // the time of the first signal to all
   LaunchTime workers_done_at_ = kNever;
   int observer_status_ = 0;  // of the first observer that has failed
   LaunchTime observer_failed_at_ = kNever;

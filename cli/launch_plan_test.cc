@@ -139,7 +139,9 @@ TEST_F(LaunchPlanTest, AFailureEndsTheOthersAfterTheGracePeriod) {
   EXPECT_EQ(Ended(1, 3), "lost worker 0, [worker 0 ended with status 3]");
   EXPECT_TRUE(plan_->is_timed());
   EXPECT_EQ(After(milliseconds(9'999)), "");
-  EXPECT_EQ(After(milliseconds(1)), "end server 0, end worker 1");
+  EXPECT_EQ(After(milliseconds(1)),
+            "[worker 1 still runs after the grace period of 10 s; it is ended], end server 0, end "
+            "worker 1");
   EXPECT_EQ(Ended(2, 128 + SIGTERM), "lost worker 1") << "an end that was asked for is no news";
   EXPECT_EQ(plan_->Status(), 3) << "of the first that has failed";
 }
@@ -250,7 +252,9 @@ TEST_F(LaunchPlanTest, UnderFailAWorkerThatHadLeftEndsTheOthers) {
   EXPECT_EQ(EndedAfterItsLeave(2, 3),
             "lost worker 1, [worker 1 ended with status 3; it is not started again, because it had "
             "left the job]");
-  EXPECT_EQ(After(seconds(10)), "end server 0, end worker 0");
+  EXPECT_EQ(After(seconds(10)),
+            "[worker 0 still runs after the grace period of 10 s; it is ended], end server 0, end "
+            "worker 0");
 }
 
 TEST_F(LaunchPlanTest, NobodyIsAskedToStartTheLastWorkerAfterItsLeave) {
@@ -587,7 +591,8 @@ TEST_F(LaunchPlanTest, AHeadThatCanDoNothingMoreEndsTheJob) {
             "[the job ends: head: there is no memory]");
   EXPECT_EQ(After(milliseconds(0)), "end server 0, end worker 0, end worker 1");
   EXPECT_EQ(Ended(1, 143), "lost worker 0");
-  EXPECT_EQ(After(seconds(4)), "kill server 0, kill worker 1");
+  EXPECT_EQ(After(seconds(4)),
+            "[server 0, worker 1 do not end; they are killed], kill server 0, kill worker 1");
   EXPECT_EQ(plan_->Status(), 2);
 }
 

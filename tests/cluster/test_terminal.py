@@ -352,3 +352,26 @@ def test_a_stop_that_the_launcher_does_not_take_stops_no_worker_for_good(process
     (processes.folder / "mark-end").touch()
     status, said = finish(job)
     assert status == 0 and "rank 0 ends" in said and "rank 1 ends" in said, said
+
+
+# ---- the launcher's own words
+
+
+def test_a_process_that_does_not_end_in_its_grace_period_is_named(processes, tmp_path):
+    text = """
+    if os.environ["TKV_RANK"] == "1":
+        mark("ready")
+        time.sleep(600)
+    until_marked("stopped")
+    sys.exit(5)
+    """
+    options = ["--grace", "1", "--log", str(tmp_path / "logs")]
+    job = processes.launch(text, *options, workers=2, servers=1)
+    wait_until((processes.folder / "mark-ready").exists)
+    os.kill(pids_of(job, "worker")[1], signal.SIGSTOP)
+    (processes.folder / "mark-stopped").touch()
+    status, said = finish(job)
+    assert status == 5, said
+    for text in (said, (tmp_path / "logs" / "launcher.log").read_text()):
+        assert "worker 1 still runs after the grace period of 1 s; it is ended" in text, text
+        assert "worker 1 does not end; it is killed" in text, text
