@@ -39,6 +39,10 @@ std::string ObjectsOf(const std::string& process, Stream stream, std::string_vie
 
 }  // namespace
 
+std::string WhereItIs(const std::string& url, const std::string& token_file) {
+  return "the job is at " + url + (token_file.empty() ? "" : ", its token in " + token_file);
+}
+
 JobOutput::JobOutput(Form form) : form_(form), is_one_page_(IsStdoutStderr()) {}
 
 JobOutput::~JobOutput() {
@@ -60,6 +64,15 @@ void JobOutput::LineIsTyped() {
   for (const Stream stream : {Stream::kOut, Stream::kErr}) {
     if (isatty(FileOf(stream)) == 1) PageOf(stream).LineIsTyped();
   }
+}
+
+void JobOutput::Begin(const std::string& url, const std::string& token_file, bool is_wanted) {
+  if (form_ == Form::kText) {
+    if (is_wanted) Note(WhereItIs(url, token_file));
+    return;
+  }
+  const JsonObject job = JsonObject("job").Add("url", url).Add("token_file", token_file);
+  output_.Put(STDOUT_FILENO, job.ToText() + "\n");
 }
 
 void JobOutput::Note(const std::string& text) {

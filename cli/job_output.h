@@ -13,6 +13,9 @@
 
 namespace tkv::cli {
 
+// Returns the sentence that says where a job is.
+std::string WhereItIs(const std::string& url, const std::string& token_file);
+
 // Prints stdout of the processes to stdout and stderr to stderr; as JSON both to stdout.
 class JobOutput {
  public:
@@ -29,6 +32,9 @@ class JobOutput {
               const Output::Waiting& waiting);
   // The user has typed a whole line at the terminal.
   void LineIsTyped();
+  // Prints where the job is: as a note, if that is wanted, or as an object.
+  //   token_file  the file of its token; empty: none
+  void Begin(const std::string& url, const std::string& token_file, bool is_wanted);
   // Prints a note of the launcher: to stderr, or as an object to stdout.
   void Note(const std::string& text);
   // Notes that lines of a process are lost for want of memory.  Never throws std::bad_alloc.

@@ -200,8 +200,16 @@ class Launcher {
     head_ = Service::Start(job, store.log);
     job_ = job;
     job.head = head_->address();
-    Log("the job is at " + UrlOf(job) +
-        (token_file_ == nullptr ? "" : ", its token in " + token_file_->path()));
+    const std::string url = UrlOf(job);
+    const std::string token_file = token_file_ == nullptr ? "" : token_file_->path();
+    output_.Begin(url, token_file, !IsAskedToBeSilent());
+    Log(WhereItIs(url, token_file));
+  }
+
+  // Returns true if the user has chosen that nothing is logged.  It is the default as well.
+  static bool IsAskedToBeSilent() {
+    const char* const level = std::getenv("TKV_LOG");
+    return level != nullptr && std::string_view(level) == "off";
   }
 
   // Returns the folder of the job's own snapshots if it has any, else the folder of the first one.

@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
-from jobs import finish, is_stopped, living, pids_of, wait_until
+from jobs import finish, is_stopped, living, pids_of, read_until, wait_until
 
 TKV = [sys.executable, "-m", "tensorkv"]
 
@@ -355,6 +356,16 @@ def test_a_stop_that_the_launcher_does_not_take_stops_no_worker_for_good(process
 
 
 # ---- the launcher's own words
+
+
+def test_the_launcher_says_at_the_start_where_the_job_is(processes):
+    job = processes.launch("until_marked('seen')", workers=1, servers=1)
+    said = read_until(job, "tkv launch: the job is at tkv://")
+    url = re.search(r"the job is at (tkv://\S+)", said)[1]
+    status, seen = finish(processes.start([*TKV, "status", url]))
+    assert status == 0 and "server 0" in seen, seen
+    (processes.folder / "mark-seen").touch()
+    assert finish(job)[0] == 0
 
 
 def test_a_process_that_does_not_end_in_its_grace_period_is_named(processes, tmp_path):
