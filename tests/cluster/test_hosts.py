@@ -9,7 +9,7 @@ import time
 
 import pytest
 from hosts import hosts  # noqa: F401 - a fixture
-from jobs import FILE_STORE, SOON, finish, read_until
+from jobs import FILE_STORE, SOON, finish, read_until, wait_until
 from test_late import BRIEF_CLOCKS, BRIEFLY
 from test_lives import LEFT_AND_FAILED
 from test_processes import SURVIVOR, TRAIN, seconds_of
@@ -326,3 +326,53 @@ def test_a_short_cut_is_waited_out(start, processes, hosts):  # noqa: F811
     hosts.mend()
     status, rest = finish(job, timeout=90)
     assert status == 0 and rest.count("went on") == 2, rest
+
+
+def test_a_worker_on_another_host_answers_at_a_terminal(processes, hosts, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    text = "answer = None\nbreakpoint()\nprint('has', answer, repr(sys.stdin.read()), flush=True)"
+    words = [*TKV, "launch", "-n", "1", "-s", "1", "--hosts", hosts.list("b")]
+    words += ["python", "-u", processes.script(text)]
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    job = processes.start_on_terminal([*hosts.on("a"), *words], TKV_SSH=hosts.ssh, PATH=path)
+    job.read_until("(Pdb) ")
+    job.type("answer = 40 + 2\n")
+    job.read_until("(Pdb) ", count=2)
+    job.type("c\n")
+    job.type("more\n")
+    job.type("\x04")
+    status, shown = job.finish()
+    assert status == 0 and "[worker 0] has 42 'more\\n'" in shown, shown
+
+
+def test_a_file_for_a_worker_on_another_host_is_refused_if_it_is_asked_for(start, processes, hosts, tmp_path):  # noqa: F811
+    text = "print('reads', repr(sys.stdin.read()), flush=True)"
+    (tmp_path / "in").write_text("text\n")
+    for options, expected, words in (
+        ([], 0, "[worker 0] reads ''"),
+        (["--stdin", "0"], 2, "--stdin 0: that worker is on host 'b', which only a terminal reaches, no file or pipe"),
+    ):
+        with open(tmp_path / "in") as file:
+            job = launch(start, processes, hosts, text, *options, workers=1, servers=1, names=("b",), stdin=file)
+            status, said = finish(job)
+        assert status == expected and words in said, said
+
+
+def test_signals_reach_a_worker_on_another_host_and_its_stderr_comes_back(start, processes, hosts, tmp_path):  # noqa: F811
+    text = """
+    got = set()
+    for name in ("SIGUSR1", "SIGUSR2", "SIGCONT"):
+        signal.signal(getattr(signal, name), lambda number, frame: got.add(number))
+    mark("ready")
+    while len(got) < 3:
+        time.sleep(0.01)
+    print("got", sorted(got), file=sys.stderr, flush=True)
+    """
+    with open(tmp_path / "err.txt", "w") as err:
+        job = launch(start, processes, hosts, text, workers=1, servers=1, names=("b",), stderr=err)
+        wait_until((tmp_path / "mark-ready").exists)
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP):
+            job.send_signal(number)
+        status, said = finish(job)
+    told = (tmp_path / "err.txt").read_text()
+    assert status == 0 and said == "" and "[worker 0] got [10, 12, 18]\n" in told, (said, told)
