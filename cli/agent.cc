@@ -49,6 +49,7 @@ class TypedText {
   TypedText& operator=(const TypedText&) = delete;
 
   void Open() {
+    std::signal(SIGPIPE, SIG_IGN);  // the process may close its stdin
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) Die("agent: pipe");
     theirs_ = ends[0];

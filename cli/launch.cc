@@ -310,9 +310,7 @@ class Launcher {
     variables["TKV_TRANSPORT"] = job_.transport;
     variables["TKV_SERVERS"] = std::to_string(options_.servers);
     variables["TKV_ON_DEATH"] = job_.on_death;
-    // A server's log contains its lifecycle, unless the user set the log level.
-    const bool is_logged_server = !options_.log_folder.empty() && seat.role == Job::Role::kServer;
-    if (is_logged_server) variables.emplace("TKV_LOG", "info");
+    if (HasEventsInItsFile(seat)) variables["TKV_LOG"] = "info";
     variables.erase("TKV_TOKEN_FILE");
     if (seat.restarts > 0 || plan_.job_restarts() > 0) {
       variables["TKV_FAILPOINTS"] = OfLaterLives(variables["TKV_FAILPOINTS"]);
@@ -325,6 +323,12 @@ class Launcher {
       variables.emplace("TKV_THREADS", std::to_string(std::max(1, share)));
     }
     return TextsOf(variables);
+  }
+
+  // Returns true if the log file of a process has its lifecycle, which the terminal does not show.
+  bool HasEventsInItsFile(const Seat& seat) const {
+    const bool has_user_set_level = std::getenv("TKV_LOG") != nullptr;
+    return !options_.log_folder.empty() && seat.role == Job::Role::kServer && !has_user_set_level;
   }
 
   std::vector<std::string> WordsOf(const Seat& seat) const {
@@ -496,8 +500,8 @@ class Launcher {
     return nullptr;
   }
 
-  // Returns what has to be ready before more input can be passed on: the terminal, or the pipe of a
-  // worker that has not read enough.  Text that nobody can take stays in the terminal.
+  // Returns the file to wait for before more input can be passed on: the terminal, or the pipe of a
+  // worker that has not read enough.  Text that no worker can take stays in the terminal.
   pollfd AwaitedForInput() {
     Child* const child = input_.IsReadable() ? Typist() : nullptr;
     if (child == nullptr) return {-1, 0, 0};
@@ -590,9 +594,11 @@ class Launcher {
       text = WithoutLinesForUs(index, text);
     }
     if (text.empty()) return;
-    output_.PassOn(index, child->seat().name(), stream, text, child->waiting);
+    const Seat& seat = child->seat();
+    output_.PassOn(index, seat.name(), stream, HasEventsInItsFile(seat) ? WithoutInfo(text) : text,
+                   child->waiting);
     if (!child->Log(stream, text)) {
-      Note("the log of " + child->seat().name() + " ends here: " + std::strerror(errno));
+      Note("the log of " + seat.name() + " ends here: " + std::strerror(errno));
     }
   }
 

@@ -1,8 +1,20 @@
 #include "lines.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tkv::cli {
+
+std::string WithoutInfo(std::string_view text) {
+  std::string others;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, std::min(text.find('\n'), text.size() - 1) + 1);
+    const size_t after_time = std::min(line.find(' '), line.size());
+    if (!line.substr(after_time).starts_with(" info tensorkv pid=")) others += line;
+    text.remove_prefix(line.size());
+  }
+  return others;
+}
 
 void Lines::Add(std::string_view bytes, Time now) {
   if (text_.empty()) since_ = now;

@@ -12,6 +12,9 @@ namespace tkv::cli {
 
 enum class Stream : uint8_t { kOut, kErr };
 
+// Returns a text without the lines that TensorKV logs at level info.
+std::string WithoutInfo(std::string_view text);
+
 // Holds back the unfinished line of a stream until it may be passed on.
 //
 // A live reader gets an unfinished line too: at once if it ends in a carriage return, as a frame of

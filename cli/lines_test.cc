@@ -74,6 +74,16 @@ TEST_F(LinesTest, TheEndOfAStreamEndsItsLine) {
   EXPECT_EQ(Live(), "");
 }
 
+TEST(WithoutInfoTest, LinesOfALogAtLevelInfoAreLeftOut) {
+  const std::string info = "2026-01-02T03:04:05.678 info tensorkv pid=9: server 0 event=joined\n";
+  const std::string warning =
+      "2026-01-02T03:04:05.678 warning tensorkv pid=9: no info tensorkv pid=\n";
+  EXPECT_EQ(WithoutInfo(info + warning + info + "other\n"), warning + "other\n");
+  EXPECT_EQ(WithoutInfo("unfinished"), "unfinished");
+  EXPECT_EQ(WithoutInfo("info tensorkv pid=\n\n"), "info tensorkv pid=\n\n");
+  EXPECT_EQ(WithoutInfo(""), "");
+}
+
 TEST(PageTest, EachLineHasTheNameOfItsWriter) {
   Page page;
   EXPECT_EQ(page.Shown(1, "[a] ", "1\n\n2\n"), "[a] 1\n[a] \n[a] 2\n");

@@ -34,7 +34,7 @@ def test_the_log_of_a_server_has_its_life_in_it(processes, tmp_path):
     # A server that learns of a worker's coming and leaving by one message tells the last of the two.
     text = WORK.replace("kv.close()", f"until_it_says({str(path)!r}, 'worker 1')\nkv.close()")
     status, said = finish(processes.launch(UNTIL_IT_SAYS + text, "--log", str(tmp_path / "logs")))
-    assert status == 0, said
+    assert status == 0 and "event=" not in said, said
     log = path.read_text()
     assert set(events(log)) == {"listening", "joined", "member", "ended"} and events(log)[0] == "listening", log
     assert events(log)[-1] == "ended" and 'because="all workers have left or are dead"' in log, log
