@@ -63,10 +63,10 @@ class TypedText {
   void Add(const std::string& text) {
     is_over_ = is_over_ || text.empty();
     if (text_.size() + text.size() <= kTypedBytesMax) text_ += text;
-    Flush();
+    Write();
   }
   // Writes as much as the process can take.
-  void Flush() {
+  void Write() {
     if (ours_ < 0) return text_.clear();
     while (!text_.empty()) {
       const ssize_t wrote = write(ours_, text_.data(), text_.size());
@@ -95,7 +95,7 @@ class Agent {
     std::fflush(stdout);
     while (!status_) {
       pollfd files[] = {{signals_.file(), POLLIN, 0}, {is_over_ ? -1 : 0, POLLIN, 0}};
-      typed_.Flush();
+      typed_.Write();
       if (poll(files, 2, 100) < 0 && errno != EINTR) Die("agent: poll");
       while (const int signal = signals_.Take()) {
         if (signal == SIGUSR1 || signal == SIGUSR2) {

@@ -26,7 +26,8 @@ class JobOutput {
 
   // Returns true if it prints unfinished lines.
   bool is_live() const { return form_ == Form::kText; }
-  // Prints a text of a process.  It may end within a line if this object is live.
+  // Prints a text of a process.  The text may end within a line if this
+  // object is live.
   //   index  identifies the process
   void PassOn(size_t index, const std::string& process, Stream stream, std::string_view text,
               const Output::Waiting& waiting);

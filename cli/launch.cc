@@ -206,7 +206,7 @@ class Launcher {
     Log(WhereItIs(url, token_file));
   }
 
-  // Returns true if the user has chosen that nothing is logged.  It is the default as well.
+  // Returns true if the user has chosen the level "off" of the log, which is the default as well.
   static bool IsAskedToBeSilent() {
     const char* const level = std::getenv("TKV_LOG");
     return level != nullptr && std::string_view(level) == "off";

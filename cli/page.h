@@ -1,4 +1,4 @@
-// One file that shows the output of several processes, such as a terminal.
+// A file that shows the output of several processes, such as a terminal.
 
 #pragma once
 
