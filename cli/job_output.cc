@@ -43,7 +43,10 @@ std::string WhereItIs(const std::string& url, const std::string& token_file) {
   return "the job is at " + url + (token_file.empty() ? "" : ", its token in " + token_file);
 }
 
-JobOutput::JobOutput(Form form) : form_(form), is_one_page_(IsStdoutStderr()) {}
+JobOutput::JobOutput(Form form)
+    : form_(form),
+      is_one_page_(IsStdoutStderr()),
+      pages_{Page(isatty(STDOUT_FILENO) == 1), Page(isatty(STDERR_FILENO) == 1)} {}
 
 JobOutput::~JobOutput() {
   for (const Stream stream : {Stream::kOut, Stream::kErr}) {

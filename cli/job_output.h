@@ -53,8 +53,8 @@ class JobOutput {
   Page& PageOf(Stream stream) { return pages_[is_one_page_ ? 0 : static_cast<size_t>(stream)]; }
 
   const Form form_;
-  const bool is_one_page_;  // stdout and stderr are the same file
-  std::array<Page, 2> pages_;
+  const bool is_one_page_;     // stdout and stderr are the same file
+  std::array<Page, 2> pages_;  // of stdout and stderr
   Output output_;
   bool has_failed_ = false;
   bool is_lost_ = false;

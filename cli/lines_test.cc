@@ -110,6 +110,24 @@ TEST(PageTest, EachFrameOfAProgressBarHasTheName) {
   EXPECT_EQ(page.Shown(1, "[a] ", "40%\n"), "[a] 40%\n");
 }
 
+TEST(PageTest, OnATerminalAProgressBarIsOverwritten) {
+  Page page(true);
+  EXPECT_EQ(page.Shown(1, "[a] ", "\r10%"), "[a] 10%");
+  EXPECT_EQ(page.Shown(1, "[a] ", "\r20%"), "\r[a] 20%");
+  EXPECT_EQ(page.Shown(2, "[b] ", "\r30%"), "\r\x1b[K[b] 30%");
+  EXPECT_EQ(page.Shown(2, "[b] ", "\r40%"), "\r[b] 40%");
+  EXPECT_EQ(page.Shown(3, "", "a line\n"), "\r\x1b[Ka line\n");
+  EXPECT_EQ(page.Shown(1, "[a] ", "\r50%\r100%\n"), "[a] 50%\r[a] 100%\n") << "the last one stays";
+  EXPECT_EQ(page.Shown(2, "[b] ", "a prompt: "), "[b] a prompt: ");
+  EXPECT_EQ(page.Shown(1, "[a] ", "\r60%"), "\n[a] 60%") << "a prompt stays";
+}
+
+TEST(PageTest, InAFileNothingIsOverwritten) {
+  Page page(false);
+  page.Shown(1, "[a] ", "\r10%\r20%");
+  EXPECT_EQ(page.Shown(2, "[b] ", "\r30%"), "\n[b] 30%");
+}
+
 TEST(PageTest, ALineMayEndInACarriageReturnAndANewline) {
   Page page;
   EXPECT_EQ(page.Shown(1, "[a] ", "1\r\n2\r"), "[a] 1\r\n[a] 2\r");
