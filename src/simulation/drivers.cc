@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
+#include "base/check.h"
 #include "base/format.h"
 #include "simulation/simulation.h"
 #include "tkv/optimizer.h"
@@ -82,8 +84,9 @@ const Epoch& Simulation::HeadEpoch() const {
 
 OpId Simulation::Begin(Driver* driver, Operation operation, Driver::Running running) {
   static constexpr const char* kVerbs[] = {
-      "init",   "open",  "push",  "pull", "pushpull", "wait", "barrier", "set_optimizer",
-      "delete", "close", "close", "save", "save",     "save", "load",    "load"};
+      "init",  "open",  "push", "pull", "pushpull", "wait",  "barrier", "set_optimizer", "delete",
+      "close", "close", "save", "save", "save",     "stats", "load",    "load"};
+  TKV_CHECK(operation.request.index() < std::size(kVerbs));
   operation.verb = kVerbs[operation.request.index()];
   running.begin = now_;
   if (operation.Is<Operation::Control>() && isolations_ > 0) {
