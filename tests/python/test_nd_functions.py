@@ -138,3 +138,40 @@ def test_where_takes_numbers_beside_arrays_of_one_element(shape):
     large, condition = mx.nd.full(shape, 1.5e38), mx.nd.zeros(shape)
     assert mx.nd.where(condition, 1, large).asnumpy() == np.float32(1.5e38)
     assert mx.nd.where(condition, large, 0.5).asnumpy() == np.float32(0.5)
+
+
+MIXED = """add multiply maximum equal logical_and broadcast_add broadcast_lesser elemwise_mul dot concat stack add_n power modulo""".split()
+
+
+@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize(("one", "other"), [("float16", "float32"), ("float32", "float16"), ("bfloat16", "float16")])
+def test_two_dtypes_are_refused_also_of_16_bits(name, one, other):
+    a, b = mx.nd.ones((2, 2), dtype=one), mx.nd.ones((2, 2), dtype=other)
+    with pytest.raises(mx.errors.InvalidArgumentError, match=rf"^{name}: b?float\d+ with b?float\d+; astype\(\) first"):
+        getattr(mx.nd, name)(a, b)
+    assert getattr(mx.nd, name)(a, a).dtype_name == one
+
+
+def test_two_dtypes_of_16_bits_are_refused_by_every_function_of_several_arrays():
+    h, f = mx.nd.ones((1, 2, 2), dtype="float16"), mx.nd.ones((1, 2, 2))
+    for call in (
+        lambda: mx.nd.batch_dot(h, f),
+        lambda: mx.nd.concatenate([h, f]),
+        lambda: mx.nd.stack([h, f]),
+        lambda: mx.nd.where(f, h, f),
+        lambda: mx.nd.where(condition=f, x=f, y=h),
+        lambda: mx.nd.add(h, f.asnumpy()),
+    ):
+        with pytest.raises(mx.errors.InvalidArgumentError, match=r"float16 with float32; astype\(\) first"):
+            call()
+    assert mx.nd.take(mx.nd.ones((2,), dtype="float16"), mx.nd.ones((1,))).dtype_name == "float16"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int32"])
+def test_where_has_the_dtype_of_its_choices(dtype):
+    a = mx.nd.array([1, 2], dtype=dtype)
+    for condition in ("float32", "int32", dtype):
+        chosen = mx.nd.where(mx.nd.array([1, 0], dtype=condition), a, a + a)
+        assert chosen.dtype_name == dtype and chosen.astype("float32").asnumpy().tolist() == [1, 4]
+    assert mx.nd.where(mx.nd.array([1, 0]), a, 7).dtype_name == dtype
+    assert mx.nd.where(mx.nd.array([1, 0]), y=a, x=7).astype("float32").asnumpy().tolist() == [7, 2]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ADD, SUB, MUL, DIV = (_core._BINARY_OPS[name] for name in ("add", "sub", "mul", "div"))
 LT, LE, GT, GE, EQ, NE = (_core._BINARY_OPS[name] for name in ("lt", "le", "gt", "ge", "eq", "ne"))
-_NEG, _ABS, _SQRT, _SIGN = (_core._UNARY_OPS[name] for name in ("neg", "abs", "sqrt", "sign"))
+_NEG, _ABS, _SQRT = (_core._UNARY_OPS[name] for name in ("neg", "abs", "sqrt"))
 
 Operation: TypeAlias = "int | _host.Function"
 
@@ -200,10 +200,6 @@ class Arithmetic(Indexed):
         """Return the square roots; floats only."""
         return _core._unary(type(self), _SQRT, self)
 
-    def sign(self) -> Self:
-        """Return -1, 0 or 1 for each element; floats only."""
-        return _core._unary(type(self), _SIGN, self)
-
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
         return self._binary(EQ, other)
@@ -227,30 +223,3 @@ class Arithmetic(Indexed):
     def __ge__(self, other: Operand) -> Self:
         """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
         return self._binary(GE, other)
-
-    def sum(
-        self, axis: int | tuple[int, ...] | None = None, *, keepdims: bool = False, out: Elements | None = None
-    ) -> Self:
-        """Return the sum over some axes: of floats in their dtype, added in float64; of integers and bools in int64.
-
-        Args:
-            axis: one or several; None sums all elements, which gives shape ``(1,)``, in `mx.np` ``()``.
-            keepdims: keep the axes, with extent 1.
-            out: None; it stands here because ``numpy.sum`` passes it.
-
-        Raises:
-            InvalidArgumentError: no such axis, an `out`.
-        """
-        total, name = self._total(axis, keepdims, out)
-        return filled(type(self), np.atleast_1d(total), self.context, name)
-
-    def _total(self, axis: Any, keepdims: bool, out: object) -> tuple[Any, str]:
-        """Return the sum as NumPy's, in the dtype that it was added in, and the dtype that it is to have."""
-        if out is not None:
-            raise InvalidArgumentError("sum: `out` is not possible; assign the result")
-        is_exact = self.dtype_name in _EXACT
-        try:
-            total = self._host().sum(axis=axis, keepdims=keepdims, dtype="int64" if is_exact else "float64")
-        except (ValueError, TypeError) as error:
-            raise InvalidArgumentError(f"sum: {error}") from None
-        return total, "int64" if is_exact else self.dtype_name

@@ -61,8 +61,11 @@ def _given(first: Elements, result: Any, out: Any) -> Any:
         return [_given(first, item, None) for item in result]
     values, name = result if isinstance(result, Typed) else (result, first.dtype_name)
     made = filled(type(first), values, first.context, name)
-    if out is None:
-        return made
+    return made if out is None else stored(made, out)
+
+
+def stored(made: Elements, out: Any) -> Any:
+    """Return `out` with the elements of an array of the same shape."""
     if not isinstance(out, Elements) or out.shape != made.shape:
         found = f"shape {out.shape}" if isinstance(out, Elements) else f"type {type(out).__name__}"
         raise InvalidArgumentError(f"out: {found}, an array of shape {made.shape} is needed")

@@ -197,6 +197,7 @@ class NDArray(Arithmetic):
     round: ClassVar[_host.Function] = _host.round
     rsqrt: ClassVar[_host.Function] = _host.rsqrt
     sigmoid: ClassVar[_host.Function] = _host.sigmoid
+    sign: ClassVar[_host.Function] = _host.sign
     sin: ClassVar[_host.Function] = _host.sin
     sinh: ClassVar[_host.Function] = _host.sinh
     slice: ClassVar[_host.Function] = _shaping.slice
@@ -207,6 +208,7 @@ class NDArray(Arithmetic):
     split: ClassVar[_host.Function] = _shaping.split
     square: ClassVar[_host.Function] = _host.square
     squeeze: ClassVar[_host.Function] = _shaping.squeeze
+    sum: ClassVar[_host.Function] = _host.sum
     swapaxes: ClassVar[_host.Function] = _shaping.swapaxes
     take: ClassVar[_host.Function] = _host.take
     tan: ClassVar[_host.Function] = _host.tan
@@ -305,8 +307,15 @@ def empty(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | Non
     return _empty(NDArray, shape, ctx, dtype, stype)
 
 
-def full(shape: Shape, val: Scalar, ctx: Where = None, dtype: DType = None, stype: str | None = None) -> NDArray:
-    """Return an array whose every element is `val`. Arguments and errors as `empty`.
+def full(
+    shape: Shape,
+    val: Scalar,
+    ctx: Where = None,
+    dtype: DType = None,
+    stype: str | None = None,
+    out: NDArray | None = None,
+) -> NDArray:
+    """Return an array whose every element is `val`, or fill `out`. Arguments and errors as `empty`.
 
     Example:
         >>> mx.nd.full((2,), 7).asnumpy()
@@ -314,7 +323,7 @@ def full(shape: Shape, val: Scalar, ctx: Where = None, dtype: DType = None, styp
     """
     result = _empty(NDArray, shape, ctx, dtype, stype)
     result._set_all(val)
-    return result
+    return result if out is None else _host.stored(result, out)  # type: ignore[no-any-return]  # the array `out`
 
 
 @overload

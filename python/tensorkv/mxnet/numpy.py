@@ -15,7 +15,7 @@ from .._array import indexing as _indexing
 from .._array import ndarray as _nd
 from .._array import reshape as _reshape
 from .._array.ndarray import NDArray
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, OutOfRangeError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,6 +83,7 @@ __all__ = [
     "repeat",
     "reshape",
     "rint",
+    "round",
     "sign",
     "sin",
     "sort",
@@ -146,6 +147,50 @@ class ndarray(NDArray):
         """Return a view for an int or a slice of the first axis, else a copy; a row of a 1-D array has shape ``()``."""
         row = super().__getitem__(key)
         return row._reshape([]) if self.ndim == 1 and _indexing.names_row(key) else row
+
+    def reshape(self, *dims: Any, order: str = "C", **named: Any) -> Self:
+        """Return a view with another shape of as many elements, one of whose extents may be -1; `order` is ``'C'``."""
+        _check_order(order)
+        return super().reshape(*dims, **named)
+
+    def copy(self, order: str = "C") -> Self:
+        """Return a new array with the same elements; `order` is ``'C'``."""
+        _check_order(order)
+        return super().copy()
+
+    def astype(  # type: ignore[override]  # NumPy's order
+        self, dtype: DType, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Self:
+        """Return a copy with another dtype, which `casting` must allow as ``numpy.can_cast`` has it; arrays lie in C order."""
+        if order not in ("K", "A"):
+            _check_order(order)
+        own, wanted = (_elements.numpy_dtype(_elements.dtype_name(one)) for one in (self.dtype, dtype))
+        if casting != "unsafe" and not _np.can_cast(own, wanted, casting):  # type: ignore[arg-type]  # NumPy refuses others
+            raise InvalidArgumentError(f"astype: {own} to {wanted} is not casting={casting!r}")
+        return super().astype(dtype, copy)
+
+    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Self:
+        """Return the elements, but not below `min` nor above `max`."""
+        return clip(self, min, max, out=out)  # type: ignore[no-any-return]
+
+    def flatten(self, order: str = "C") -> Self:
+        """Return a copy of the elements with one axis; `order` says in which order, as NumPy's."""
+        return _elements.filled(type(self), self._host().flatten(order), self.context, self.dtype_name)  # type: ignore[arg-type]  # NumPy refuses others
+
+    def item(self, *at: Any) -> Any:
+        """Return one element as a number of Python: the only one, or that at an index."""
+        if not at:
+            return self.asscalar().item()
+        try:
+            return self._host().item(*at)
+        except IndexError as error:
+            raise OutOfRangeError(f"item: {error}; the array has shape {self.shape}") from None
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(f"item: {error}") from None
+
+    def sort(self, axis: int = -1, kind: Any = None, order: Any = None) -> None:
+        """Put the elements in order along an axis, in place, as NumPy does."""
+        self[...] = sort(self, axis, kind=kind, order=order)
 
     def _extents(self, wanted: tuple[Any, ...], reverse: bool) -> list[int]:
         if reverse:
@@ -253,72 +298,138 @@ class ndarray(NDArray):
             raise InvalidArgumentError(f"arithmetic: ~ of an array of {self.dtype_name}, bools are needed")
         return _elements.filled(type(self), ~self._host(), self.context, "bool")
 
-    def sum(self, axis: Any = None, *, keepdims: bool = False, out: Any = None) -> Self:
-        """Return the sum over some axes as `NDArray.sum`, of all elements with shape ``()``."""
-        total, name = self._total(axis, keepdims, out)
-        return _elements.filled(type(self), total, self.context, name)
+    def sum(self, axis: Any = None, dtype: DType = None, out: Any = None, keepdims: bool = False) -> Self:
+        """Return the sum over some axes, of all elements with shape ``()``.
+
+        Floats are added in float64 and given in their dtype; integers and bools in int64.
+
+        Args:
+            axis: one or several; None sums all elements.
+            dtype: of the result.
+            out: an array of the result's shape that takes it.
+            keepdims: keep the axes, with extent 1.
+        """
+        name = "int64" if self.dtype_name not in _elements.FLOATS else self.dtype_name
+        name = name if dtype is None else _elements.dtype_name(dtype)
+        wide = _np.float64 if name in _elements.FLOATS else _elements.numpy_dtype(name)
+        try:
+            total = self._host().sum(axis=axis, keepdims=keepdims, dtype=wide)
+        except (ValueError, TypeError) as error:
+            raise InvalidArgumentError(f"sum: {error}") from None
+        made = _elements.filled(type(self), total, self.context, name)
+        return made if out is None else _given("sum", made._host(), out)  # type: ignore[no-any-return]  # the array `out`
 
 
 _PARAMETERS = {  # of NumPy's functions that are no ufuncs; further ones reach NumPy too
-    **dict.fromkeys(("mean", "std", "var", "sum", "prod"), "a, axis=None, dtype=None, keepdims=False"),
-    **dict.fromkeys(("max", "min", "any", "all", "argmax", "argmin"), "a, axis=None, keepdims=False"),
-    **dict.fromkeys(("sort", "argsort"), "a, axis=-1"),
-    **dict.fromkeys(("concatenate", "stack"), "arrays, axis=0"),
-    **dict.fromkeys(("dot", "outer"), "a, b"),
-    **dict.fromkeys(("zeros_like", "ones_like"), "a, dtype=None"),
-    "full_like": "a, fill_value, dtype=None",
-    "cumsum": "a, axis=None, dtype=None",
+    **dict.fromkeys(("mean", "prod"), "a, axis=None, dtype=None, out=None, keepdims=False"),
+    **dict.fromkeys(("std", "var"), "a, axis=None, dtype=None, out=None, ddof=0, keepdims=False"),
+    "sum": "a, axis=None, dtype=None, out=None, keepdims=False, initial=0",
+    **dict.fromkeys(("max", "min", "any", "all"), "a, axis=None, out=None, keepdims=False"),
+    **dict.fromkeys(("argmax", "argmin"), "a, axis=None, out=None, *, keepdims=False"),
+    **dict.fromkeys(("sort", "argsort"), "a, axis=-1, kind=None, order=None"),
+    "concatenate": "seq, axis=0, out=None",
+    "stack": "arrays, axis=0, out=None",
+    **dict.fromkeys(("dot", "outer", "matmul"), "a, b, out=None"),
+    **dict.fromkeys(("zeros_like", "ones_like"), "a, dtype=None, order='C', ctx=None, out=None"),
+    "full_like": "a, fill_value, dtype=None, order='C', ctx=None, out=None",
+    "cumsum": "a, axis=None, dtype=None, out=None",
+    "round": "x, decimals=0, out=None",
     "split": "ary, indices_or_sections, axis=0",
-    "reshape": "a, shape",
+    "reshape": "a, newshape, order='C', out=None",
     "transpose": "a, axes=None",
     "swapaxes": "a, axis1, axis2",
     "expand_dims": "a, axis",
-    "squeeze": "a, axis=None",
+    "squeeze": "a, axis=None, out=None",
     "tile": "A, reps",
     "repeat": "a, repeats, axis=None",
-    "flip": "m, axis=None",
+    "flip": "m, axis=None, out=None",
     "broadcast_to": "array, shape",
-    "where": "condition, x, y",
-    "take": "a, indices, axis=None, mode='raise'",
-    "clip": "a, a_min=None, a_max=None",
+    "where": "condition, x=None, y=None",
+    "take": "a, indices, axis=None, out=None, mode='raise'",
+    "clip": "a, a_min=None, a_max=None, out=None",
 }
+_NONE = inspect.Parameter.empty
+_WITHOUT_OUT = ("flip", "full_like", "ones_like", "reshape", "squeeze", "zeros_like")  # in NumPy; in MXNet they have it
 
 
 def _signature(name: str) -> inspect.Signature:
     """Return the parameters of one of NumPy's functions, the same with every NumPy."""
     inputs = getattr(getattr(_np, name), "nin", 0)
-    text = _PARAMETERS.get(name) or ("x" if inputs == 1 else "x1, x2")
+    text = _PARAMETERS.get(name) or ("x, out=None" if inputs == 1 else "x1, x2, out=None")
     signature = inspect.signature(eval(f"lambda {text}: None"))
     parameters = [one.replace(annotation="Any") for one in signature.parameters.values()]
     return inspect.Signature(parameters, return_annotation="ndarray" if name != "split" else "list[ndarray]")
 
 
+def _given(name: str, result: Any, out: Any) -> Any:
+    """Return `out` with a result of NumPy, which must have its shape and a dtype that it can hold."""
+    _check_out(name, out)
+    if result.shape != out.shape:
+        raise InvalidArgumentError(f"{name}: out has shape {out.shape}, {result.shape} is needed")
+    if not _np.can_cast(result.dtype, _elements.numpy_dtype(out.dtype_name), "same_kind"):
+        raise InvalidArgumentError(f"{name}: out has dtype {out.dtype_name}, the result {result.dtype}")
+    out[...] = result
+    return out
+
+
+def _check_out(name: str, out: Any) -> None:
+    if not isinstance(out, NDArray):
+        raise InvalidArgumentError(f"{name}: out has type {type(out).__name__}, an array is needed")
+
+
 def _of_numpy(name: str, arguments: str, shown: str) -> Callable[..., Any]:
     """Return NumPy's function of this name for arrays of this package, with an example."""
     compute = getattr(_np, name)
+    signature = _signature(name)
+    names = list(signature.parameters)
+    by_place = names if name == "where" else [one for one in names if signature.parameters[one].default is _NONE]
+
+    def arranged(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the arguments that NumPy takes by position; `options` keeps those that it takes by name."""
+        at = names.index("out") if "out" in names else len(args)
+        options.update(zip(names[at:], args[at:], strict=False))
+        args = args[:at]
+        for one in by_place[len(args) :]:
+            if one in options:
+                args = (*args, options.pop(one))
+        return args
 
     def made(result: Any, ctx: Any) -> Any:
         if isinstance(result, (list, tuple)):
-            return [made(item, ctx) for item in result]
+            return type(result)(made(item, ctx) for item in result)
         return _elements.filled(ndarray, result, ctx, _np.asarray(result).dtype.name)
 
     def function(*args: Any, **options: Any) -> Any:
         reader = _host.without_elements(args, options)
         if reader is not None:
             reader._called_as_numpy(name)
+        args = arranged(args, options)
+        out = options.pop("out", None)
         first = _host._first([*args, *options.values()])
         if first is None:
             raise InvalidArgumentError(f"{name}: type {type(args[0]).__name__ if args else None}, an array is needed")
+        ctx = options.pop("ctx", None) or first.context
+        options = {key: _raw(value) for key, value in options.items()}
+        written = None
+        if out is not None and name not in _WITHOUT_OUT:
+            _check_out(name, out)
+            options["out"] = written = out.asnumpy()  # `where` leaves some of its elements
         try:
             with _np.errstate(all="ignore"):
-                result = compute(*_raw(args), **{key: _raw(value) for key, value in options.items()})
+                result = compute(*_raw(args), **options)
+        except TypeError as error:
+            if "argument" in str(error):  # of the call, which says what is wrong
+                raise
+            raise InvalidArgumentError(f"{name}: {error}") from None
         except (ValueError, IndexError, OverflowError) as error:
             text = str(error).removeprefix(f"{name}: ")
             raise InvalidArgumentError(f"{name}: {text}") from None
-        return made(result, first.context)
+        if out is not None:
+            return _given(name, result if written is None else written, out)
+        return made(result, ctx)
 
     function.__name__ = function.__qualname__ = name
-    function.__signature__ = _signature(name)  # type: ignore[attr-defined]
+    function.__signature__ = signature  # type: ignore[attr-defined]
     function.__doc__ = f"""Return what ``numpy.{name}`` gives, with its arguments, as a new array.
 
     Example:
@@ -350,15 +461,25 @@ def empty(shape: Shape, dtype: DType = None, order: str = "C", ctx: Where = None
     return _as_np(_nd.empty(shape, ctx, dtype))
 
 
-def full(shape: Shape, fill_value: Scalar, dtype: DType = None, order: str = "C", ctx: Where = None) -> ndarray:
-    """Return an array whose every element is `fill_value`.
+def full(
+    shape: Shape,
+    fill_value: Scalar,
+    dtype: DType = None,
+    order: str = "C",
+    ctx: Where = None,
+    out: NDArray | None = None,
+) -> ndarray:
+    """Return an array whose every element is `fill_value`: float32 by default, and bools for a bool.
 
     Example:
         >>> mx.np.full((2,), 7)
         array([7., 7.])
     """
     _check_order(order)
-    return _as_np(_nd.full(shape, fill_value, ctx, dtype))
+    if dtype is None and isinstance(fill_value, (bool, _np.bool_)):
+        dtype = "bool"
+    made = _nd.full(shape, fill_value, ctx, dtype)
+    return _as_np(made) if out is None else _host.stored(made, out)  # type: ignore[no-any-return]  # the array `out`
 
 
 def zeros(shape: Shape, dtype: DType = None, order: str = "C", ctx: Where = None) -> ndarray:
@@ -384,11 +505,28 @@ def ones(shape: Shape, dtype: DType = None, order: str = "C", ctx: Where = None)
 def array(object: Elements, dtype: DType = None, ctx: Where = None) -> ndarray:
     """Return a new array with a copy of a list or an array.
 
+    Args:
+        object: the elements, of any shape.
+        dtype: that of an array, or of a NumPy scalar, by default; float32 for lists and for Python's numbers.
+        ctx: the Context, default `mx.current_context()`, or that of an array of this package.
+
     Example:
         >>> mx.np.array([1, 2]) + mx.np.array([10, 20])
         array([11., 22.])
+        >>> mx.np.array(np.array([1, 2]))
+        array([1, 2], dtype=int64)
     """
-    return _as_np(_nd.array(object, ctx, dtype))
+    return _as_np(_nd.array(object, ctx, _own_dtype(object) if dtype is None else dtype))
+
+
+def _own_dtype(given: Any) -> DType:
+    """Return the dtype that an array has; None for anything else."""
+    if isinstance(given, _elements.Elements) or not hasattr(given, "dtype"):
+        return None
+    if not isinstance(given, (_np.ndarray, _np.generic)) and hasattr(given, "__dlpack__"):
+        return given.dtype  # type: ignore[no-any-return]  # of a framework
+    dtype = _np.asarray(given).dtype
+    return None if dtype.kind == "O" else dtype
 
 
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: DType = None, ctx: Where = None) -> ndarray:
@@ -416,6 +554,7 @@ cos: _host.Function = _of_numpy("cos", "mx.np.zeros((1,))", "array([1.])")
 tanh: _host.Function = _of_numpy("tanh", "mx.np.zeros((1,))", "array([0.])")
 floor: _host.Function = _of_numpy("floor", "mx.np.array([1.5])", "array([1.])")
 ceil: _host.Function = _of_numpy("ceil", "mx.np.array([1.5])", "array([2.])")
+round: _host.Function = _of_numpy("round", "mx.np.array([1.5])", "array([2.])")
 rint: _host.Function = _of_numpy("rint", "mx.np.array([1.5])", "array([2.])")
 isnan: _host.Function = _of_numpy("isnan", "mx.np.ones((1,))", "array([False])")
 isfinite: _host.Function = _of_numpy("isfinite", "mx.np.ones((1,))", "array([ True])")
@@ -477,7 +616,7 @@ full_like: _host.Function = _of_numpy("full_like", "mx.np.ones((1,)), 7", "array
 
 for _name in ("mean", "max", "min", "prod", "std", "var", "argmax", "argmin", "cumsum", "any", "all"):
     setattr(ndarray, _name, globals()[_name])
-for _name in ("squeeze", "clip", "dot", "repeat", "take", "swapaxes"):
+for _name in ("squeeze", "dot", "repeat", "take", "swapaxes", "argsort", "round"):
     setattr(ndarray, _name, globals()[_name])
 
 
@@ -493,12 +632,25 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: DType = None, ctx: Wher
 
 
 def linspace(
-    start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: DType = None, ctx: Where = None
-) -> ndarray:
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: DType = None,
+    axis: int = 0,
+    ctx: Where = None,
+) -> ndarray | tuple[ndarray, float]:
     """Return `num` numbers at equal distances from `start` to `stop`, without `stop` where `endpoint` is False.
+
+    With `retstep` the result is a tuple of them and of the distance.
 
     Example:
         >>> mx.np.linspace(0, 1, 3)
         array([0. , 0.5, 1. ])
     """
-    return _as_np(_nd.linspace(start, stop, num, endpoint, ctx, dtype))
+    numbers, step = _nd._by_numpy(
+        "linspace", lambda: _np.linspace(_raw(start), _raw(stop), num, endpoint, retstep=True, axis=axis)
+    )
+    made = array(numbers, "float32" if dtype is None else dtype, ctx)
+    return (made, step) if retstep else made

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as _np
 
 from .. import random as _random
+from .._array import host as _host
+from ..errors import InvalidArgumentError
 from ..random import seed
 from . import numpy as _mxnp
 
@@ -46,13 +48,21 @@ def __dir__() -> list[str]:
     return __all__
 
 
+def _stored(drawn: _mxnp.ndarray, out: Any) -> _mxnp.ndarray:
+    return drawn if out is None else _host.stored(drawn, out)  # type: ignore[no-any-return]  # the array `out`
+
+
 def _drawn(name: str) -> Callable[..., _mxnp.ndarray]:
     """Return the distribution of that name of NumPy's generator."""
 
-    def draw(*args: Any, size: Any = None, dtype: DType = None, ctx: Where = None, **kwargs: Any) -> _mxnp.ndarray:
-        return _mxnp.array(
-            getattr(_random._stream(), name)(*args, size=size, **kwargs), dtype=dtype or "float32", ctx=ctx
-        )
+    def draw(
+        *args: Any, size: Any = None, dtype: DType = None, ctx: Where = None, out: Any = None, **kwargs: Any
+    ) -> _mxnp.ndarray:
+        try:
+            drawn = getattr(_random._stream(), name)(*args, size=size, **kwargs)
+        except ValueError as error:
+            raise InvalidArgumentError(f"{name}: {error}") from None
+        return _stored(_mxnp.array(drawn, dtype=dtype or "float32", ctx=ctx), out)
 
     draw.__name__ = draw.__qualname__ = name
     draw.__doc__ = f"""Return what ``numpy.random.Generator.{name}`` draws, float32 by default.
@@ -60,6 +70,7 @@ def _drawn(name: str) -> Callable[..., _mxnp.ndarray]:
     Args:
         args, kwargs: as there.
         size: shape of the result; None for one number.
+        out: an array of that shape that takes the numbers.
 
     Example:
         >>> mx.np.random.{name}({_EXAMPLES.get(name, "")}{", " if name in _EXAMPLES else ""}size=(2, 3)).shape
@@ -107,32 +118,51 @@ def randn(*size: int) -> _mxnp.ndarray:
 
 
 def randint(
-    low: int, high: int | None = None, size: Any = None, dtype: DType = "int64", ctx: Where = None
+    low: int,
+    high: int | None = None,
+    size: Any = None,
+    dtype: DType = "int64",
+    ctx: Where = None,
+    out: _mxnp.ndarray | None = None,
 ) -> _mxnp.ndarray:
-    """Return whole numbers from `low` to below `high`; from 0 to below `low` without `high`.
+    """Return whole numbers from `low` to below `high`; from 0 to below `low` without `high`. An array `out` takes them.
 
     Example:
         >>> mx.np.random.randint(5, size=(2,)).dtype.__name__
         'int64'
     """
-    return _mxnp.array(_random._stream().integers(low, high, size), dtype=dtype, ctx=ctx)
+    try:
+        drawn = _random._stream().integers(low, high, size)
+    except ValueError as error:
+        raise InvalidArgumentError(f"randint: {error}") from None
+    return _stored(_mxnp.array(drawn, dtype="int64" if dtype is None else dtype, ctx=ctx), out)
 
 
-def choice(a: Any, size: Any = None, replace: bool = True, p: Any = None, ctx: Where = None) -> _mxnp.ndarray:
+def choice(
+    a: Any,
+    size: Any = None,
+    replace: bool = True,
+    p: Any = None,
+    ctx: Where = None,
+    out: _mxnp.ndarray | None = None,
+) -> _mxnp.ndarray:
     """Return elements of an array, or numbers from 0 to below `a`, drawn at random.
 
     Args:
         replace: whether an element may be drawn twice.
-        p: the probability of each element.
+        p: the probability of each element. They sum to 1, as exactly as their dtype allows.
+        out: an array of the result's shape that takes the elements.
 
     Example:
         >>> sorted(mx.np.random.choice(3, size=3, replace=False).asnumpy().tolist())
         [0, 1, 2]
     """
     elements = a if isinstance(a, int) else _np.asarray(a)
-    chances = None if p is None else _np.asarray(p, _np.float64)
-    drawn = _np.asarray(_random._stream().choice(elements, size, replace, chances))
-    return _mxnp.array(drawn, dtype=drawn.dtype, ctx=ctx)
+    try:
+        drawn = _random._stream().choice(elements, size, replace, None if p is None else _np.asarray(p))
+    except ValueError as error:
+        raise InvalidArgumentError(f"choice: {error}") from None
+    return _stored(_mxnp.array(_np.asarray(drawn), ctx=ctx), out)
 
 
 def permutation(x: Any) -> _mxnp.ndarray:
