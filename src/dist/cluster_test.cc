@@ -50,6 +50,21 @@ TEST(Cluster, TheOptimizerRunsOnTheServers) {
   });
 }
 
+TEST(Cluster, AClosedStoreOfAnyRankSavesNothing) {
+  std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+  const std::string folder = mkdtemp(name.data());
+  ClusterOptions options = JobOf(2, 1);
+  options.store.snapshots = folder;
+  options.store.snapshot_every = "1000";
+  Cluster cluster(options);
+  EachWorker(&cluster, [&](KVStore* store) {
+    store->Close();
+    EXPECT_FAILS(Code::kFailedPrecondition, store->Save(folder));
+    EXPECT_FAILS(Code::kFailedPrecondition, store->Save(folder + "/other"));
+    EXPECT_FAILS(Code::kFailedPrecondition, store->SaveAsync(folder));
+  });
+}
+
 // All ranks call save at the end of a script, and one is late.
 TEST(Cluster, ARankThatHasBecomeTheLowestRepeatsNoSave) {
   std::string name = ::testing::TempDir() + "tkv-XXXXXX";

@@ -78,6 +78,7 @@ bool Saver::IsFolderOfSchedule(const std::string& path) const {
 
 // Returns the stores of a save that the user asks for, this one among them.
 std::vector<SavedStore> Saver::StoresToSave(const SaveRequest& request) const {
+  core_.calls.CheckOpen(request.verb);
   if (request.parts == Parts::kAll && IsFolderOfSchedule(request.path)) {
     return schedule_->OpenStores();
   }
