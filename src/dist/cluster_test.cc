@@ -65,6 +65,24 @@ TEST(Cluster, AClosedStoreOfAnyRankSavesNothing) {
   });
 }
 
+TEST(Cluster, PushesThatFailAreNoRoundsOfTheSchedule) {
+  std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+  const std::string folder = mkdtemp(name.data());
+  ClusterOptions options = JobOf(1, 1);
+  options.store.snapshots = folder + "/scheduled";
+  options.store.snapshot_every = "5";
+  Cluster cluster(options);
+  EachWorker(&cluster, [&](KVStore* store) {
+    store->Init("w", Floats({0}));
+    store->Push("w", Floats({1}));
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_FAILS(Code::kInvalidArgument, store->Push("w", Floats({1, 2})));
+    }
+    store->Save(folder + "/own");  // a save by the schedule ends before
+    EXPECT_FALSE(std::filesystem::exists(folder + "/scheduled"));
+  });
+}
+
 // All ranks call save at the end of a script, and one is late.
 TEST(Cluster, ARankThatHasBecomeTheLowestRepeatsNoSave) {
   std::string name = ::testing::TempDir() + "tkv-XXXXXX";

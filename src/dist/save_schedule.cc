@@ -119,26 +119,31 @@ bool SaveSchedule::BeginsStep(std::span<const KeyView> keys, const StoreKeys& of
   }
   if (step == 0 && !begins_round) return false;
   std::lock_guard lock(mutex_);
+  const bool was_numbered = steps_.has_numbered();
   const bool begins = step > 0 ? steps_.PushNumbered(records, step) : steps_.PushPlain();
-  if (begins) CountStep();
+  if (begins) CountStep(was_numbered);
   return begins;
 }
 
-// Counts the step that has ended, at the begin of the next one.  An optimizer that was made later
-// may make steps in which no key has had the most rounds.
-void SaveSchedule::CountStep() {
+// A step with numbers counts as one round at least, because an optimizer that was made later may
+// make steps that raise no key's rounds above the most.  A step without numbers raises them, unless
+// its push has failed.
+uint64_t SaveSchedule::RoundsWithStep(uint64_t most, bool is_numbered) const {
+  if (!has_begun_) return most;
+  return rounds_at_begin_ + std::max<uint64_t>(is_numbered ? 1 : 0, most - most_at_begin_);
+}
+
+// Counts the step that has ended, when the next one begins.
+void SaveSchedule::CountStep(bool is_numbered) {
   const uint64_t most = most_rounds_;
-  rounds_at_begin_ =
-      has_begun_ ? rounds_at_begin_ + std::max<uint64_t>(1, most - most_at_begin_) : most;
+  rounds_at_begin_ = RoundsWithStep(most, is_numbered);
   most_at_begin_ = most;
   has_begun_ = true;
 }
 
 uint64_t SaveSchedule::Rounds() const {
   std::lock_guard lock(mutex_);
-  const uint64_t most = most_rounds_;
-  if (!has_begun_) return most;
-  return rounds_at_begin_ + std::max<uint64_t>(1, most - most_at_begin_);
+  return RoundsWithStep(most_rounds_, steps_.has_numbered());
 }
 
 // Counts the rounds of the remaining keys, after a key that may have had the most was removed.

@@ -133,7 +133,9 @@ class SaveSchedule {
 
  private:
   void RecountRounds();
-  void CountStep();
+  //   is_numbered  the step under way has pushes with a number
+  uint64_t RoundsWithStep(uint64_t most, bool is_numbered) const;
+  void CountStep(bool is_numbered);
 
   const std::string every_;
   const std::string folder_;  // absolute: the process may change its directory

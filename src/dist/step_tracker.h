@@ -22,6 +22,8 @@ class StepTracker {
   // Notes a push without a number that gives a key more pushes than any key has.
   //   returns  true if it begins a step
   bool PushPlain();
+  // Returns true if the step under way has a push with a number.
+  bool has_numbered() const { return has_numbered_; }
   // Continues after a push with this number.
   void ContinueAfter(uint32_t number);
   // Forgets the numbers: the keys that had them may be gone.
