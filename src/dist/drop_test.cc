@@ -1,10 +1,14 @@
-// A store that is dropped without close() does not end its process, whatever it has no memory for.
+// A lack of memory: a store that is dropped without close() does not end its process, and a save that
+// fails leaves the store free for the next one.
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <stdexcept>
+#include <string>
 
 #include "tests/arrays.h"
 #include "tests/cluster_fixture.h"
@@ -40,6 +44,33 @@ TEST(ADroppedStore, OfAProgramThatFailsWithoutMemoryDoesNotEndItsProcess) {
     const std::unique_ptr<KVStore> dropped = std::move(store);
     throw std::runtime_error("");
   });
+}
+
+// If memory ends within the node that this thread runs, the worker cannot go on.
+TEST(AStore, SavesAfterASaveThatHasLackedMemory) {
+  std::string name = ::testing::TempDir() + "tkv-XXXXXX";
+  const std::string folder = mkdtemp(name.data());
+  ClusterOptions options = JobOf(1, 1);
+  options.store.snapshots = folder;
+  options.store.snapshot_every = "1000";
+  options.store.patience = options.store.server_patience = std::chrono::seconds(1);
+  int saved_later = 0;
+  // The servers keep the keys before, and the files are written afterwards.
+  for (int allocations = 36; allocations < 56; ++allocations) {
+    Cluster cluster(options);
+    const std::unique_ptr<KVStore> store = cluster.Join(0);
+    store->Init("w", Full({10}, 0));
+    const test::Attempt attempt = test::WithMemoryFor(allocations, [&] { store->Save(folder); });
+    if (attempt.succeeded) continue;
+    try {
+      store->Save(folder);
+      ++saved_later;
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      ASSERT_EQ(text.find("of this store is under way"), std::string::npos) << allocations;
+    }
+  }
+  EXPECT_GT(saved_later, 0);
 }
 
 }  // namespace

@@ -87,9 +87,11 @@ std::vector<SavedStore> Saver::StoresToSave(const SaveRequest& request) const {
 }
 
 // Begins a save, the only one of its stores.  Returns null if another rank saves.
-//   waits  wait for the save or export of another worker, instead of throwing
+//   waits    wait for the save or export of another worker, instead of throwing
+//   prepare  called with the save before the stores know it: if it throws, there is no save
+template <typename F>
 std::shared_ptr<Saving> Saver::Begin(const SaveRequest& request, StoreSaves::Cutting cutting,
-                                     bool waits) {
+                                     bool waits, F prepare) {
   std::deque<CutTurn> turns;
   // The other stores take part as in a save by the schedule: their own saves wait for this one, and
   // they report no error of it.
@@ -105,9 +107,9 @@ std::shared_ptr<Saving> Saver::Begin(const SaveRequest& request, StoreSaves::Cut
   if (saving == nullptr) return nullptr;
   std::unique_lock<std::mutex> lock;
   try {
-    lock = core_.Lock(request.verb);
+    prepare(saving.get());
+    lock = core_.Lock(request.verb);  // another thread may have closed the store meanwhile
   } catch (...) {
-    // Another thread has closed the store meanwhile.
     saving->Release();
     throw;
   }
@@ -127,16 +129,15 @@ std::shared_ptr<Saving> Saver::BeginForUser(const std::string& verb, const std::
   request.stores = StoresToSave(request);
   if (!IsLastSender(verb, kNewsPatience)) return nullptr;
   const uint64_t rounds = schedule_ == nullptr ? 0 : schedule_->Rounds();
-  std::shared_ptr<Saving> saving = Begin(request, StoreSaves::Cutting::kForUser, true);
-  if (saving == nullptr || parts == Parts::kStates) return saving;
-  SpareRepeat(request.stores, saving.get());
-  // This snapshot has all that an automatic save would have.
-  if (IsFolderOfSchedule(path)) {
-    saving->OnEnd([saving = saving.get(), schedule = schedule_, rounds] {
+  return Begin(request, StoreSaves::Cutting::kForUser, true, [&](Saving* saving) {
+    if (parts == Parts::kStates) return;
+    SpareRepeat(request.stores, saving);
+    if (!IsFolderOfSchedule(path)) return;
+    // This snapshot has all that an automatic save would have.
+    saving->OnEnd([saving, schedule = schedule_, rounds] {
       if (!saving->failure()) schedule->NoteSaved(rounds);
     });
-  }
-  return saving;
+  });
 }
 
 std::string Saver::Save(const std::string& verb, const std::string& path, Parts parts) {
@@ -236,18 +237,20 @@ std::shared_ptr<Saving> Saver::SaveBeside(const std::vector<SavedStore>& stores,
   try {
     const std::string& folder = schedule_->folder();
     WarnOfLacking(stores);
-    std::shared_ptr<Saving> saving =
+    const auto prepare = [&](Saving* saving) {
+      if (when == SaveWhen::kIfNew) {
+        saving->OnlyIfNew(schedule_->has_replaced(), HasErased(stores), earlier);
+      }
+      saving->OnEnd([log_failure, log = core_.options.log, folder, saving] {
+        if (const auto error = saving->failure()) return log_failure(*error);
+        if (!log || saving->saved_path().empty()) return;
+        log(1, Format("a snapshot has been saved in {}", folder));
+      });
+    };
+    const std::shared_ptr<Saving> saving =
         Begin({"save", folder, Parts::kAll, stores, patience}, StoreSaves::Cutting::kByItself,
-              when == SaveWhen::kIfNew);
+              when == SaveWhen::kIfNew, prepare);
     if (saving == nullptr) return nullptr;
-    if (when == SaveWhen::kIfNew) {
-      saving->OnlyIfNew(schedule_->has_replaced(), HasErased(stores), earlier);
-    }
-    saving->OnEnd([log_failure, log = core_.options.log, folder, saving = saving.get()] {
-      if (const auto error = saving->failure()) return log_failure(*error);
-      if (!log || saving->saved_path().empty()) return;
-      log(1, Format("a snapshot has been saved in {}", folder));
-    });
     Saving::Start(saving);
     return saving;
   } catch (const Error& error) {

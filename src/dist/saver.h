@@ -88,8 +88,9 @@ class Saver {
 
   std::vector<SavedStore> StoresToSave(const SaveRequest& request) const;
   bool IsFolderOfSchedule(const std::string& path) const;
-  std::shared_ptr<Saving> Begin(const SaveRequest& request, StoreSaves::Cutting cutting,
-                                bool waits);
+  template <typename F>
+  std::shared_ptr<Saving> Begin(const SaveRequest& request, StoreSaves::Cutting cutting, bool waits,
+                                F prepare);
   std::shared_ptr<Saving> BeginForUser(const std::string& verb, const std::string& path,
                                        Parts parts);
   void SpareRepeat(std::span<const SavedStore> stores, Saving* saving) const;
