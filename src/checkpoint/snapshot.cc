@@ -271,6 +271,8 @@ std::set<uint32_t> Reader::StoresAt(const std::string& path,
     try {
       stores.merge(StoresIn(snapshot));
     } catch (const Error& error) {
+      // Another try may succeed after any other error.
+      if (error.code() != Code::kDataLoss && error.code() != Code::kFailedPrecondition) throw;
       unread(error);
     }
   }

@@ -82,8 +82,8 @@ class Reader {
   //   throws  as Find; kInvalidArgument  the keys are of several other stores
   static Reader OfStore(const std::string& path, uint32_t store);
   // Returns the numbers of the stores that have keys at `path`, in any snapshot of a folder.
-  //   unread  takes the error of each older snapshot whose index cannot be read; its stores are
-  //           then not returned
+  //   unread  takes the error of each older snapshot whose index is damaged, of a newer format or
+  //           closed to this user; its stores are then not returned
   //   throws  as the constructor
   static std::set<uint32_t> StoresAt(const std::string& path,
                                      const std::function<void(const Error&)>& unread);

@@ -340,6 +340,21 @@ TEST_F(CheckpointTest, OfEachSetOfStoresTheNewestSnapshotsStay) {
   EXPECT_EQ(stores_at(path_ + "/000009"), (std::set{0U, 2U}));
   EXPECT_EQ(stores_at(path_ + "/store-1"), std::set{1U});
   EXPECT_EQ(unread, "");
+  bool has_failed = true;
+  for (int failing = 0; has_failed; ++failing) {  // each open fails once
+    int opened = 0;
+    SetFault([&](const char* call) {
+      return call == std::string("open") && opened++ == failing ? EIO : 0;
+    });
+    try {
+      EXPECT_EQ(stores_at(path_), (std::set{0U, 1U, 2U})) << failing;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kUnavailable);
+    }
+    SetFault({});
+    has_failed = opened > failing;
+  }
+  EXPECT_EQ(unread, "");
   for (const std::string& old : {path_ + "/000005", path_ + "/000008"}) Put(IndexIn(old), "{}");
   EXPECT_EQ(stores_at(path_), (std::set{0U, 2U}));
   EXPECT_NE(unread.find("000005"), std::string::npos) << unread;
