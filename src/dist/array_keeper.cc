@@ -10,8 +10,8 @@ namespace tkv {
 namespace {
 
 // Returns how long a push waits for servers to accept sources, before it copies them.
-// The wait is some times as long as the copy would take.  Sources that are soon accepted are then
-// not copied, and no caller waits long for a few bytes.
+// The wait may last several times as long as the copy.  Sources that are soon accepted are then not
+// copied, and no caller waits long for a few bytes.
 std::chrono::nanoseconds WorthWaiting(size_t bytes) {
   constexpr double kNanosecondsPerByte = 1;
   constexpr std::chrono::nanoseconds kLeast = std::chrono::microseconds(500);
@@ -108,7 +108,7 @@ void ArrayKeeper::Copy(const CallPtr& call, size_t bytes) {
   }
 }
 
-// Returns the bytes of the copies that calls hold and that no server has accepted yet.
+// Returns the bytes of the copies that servers have not accepted yet.
 size_t ArrayKeeper::BytesCopied() {
   std::lock_guard lock(mutex_);
   std::erase_if(copied_, [](const auto& copied) { return copied.first->accepted(); });

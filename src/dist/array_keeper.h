@@ -1,5 +1,5 @@
-// Keeps the arrays of calls right after their verb has returned: nobody overwrites what a push still
-// reads, or reads what a pull still writes.
+// Protects the arrays of calls whose verb has returned.  A writer of an array waits for a push that
+// still reads it, and a reader for a pull that still writes to it.
 
 #pragma once
 
@@ -20,7 +20,8 @@ class ArrayKeeper {
 
   // Makes the sources independent of the caller, who may write to them after a push has returned.
   // Arrays of this library stay marked as in use until they are read.  Other arrays are copied,
-  // unless the servers accept the push soon.  If the copies would exceed the window, it waits first.
+  // unless the servers accept the push soon.  If the copies would exceed the window, it waits
+  // first.
   //   blocks  for the servers to accept the push, at most the patience
   void FreeSources(const CallPtr& call, const std::vector<PushSource>& sources);
   // Marks the arrays of an asynchronous call that was launched, so that their users wait for it.

@@ -13,7 +13,7 @@ namespace tkv {
 
 // A task of one worker for which all workers wait.
 struct Meeting {
-  const char* task;  // the words for it in messages
+  const char* task;  // in messages: "worker 0, which TASK, has not ended the VERB"
   const char* verb;
   // The worker with the task, and its incarnation.
   std::pair<Rank, uint64_t> worker = {kNoRank, 0};

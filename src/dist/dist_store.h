@@ -205,13 +205,14 @@ class DistStore : public KVStore, public RestoresSnapshots {
 
   const std::string type_;
   const Time begin_ = NodeThread::Now();
-  // Made in time, because the destructor may have no memory for it.
+  // Made in advance, because the destructor may have no memory for it.
   const Error program_failed_{Code::kAborted, "the worker's program has failed"};
   mutable StoreCore core_;
   RowEncoder row_encoder_;
   PushCompression compression_{core_.options.threads, core_.options.log};
 
-  // The count at the creation.  A higher count at the end means that the program has failed.
+  // The number of exceptions under way at the creation.  If it is higher at the end, the program
+  // has failed.
   const int exceptions_ = std::uncaught_exceptions();
   ServerUpdater updater_{&core_};
   // The totals of deleted keys, which the mutex of the keys guards.

@@ -26,7 +26,7 @@ class KeyCreator {
     TransferBuilder* builder;
     Saver* saver;
   };
-  //   mode  of keys for which the user names none
+  //   mode  the mode of keys for which the user names none
   KeyCreator(KeyMeta::Mode mode, const Parts& parts)
       : mode_(mode),
         core_(*parts.core),

@@ -24,8 +24,8 @@ bool HasAsyncKeys(std::span<const SavedStore> stores) {
   });
 }
 
-// Makes the servers keep a version of these keys at their present rounds.  Adds what is kept to
-// `outcomes`.
+// Makes the servers keep a version of these keys at their present rounds.  Adds the kept versions
+// to `outcomes`.
 void KeyCutter::CutKeys(const SaveRequest& request, std::span<const RecordPtr> records,
                         Outcomes* outcomes) {
   if (records.empty()) return;
@@ -46,10 +46,11 @@ void KeyCutter::CutKeys(const SaveRequest& request, std::span<const RecordPtr> r
   }
 }
 
-// Cuts the keys of all stores, and returns what is kept.
+// Cuts the keys of all stores, and returns the kept versions.
 //
-// Other workers go on pushing to asynchronous keys.  A user may keep the progress of a script in a
-// later store.  Later stores are cut first, so that this progress is never ahead of values.
+// Other workers go on pushing to asynchronous keys.  A user may store the progress of a script in a
+// store that was created later.  Later stores are cut first, so that the saved progress is never
+// ahead of the saved values.
 KeyCutter::Outcomes KeyCutter::CutStores(const SaveRequest& request) {
   Outcomes outcomes;
   std::vector<RecordPtr> synchronous;

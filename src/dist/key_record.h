@@ -28,7 +28,8 @@ struct KeyRecord {
   mutable uint64_t pushes = 0;
   // The rounds of earlier incarnations of this worker.
   mutable uint64_t former_rounds = 0;
-  // The last step of these, or of the loaded snapshot.  Guarded by the store's mutex.
+  // The last step of earlier incarnations, or of the loaded snapshot.  Guarded by the store's
+  // mutex.
   mutable PushStep former_step = {};
   // The step number of the last push, by this or an earlier incarnation, or of the loaded snapshot.
   // 0: none.  Atomic.

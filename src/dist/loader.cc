@@ -25,7 +25,7 @@ std::shared_ptr<const Optimizer> OwnOf(const KeyRecord& record, const KeyMeta& m
 
 }  // namespace
 
-// The keys to load, and their places in a snapshot.
+// The keys to load, and their positions in a snapshot.
 struct Loader::Loading {
   std::vector<RecordPtr> records;
   Meeting meeting{.task = "reads the snapshot", .verb = "load"};
@@ -188,7 +188,8 @@ KVStore::SnapshotInfo Loader::Load(const std::string& verb, const std::string& p
   barriers_.Meet(verb, loading.meeting, "nothing has been put back",
                  [&] { OpenFor(verb, path, parts, &loading); });
   barriers_.Meet(verb, loading.meeting, "some keys may have been put back and others not", [&] {
-    // An earlier life of this worker has put the values back, or told why it could not.
+    // If an earlier life of this worker had reached the second barrier, it has put the values back,
+    // or has told why it could not.
     if (!barriers_.HasReachedNext()) PutBack(verb, parts, loading);
   });
   // Compression residuals come from pushes that the load has undone.

@@ -79,7 +79,7 @@ class SaveSchedule {
   SaveSchedule(const std::string& folder, std::string every, Time now);
 
   const std::string& folder() const { return folder_; }
-  // The folder without symbolic links, by which two spellings of a path are known as the same one.
+  // Returns the folder without symbolic links, so that two spellings of its path are equal.
   const std::string& canonical_folder() const { return canonical_; }
   const std::string& every() const { return every_; }
   // Returns true if `path` is the folder of the schedule.
@@ -105,8 +105,8 @@ class SaveSchedule {
   bool BeginsStep(std::span<const KeyView> keys, const StoreKeys& of, uint32_t step);
 
   // ---- saves
-  // Returns the rounds that the clock counts: the steps that this worker has made.  They are the
-  // most rounds of a key, and more where optimizers take turns.
+  // Returns the steps that this worker has made, which the clock counts as rounds.  Usually they
+  // are the most rounds of a key.  If optimizers take turns, there are more steps.
   uint64_t Rounds() const;
   // Returns the stores to save if a save is due and none of them is saving.
   std::optional<Due> DueNow() const;
@@ -118,8 +118,8 @@ class SaveSchedule {
   bool TakeLookForLacking();
   // Returns true at the first call: the log has the warning afterwards.
   bool TakeWarningOfUneven();
-  // Begins the last save.  Returns false if a store was closed before and this worker has changed
-  // no value of the others since: that close has saved all stores.
+  // Begins the last save.  Returns false if an earlier close of a store has saved all stores, and
+  // this worker has changed no value since.
   bool BeginLast() { return !is_ending_.exchange(true); }
 
   // ---- changes that no count of rounds shows

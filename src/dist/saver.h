@@ -48,7 +48,7 @@ class Saver {
   // every key is then as the step before has left it.
   //   step  number of the training step that the push belongs to; 0: none
   void SaveIfDue(std::span<const KeyView> keys, uint32_t step);
-  // Tell the schedule, if there is one; see SaveSchedule.
+  // Each of these tells the schedule, if there is one, as SaveSchedule's function of that name.
   void Raise(uint64_t rounds) {
     if (schedule_ != nullptr) schedule_->Raise(rounds);
   }
@@ -84,7 +84,10 @@ class Saver {
   std::optional<Error> EndSavingUnclosed(std::chrono::nanoseconds patience) noexcept;
 
  private:
-  enum class SaveWhen : uint8_t { kAlways, kIfNew };
+  enum class SaveWhen : uint8_t {
+    kAlways,
+    kIfNew,  // only if the newest snapshot in the folder differs
+  };
 
   std::vector<SavedStore> StoresToSave(const SaveRequest& request) const;
   bool IsFolderOfSchedule(const std::string& path) const;

@@ -19,7 +19,7 @@ inline NDArray BytesOf(size_t count) {
 // A pool of arrays.  Thread-safe.
 class Scratch {
  public:
-  // Returns an array of bytes.  Nobody else gets its memory while a handle of it exists.
+  // Returns an array of bytes.  No other call gets its memory while a handle of the array exists.
   //   throws  kResourceExhausted
   NDArray Take(size_t bytes);
   size_t kept_bytes() const;  // of all kept arrays

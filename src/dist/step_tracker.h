@@ -11,8 +11,8 @@ namespace tkv {
 
 struct KeyRecord;
 
-// The pushes of a worker in the step under way.  Pushes of an optimizer have the number of its step,
-// and other pushes have none.  Several optimizers may take part in each step, or take turns.
+// The pushes of a worker in the step under way.  Pushes of an optimizer have the number of its
+// step, and other pushes have none.  Several optimizers may take part in each step, or take turns.
 class StepTracker {
  public:
   // Notes a push with a number.
@@ -26,7 +26,7 @@ class StepTracker {
   bool has_numbered() const { return has_numbered_; }
   // Continues after a push with this number.
   void ContinueAfter(uint32_t number);
-  // Forgets the numbers: the keys that had them may be gone.
+  // Forgets the numbers, because the keys that had them may have been removed.
   void ForgetNumbers();
   // Forgets all pushes.
   void Reset() { *this = StepTracker(); }
@@ -35,11 +35,12 @@ class StepTracker {
   bool IsNextOfItsOptimizer(std::span<const KeyRecord* const> keys, uint32_t number) const;
   bool Begins(bool* has_mine, bool* has_other);
 
-  uint32_t last_ = 0;  // the largest number, since an optimizer with smaller ones has taken over
+  // The largest number.  If an optimizer with smaller numbers takes over, its numbers count.
+  uint32_t last_ = 0;
   // The step under way: its keys, each with the number of its push, and all of these numbers.
   std::unordered_map<const KeyRecord*, uint32_t> keys_;
   std::set<uint32_t> numbers_;
-  // The step under way has pushes with a number, or a key's first pushes of a round without one.
+  // The step under way has pushes with a number, or pushes without one that PushPlain has noted.
   bool has_numbered_ = false;
   bool has_plain_ = false;
 };

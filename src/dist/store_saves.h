@@ -21,7 +21,7 @@ class StoreSaves {
   // The party that has reserved the store for a cut.  A cut makes the servers keep the present
   // version of each key.
   enum class Cutting : uint8_t { kNone, kForUser, kByItself };
-  // The saves that a wait includes: those by the schedule, or those of the user too.
+  // The saves that a wait includes: automatic ones alone, or also those that the user asks for.
   enum class Awaited : uint8_t { kAutomatic, kAll };
 
   // Returns true if a cut or a save is under way.
@@ -35,7 +35,7 @@ class StoreSaves {
   // Notes a save whose cut has succeeded.
   //   is_automatic  a line of the log reports its end
   void Add(std::shared_ptr<Saving> saving, bool is_automatic);
-  // Forgets a save whose caller has received its error.
+  // Forgets a save whose caller has received its result.
   void Forget(const Saving& saving);
   // Takes the newest save; null: none.
   //   is_automatic  set as in Add
@@ -54,7 +54,7 @@ class StoreSaves {
   mutable std::mutex mutex_;
   Cutting cutting_ = Cutting::kNone;
   std::condition_variable cut_;     // the cut has succeeded or failed
-  std::shared_ptr<Saving> newest_;  // null: its caller has received the end
+  std::shared_ptr<Saving> newest_;  // null: none, or its caller has received the result
   bool is_automatic_ = false;       // the newest one is automatic
   bool has_erased_ = false;
 };

@@ -23,7 +23,7 @@ class TransferBuilder {
                   RowEncoder* rows)
       : core_(*core), updater_(*updater), compression_(*compression), rows_(*rows) {}
 
-  // Return the sum of the values of each key, once for each key of the call.
+  // Return one source for each key of the call: the sum of the key's values.
   //   verb    the first word of errors
   //   blocks  until the values may be read
   //   throws  kNotFound, kInvalidArgument, kResourceExhausted, kDeadlineExceeded

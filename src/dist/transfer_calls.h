@@ -21,7 +21,8 @@ class TransferCalls {
   TransferCalls(StoreCore* core, TransferBuilder* builder, Saver* saver)
       : core_(*core), builder_(*builder), saver_(*saver), arrays_(core) {}
 
-  // Start a call, which others wait for.  A push may first start a save that is due.
+  // Start a call and return it; the caller waits for its end.  A push may first start a save that
+  // is due.
   //   verb        the first word of errors
   //   until_done  the call ends when the rounds of its keys are complete; otherwise when the
   //               servers have accepted its pushes

@@ -35,7 +35,8 @@ struct PushSource {
   NDArray array;
   // The number of arrays that the user has given.
   size_t values = 0;
-  size_t bytes = 0;  // the bytes of these arrays, for rows
+  size_t bytes = 0;  // for rows, the bytes of these arrays
+  // The bytes to send are a copy, a sum or an encoding, and not the user's array.
   bool is_own = false;
   codec::Compressor compressor = {};
   // The residual of the key, if its pushes are or were compressed.
