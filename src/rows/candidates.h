@@ -20,7 +20,7 @@ struct Candidate {
 
 class Candidates {
  public:
-  //   buckets  all mixes belong to one of so many buckets
+  //   buckets  the ids of a key are divided into so many; all mixes here are of one
   explicit Candidates(uint32_t buckets) : index_(buckets) {}
 
   size_t size() const noexcept { return index_.size(); }

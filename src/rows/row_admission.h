@@ -23,7 +23,7 @@ class RowAdmission {
   };
 
   //   admit_count  number of the push that admits an id, from 1
-  //   buckets      all mixes belong to one of so many buckets
+  //   buckets      the ids of a key are divided into so many; all mixes here are of one
   RowAdmission(uint32_t admit_count, uint32_t buckets)
       : admit_count_(admit_count), candidates_(buckets) {}
 

@@ -10,7 +10,7 @@ namespace tkv {
 
 class RowClock {
  public:
-  //   age_max  a row expires if more than so many versions in a row did not push it; 0: never
+  //   age_max  a row expires if it was last pushed more than so many versions ago; 0: never
   explicit RowClock(uint64_t age_max) : age_max_(age_max) {}
 
   uint64_t version() const noexcept { return version_; }

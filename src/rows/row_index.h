@@ -35,7 +35,7 @@ class RowIndex {
   static constexpr size_t kProbesMax = 512;  // steps of a search; a segment that needs more grows
   static constexpr size_t kSparseness = 64;  // most entries of the directory for each segment
 
-  //   buckets  all mixes belong to one of so many buckets
+  //   buckets  the ids of a key are divided into so many; all mixes here are of one
   explicit RowIndex(uint32_t buckets = 1);
 
   size_t size() const noexcept { return size_; }
@@ -47,8 +47,8 @@ class RowIndex {
   // Finds each mix of a batch.  Meanwhile prefetches the entries of the next mixes, as many as a
   // core can wait for.
   //   found  called with a mix's place or kNowhere; may prefetch its record
-  //   use    called in the order of the batch with a mix's number and what `found` returned for it,
-  //          when that has been prefetched
+  //   use    called in the order of the batch with a mix's number and the result of `found`, when
+  //          the record has been prefetched
   template <typename Found, typename Use>
   void FindAll(std::span<const uint64_t> mixes, Found found, Use use) const {
     const size_t count = mixes.size();

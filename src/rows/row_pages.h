@@ -24,7 +24,7 @@ namespace tkv {
 
 class RowPages {
  public:
-  //   has_names  with the mix of each row, which finds the row of a record
+  //   has_names  a record has its row's mix beside it, by which the index finds the row
   RowPages(DType dtype, size_t elements, bool has_notes, bool has_names);
 
   DType dtype() const noexcept { return dtype_; }
@@ -40,7 +40,7 @@ class RowPages {
   // Returns the bytes of a record with the states of the current update rule.
   //   throws  kResourceExhausted (more than 1 GiB)
   uint32_t Stride() const;
-  // Returns the same, with the row's note and name.
+  // Returns the bytes of a record with its note and its name.
   size_t BytesPerRow() const { return Stride() + note_bytes() + name_bytes(); }
 
   // Sets the states and the master that each record has from now on, because a new update rule
@@ -55,8 +55,8 @@ class RowPages {
   // Returns a place for a record, whose contents are undefined.
   //   throws  std::bad_alloc, kResourceExhausted
   Taken TakePlace();
-  // Returns places in the reverse order of their taking: to the end of the pages, or to the list of
-  // freed places.  The list still has the capacity.
+  // Gives a place back, to the end of the pages or to the list of freed places.  Call it in the
+  // reverse order of TakePlace.  The list still has the capacity.
   void PutBack(const Taken& taken) noexcept;
   // Reserves capacity in the list of freed places, so that as many calls of Free cannot fail.
   //   throws  std::bad_alloc

@@ -36,7 +36,8 @@ size_t RowSpill::RowsInMemoryMax(const RowPages& pages) const {
   return std::max<size_t>(1, static_cast<size_t>(memory_max_ / pages.BytesPerRow()));
 }
 
-// If the disk does not keep up, waits up to kDiskPatience, then throws: memory is limited, too.
+// If the disk does not keep up, waits up to kDiskPatience.  Then it throws, because more rows in
+// memory would exceed the bound.
 void RowSpill::MakeRoom(RowIndex* index, RowPages* pages) {
   if (!is_bounded()) return;
   const size_t bound = RowsInMemoryMax(*pages);

@@ -48,6 +48,7 @@ class RowSpill {
   // Returns true if the place of a row is on the disk.
   static bool IsOnDisk(uint64_t place) noexcept { return DiskPages::Has(place); }
   const RowNote& NoteAt(uint64_t place) const noexcept { return pages_->NoteAt(place); }
+  // Returns the number of the update rule whose states a record has.
   uint64_t RuleOf(uint64_t place) const noexcept { return pages_->RuleOf(place); }
   // Reads rows, several at a time.
   //   bytes   length to read from a record's beginning; 0: the whole record
@@ -93,7 +94,7 @@ class RowSpill {
 
   uint64_t memory_max_;
   std::optional<DiskPages> pages_;  // on the disk; none if memory is not bounded
-  size_t dead_ = 0;                 // rows on the disk that died since Settle
+  size_t dead_ = 0;                 // records on the disk that have become dead since Settle
 };
 
 template <typename Use>

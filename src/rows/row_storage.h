@@ -24,7 +24,7 @@ namespace tkv {
 
 class RowStorage {
  public:
-  //   buckets     all mixes belong to one of so many buckets
+  //   buckets     the ids of a key are divided into so many; all mixes here are of one
   //   memory_max  about the bytes of records that stay in memory; 0: all records stay in memory
   //   disk        for the other records
   //   throws      kFailedPrecondition (memory is bounded and there is no disk)
@@ -64,7 +64,8 @@ class RowStorage {
   //   returns  the number of rows that are missing
   //   blocks   while the disk reads, and up to a second until it has written rows that are to leave
   //            the memory
-  //   throws   kResourceExhausted, kUnavailable (the disk), std::bad_alloc; the same rows are stored
+  //   throws   kResourceExhausted, kUnavailable (the disk), std::bad_alloc; the same rows are
+  //            stored
   size_t Locate(std::span<const uint64_t> mixes, ReservedRows* rows);
   // Makes a missing row.  The record is undefined until it is written.
   //   number  of the mix in the batch

@@ -29,7 +29,7 @@ namespace tkv {
 
 class RowTable {
  public:
-  //   buckets  all mixes belong to one of so many buckets
+  //   buckets  the ids of a key are divided into so many; all mixes here are of one
   //   disk     for rows that exceed the policy's memory
   //   throws   as InitialRow, kInvalidArgument (a policy that is not possible), kFailedPrecondition
   //            (memory is bounded and there is no disk)
@@ -37,8 +37,8 @@ class RowTable {
            uint32_t buckets = 1, const RowPolicy& policy = {},
            std::shared_ptr<RowDisk> disk = nullptr);
 
-  // Returns a table without rows and states, with the same options, version and number of evicted
-  // rows.
+  // Returns a table without rows and states.  It has the same options, version and number of
+  // evicted rows.
   RowTable Emptied() const;
   const RowInitializer& initializer() const noexcept { return initial_.initializer(); }
   const RowPolicy& policy() const noexcept { return policy_; }
@@ -125,7 +125,7 @@ class RowTable {
   // ---- for snapshots
   // Returns the mixes of at most `count_max` rows, ascending, from the mix `first` on.
   std::vector<uint64_t> Mixes(uint64_t first, size_t count_max) const;
-  // Returns the same, from the row with that index in ascending order on.
+  // Returns at most `count_max` mixes, ascending, from the row on that `number` rows precede.
   std::vector<uint64_t> MixesFrom(uint64_t number, size_t count_max) const;
   // Copies the masters or one state of rows of the table to `out`, in the compute type, one row
   // behind the other.

@@ -10,8 +10,8 @@ namespace tkv {
 
 class SweepCursor {
  public:
-  // Calls f(mix, entry) for the next `count` entries, at most up to the last one.  If the last one
-  // was reached, the next call begins at the first one.
+  // Calls f(mix, entry) for the next `count` entries, or for fewer if the index ends before.  After
+  // the last entry the next call begins at the first one.
   //   index  has ForEach, as RowIndex does
   template <typename Index, typename F>
   void Next(const Index& index, size_t count, F f) {
