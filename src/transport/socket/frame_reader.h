@@ -21,8 +21,8 @@
 
 namespace tkv {
 
-// A reader of frames.  Bodies are read directly into the memory that the handler names, or are found
-// in the peer's shared memory.  A peer that is not welcome yet may send only small heads.
+// A reader of frames.  Bodies are read directly into the memory that the handler names, or are
+// found in the peer's shared memory.  A peer that is not welcome yet may send only small heads.
 class FrameReader {
  public:
   // The result of a turn of reading.
@@ -40,11 +40,12 @@ class FrameReader {
   // Allows frames to be handled until Stop.  `lending` has the peer's shared memory; null: bodies
   // come only through the socket.
   void Start(Lending* lending);
-  // Makes Read return after the present frame, because the connection was closed.
+  // Makes Read return after the present frame, because frames are no longer wanted.
   void Stop() { is_stopped_ = true; }
 
-  // Reads the available bytes and hands whole frames of this link to the handler.  Returns kMore
-  // after about `bytes_max` bytes, received and lent ones.  Bytes to be thrown away go to `scratch`.
+  // Reads the available bytes and hands whole frames of this link to the handler.  The turn ends
+  // after about `bytes_max` bytes from the socket, or as many from shared memory.  Bytes to be
+  // thrown away go to `scratch`.
   //   throws  the fault in the peer's bytes
   Result Read(LinkHandler* handler, uint64_t link, std::vector<std::byte>* scratch,
               size_t bytes_max);

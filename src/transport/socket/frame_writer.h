@@ -58,8 +58,8 @@ class FrameWriter {
 
   // ---- writing
   // Writes the waiting output, and notes if the peer takes it.  Any error ends the output, even an
-  // error of this machine alone (no memory, a firewall rule).  A read of the bytes that have arrived
-  // then reports the end of the connection.
+  // error of this machine alone (no memory, a firewall rule).  A read of the bytes that have
+  // arrived then reports the end of the connection.
   //   returns  kFailed  once; kDone from then on
   Result Write();
   // Writes the rest after the user has closed the connection.  Notes nothing.
@@ -89,7 +89,8 @@ class FrameWriter {
   bool checks_bodies_ = false;
   bool has_failed_ = false;
   OutputQueue queue_;
-  uint64_t taken_ = 0;  // bytes that the socket has taken of frames, raw bytes and TLS records
+  // Grows with the bytes that leave the queue, and with the encrypted bytes that leave the socket.
+  uint64_t taken_ = 0;
   StallClock stall_;
 };
 

@@ -1,4 +1,5 @@
-// The buffer into which a connection reads the bytes that have no other place.
+// The buffer into which a connection reads heads of frames, records, and the bytes that follow
+// bodies.
 
 #pragma once
 
@@ -17,7 +18,8 @@ class InputBuffer {
   std::span<const std::byte> bytes() const { return {memory_.data() + begin_, end_ - begin_}; }
   bool is_empty() const { return begin_ == end_; }
   void Consume(size_t bytes) { begin_ += bytes; }
-  // Copies a value from the first bytes.  Returns false if more bytes are needed.  Take consumes it.
+  // Copies a value from the first bytes.  Returns false if more bytes are needed.  Take consumes
+  // it.
   template <typename T>
   bool Peek(T* value) const;
   template <typename T>

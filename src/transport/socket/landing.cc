@@ -66,7 +66,7 @@ void Landing::NoteRead(const std::vector<iovec>& pieces, size_t bytes) {
   }
 }
 
-// Moves the place of the next byte.
+// Moves the position of the next byte.
 void Landing::Advance(size_t bytes) {
   while (bytes > 0) {
     const size_t step = std::min(bytes, blocks_[block_].size - offset_);

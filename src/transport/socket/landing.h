@@ -51,7 +51,7 @@ class Landing {
   void Advance(size_t bytes);
 
   std::vector<Block> blocks_;
-  size_t block_ = 0, offset_ = 0;  // the place of the next byte
+  size_t block_ = 0, offset_ = 0;  // the position of the next byte
   bool is_active_ = false;
   bool is_checked_ = false;
   std::optional<ValueCheck> check_;  // of the bytes that have arrived

@@ -42,7 +42,7 @@ static_assert(sizeof(LendRecord) == 24);
 // Lends and borrows bodies on one connection, in both directions.
 class Lending {
  public:
-  enum class Offer : uint8_t { kInline, kLent, kFull };
+  enum class Offer : uint8_t { kInline, kLent, kFull };  // the result of Lend
 
   // An arena of null: this process only borrows.
   Lending(std::shared_ptr<Arena> arena, std::function<void(const std::string&)> warn)

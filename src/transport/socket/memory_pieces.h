@@ -31,17 +31,17 @@ inline size_t BytesOf(const std::vector<iovec>& pieces) {
   return bytes;
 }
 
-// A place in pieces of memory, which moves from their beginning to their end.
+// A position in pieces of memory, which moves from their beginning to their end.
 class PieceCursor {
  public:
   // The pieces have to outlive the cursor.
   explicit PieceCursor(const std::vector<iovec>& pieces) : pieces_(pieces) {}
 
   bool is_at_end() const { return piece_ == pieces_.size(); }
-  // Return the memory at the place up to the end of its piece; call them only before the end.
+  // Return the memory from the position to the end of its piece; call them only before the end.
   std::byte* data() const { return static_cast<std::byte*>(pieces_[piece_].iov_base) + offset_; }
   size_t bytes() const { return pieces_[piece_].iov_len - offset_; }
-  // Moves by at most that many bytes.
+  // Moves by that many bytes, at most to the end of the piece.
   void Advance(size_t bytes) {
     offset_ += bytes;
     if (offset_ < pieces_[piece_].iov_len) return;

@@ -1,8 +1,8 @@
 // The reactor of an endpoint: waits until sockets are ready, and queues what it has seen.
 //
 // Nothing runs inside of the reactor's callbacks: they only queue an event, which the endpoint
-// takes and handles.  An endpoint has one reactor.  A single thread uses it; only Wake and Interrupt
-// may be called from any thread.
+// takes and handles.  An endpoint has one reactor.  A single thread uses it; only Wake and
+// Interrupt may be called from any thread.
 
 #pragma once
 
@@ -21,8 +21,8 @@ namespace tkv {
 
 // Returns the time of the steady clock, in nanoseconds.
 int64_t SteadyNow();
-// Returns true if the system has nothing left to make a connection with. Another try at once would
-// fail in the same way.
+// Returns true if the system lacks descriptors or memory for a connection.  Another try at once
+// would fail in the same way.
 bool IsOutOfMeans(const boost::system::error_code& error);
 
 // Waits for sockets.  Every function that starts a wait throws std::bad_alloc if memory is lacking;

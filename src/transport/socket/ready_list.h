@@ -20,8 +20,8 @@ struct Readiness {
   uint64_t attempt = 0;  // kDialed: the attempt
 };
 
-// A queue of events and of calls of Wake.  Each wait reserves the place of its event, so that the
-// event needs no memory when it arrives.  Thread-safe.
+// A queue of events and of calls of Wake.  Each wait reserves room for its event, so that the event
+// needs no memory when it arrives.  Thread-safe.
 class ReadyList {
  public:
   // Runs `wait`, which makes the reactor call Arrive or fails.

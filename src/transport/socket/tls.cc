@@ -303,7 +303,7 @@ class Tls::RecordWriter {
 
  private:
   Key& key_;
-  std::byte* to_;  // the place of the next byte
+  std::byte* to_;  // the address of the next byte
   bool is_good_ = true;
 };
 
@@ -351,8 +351,8 @@ ssize_t Tls::Flush() {
   return static_cast<ssize_t>(flushed);
 }
 
-// Decrypts a record into the memory at the cursor, which advances.  Keeps the bytes that do not fit.
-// Returns how many bytes went into the memory.
+// Decrypts a record into the memory at the cursor, which advances.  Keeps the bytes that do not
+// fit.  Returns the number of bytes that went there.
 size_t Tls::Open(const std::byte* record, size_t bytes, PieceCursor* to) {
   const size_t whole = bytes - kHeaderBytes - kAddedBytes;
   size_t left = whole;
