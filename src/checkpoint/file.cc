@@ -102,7 +102,7 @@ std::vector<std::string> NamesIn(const std::string& folder) {
   return names;
 }
 
-// Returns the mode of what a path leads to; none if nothing is there.
+// Returns the mode of the file or folder to which a path leads; none if there is none.
 std::optional<mode_t> ModeOf(const std::string& path) {
   struct stat status{};
   if (stat(path.c_str(), &status) == 0) return status.st_mode;
@@ -110,7 +110,7 @@ std::optional<mode_t> ModeOf(const std::string& path) {
   throw Failed(path, "stat", errno);
 }
 
-// Removes a file, or a folder and all that is in it; a link, and not what it leads to.
+// Removes a file, or a folder with its content.  Removes a link, and not the link's target.
 void RemoveTree(const std::string& path) {
   if (unlink(path.c_str()) == 0 || errno == ENOENT || errno == ENOTDIR) return;
   if (errno != EISDIR && errno != EPERM) throw Failed(path, "unlink", errno);

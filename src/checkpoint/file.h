@@ -44,8 +44,8 @@ class File {
   int fd_ = -1;
 };
 
-// A lock on a folder against other savers.  The system releases it when this process and all that
-// were forked from it meanwhile have ended.
+// A lock on a folder against other savers.  If this process dies, the system releases the lock when
+// the processes that were forked from it meanwhile have ended, too.
 class FolderLock {
  public:
   //   throws  kFailedPrecondition  another process, or another store of this process, has the lock
@@ -74,8 +74,8 @@ void SyncFolder(const std::string& path);
 //   throws  kFailedPrecondition  the target is a device, a pipe or a socket
 void Rename(const std::string& from, const std::string& to);
 void RemoveAll(const std::string& path);  // it need not exist
-// Exists and IsFolder return false if nothing is there.
-//   throws  as File, if the system cannot say so: no permission to look
+// Exists and IsFolder return false if the path does not exist.
+//   throws  as File, if the system cannot tell: no permission to look
 bool Exists(const std::string& path);
 bool IsFolder(const std::string& path);
 std::vector<std::string> Names(const std::string& folder);  // sorted

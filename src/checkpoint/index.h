@@ -1,4 +1,4 @@
-// The index of a snapshot: a text in JSON with its keys, the places of their tensors, and checksums.
+// The index of a snapshot: a text in JSON with its keys, the files of their tensors, and checksums.
 
 #pragma once
 
@@ -19,7 +19,7 @@ struct Index {
   std::vector<std::string> header_checks;  // of the files' headers
 };
 
-// Returns the text of an index, whose first field is a `check` that is not filled in.
+// Returns the text of an index.  Its first field is `check`, with kNoCheck.
 std::string TextOfIndex(const Index& index, const std::function<std::string(size_t file)>& name_of);
 // Returns the index with this text.
 //   throws  kDataLoss            a text that no snapshot has; the message begins with `name`

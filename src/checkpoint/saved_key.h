@@ -52,8 +52,8 @@ struct SavedKey {
   uint64_t row_version = 0;  // the version counter of the notes
   // The key's own optimizer, independent of the store's; without text there is none.
   SavedProgram own;
-  // True if this entry is no key but the bytes of the states that the updater, a function, keeps
-  // for all keys.  At most one entry is; it is the last.
+  // True if this entry is no key: it has the bytes of the states that the updater, a function,
+  // keeps for all keys.  At most one entry, the last, is of this kind.
   bool is_of_updater = false;
 
   bool operator==(const SavedKey&) const = default;
@@ -83,9 +83,9 @@ struct Layout {
   std::vector<Item> items;  // in the order of writing
   size_t files = 0;
 };
-// Returns the place of every part of these keys.  A file takes tensors up to file_bytes_max, and at
-// least one.  If the keys are of several stores, the tensors of store N > 0 are named
-// "store-N/...".
+// Returns the tensor and the file of every part of these keys.  A file takes tensors up to
+// file_bytes_max, and at least one.  If the keys are of several stores, the tensors of store N > 0
+// are named "store-N/...".
 Layout LayoutOf(const std::vector<SavedKey>& keys, uint64_t file_bytes_max);
 
 // Returns true if not all keys are of the same store.

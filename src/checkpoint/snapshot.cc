@@ -241,7 +241,7 @@ std::optional<Reader> Reader::Find(const std::string& path, uint32_t store) {
     Reader reader;
     reader.OpenIndex(snapshot);
     if (!reader.Has(store)) continue;
-    reader.OpenFiles();  // damage in the files of other stores does not matter
+    reader.OpenFiles();  // files of snapshots without the store may be damaged
     reader.TakeStore(store);
     return reader;
   }
@@ -293,7 +293,7 @@ bool Reader::Has(uint32_t store) const {
 void Reader::TakeStore(uint32_t store) {
   if (!AreOfSeveralStores(index_.keys)) return;
   std::vector<SavedKey> keys;
-  std::vector<size_t> places(index_.keys.size());  // new positions of the keys that stay
+  std::vector<size_t> places(index_.keys.size());  // the new position of each key that stays
   for (size_t k = 0; k < index_.keys.size(); ++k) {
     places[k] = keys.size();
     if (index_.keys[k].store == store) keys.push_back(index_.keys[k]);
@@ -383,7 +383,8 @@ void Reader::Verify(const std::function<void(uint64_t)>& after) const {
     const Item& item = index_.layout.items[i];
     Checksum check;
     uint64_t last_mix = 0, rows = 0;
-    // Fault of the ids; reported only if the checksum matches, because damage explains more.
+    // The fault of the ids.  It is reported only if the checksum matches: otherwise damage is the
+    // cause.
     std::string wrong;
     for (uint64_t at = item.tensor.begin; at < item.tensor.end;) {
       const auto part =

@@ -68,17 +68,20 @@ class Writer {
 // Reads an existing snapshot.
 class Reader {
  public:
-  // Opens a folder of snapshots (the newest counts), a snapshot, or a file of states.  If no such
-  // path exists and it ends in "/store-N", Find opens what precedes that for store N.
+  // Opens the newest snapshot of a folder, a snapshot, or a file of states.  If the path does not
+  // exist and ends in "/store-N", the constructor opens the path before that as Find does for store
+  // N.
   //   throws  kNotFound (also: no keys of store N), kDataLoss (the message names the file and the
   //           key; also for a key that is not UTF-8 or has the character zero), kFailedPrecondition
   //           (a newer format, a pickle), kInvalidArgument (no path)
   explicit Reader(const std::string& path);
-  // Opens the keys of a store: in a folder of snapshots those of the newest snapshot that has any.
+  // Opens the keys of a store.  In a folder of snapshots, opens the newest one with keys of the
+  // store, or without any keys.
   //   returns  none if the keys there are all of other stores
-  //   throws   as the constructor, also for the newer snapshots of the folder
+  //   throws   as the constructor; also if a newer snapshot of the folder cannot be read
   static std::optional<Reader> Find(const std::string& path, uint32_t store);
-  // As Find.  If the keys there are all of one other store, opens those: the newest ones.
+  // Opens the keys of a store, as Find does.  If all keys there are of one other store, opens the
+  // newest of those.
   //   throws  as Find; kInvalidArgument  the keys are of several other stores
   static Reader OfStore(const std::string& path, uint32_t store);
   // Returns the numbers of the stores that have keys at `path`, in any snapshot of a folder.
@@ -96,8 +99,8 @@ class Reader {
   uint64_t bytes() const { return BytesOf(index_.layout); }
   // Reads all parts once and compares their checksums.
   //   calls   `after` with the number of bytes read so far
-  //   throws  kDataLoss  a checksum differs, the mixes of the ids do not ascend, or an id is not
-  //                      below the key's row count; the message names the file and the key
+  //   throws  kDataLoss  a checksum differs, the mixes (base/mix.h) of ids do not ascend, or an id
+  //                      is not below the key's row count; the message names the file and the key
   void Verify(const std::function<void(uint64_t)>& after = {}) const;
   // Returns the checksum of a part, which the key has to have.
   const std::string& ChecksumOf(size_t key, uint64_t part) const;
@@ -108,8 +111,8 @@ class Reader {
   Reader() = default;
   void Open(const std::string& path);
   void OpenIndex(const std::string& folder);
-  void OpenFiles();  // those that the index names
-  // Returns true if the keys of a store are here, or no keys at all.
+  void OpenFiles();  // opens the files that the index names
+  // Returns true if the reader has keys of a store, or no keys at all.
   bool Has(uint32_t store) const;
   void TakeStore(uint32_t store);  // drops the keys of all other stores
   void OpenFile(const std::string& file);
