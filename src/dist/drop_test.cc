@@ -1,5 +1,5 @@
-// A lack of memory: a store that is dropped without close() does not end its process, and a save that
-// fails leaves the store free for the next one.
+// A lack of memory: a store that is dropped without close() does not end its process, and a save
+// that fails leaves the store free for the next one.
 
 #include <gtest/gtest.h>
 
