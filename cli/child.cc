@@ -53,7 +53,7 @@ bool Child::HasEnded(int* status) {
 bool Child::is_held() const {
   size_t bytes = *waiting;
   for (const Source& stream : streams_) bytes += stream.lines.size();
-  return bytes >= kHeldBytesMax;
+  return bytes >= kHeldBytesMax || (has_lost_output && *waiting >= kUnwrittenBytesWithoutMemory);
 }
 
 bool Child::Read(Stream which) {
@@ -81,8 +81,8 @@ Lines::Time Child::due(Stream stream) const {
   return streams_[static_cast<size_t>(stream)].lines.due();
 }
 
-void Child::DropText() noexcept {
-  for (Source& stream : streams_) stream.lines.Drop();
+void Child::DropLines() noexcept {
+  for (Source& stream : streams_) stream.lines.DropLine();
 }
 
 bool Child::Tell(const std::string& items) const {

@@ -71,8 +71,8 @@ class Child {
   // Appends to the log.  Returns false if the log cannot be written any more.
   bool Log(Stream stream, std::string_view text);
 
-  // Forgets the text that was not passed on, and frees its memory.
-  void DropText() noexcept;
+  // Forgets the first line of each stream that was not passed on, and frees its memory.
+  void DropLines() noexcept;
 
   uint64_t life_before = 0;      // the newest life of its rank when its process was started
   bool has_lost_output = false;  // the launcher had no memory for some lines
@@ -81,6 +81,8 @@ class Child {
   const Output::Waiting waiting = std::make_shared<std::atomic<size_t>>(0);
 
   static constexpr size_t kHeldBytesMax = size_t{1} << 20;
+  // The limit of unwritten text after the launcher had no memory, so that it need not lose more.
+  static constexpr size_t kUnwrittenBytesWithoutMemory = size_t{1} << 16;
 
  private:
   struct Source {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace tkv::cli {
@@ -86,14 +85,10 @@ void JobOutput::Note(const std::string& text) {
               PageOf(Stream::kErr).Shown(kLauncher, "", "tkv launch: " + text + "\n"));
 }
 
-void JobOutput::NoteLostLines(const std::string& process) {
-  try {
-    Note("the launcher has no memory for output of " + process + "; some of it is lost");
-  } catch (const std::bad_alloc&) {
-    static constexpr std::string_view kLost =
-        "tkv launch: no memory for output of a process; some of it is lost\n";
-    [[maybe_unused]] const ssize_t told = write(STDERR_FILENO, kLost.data(), kLost.size());
-  }
+void JobOutput::NoteLackOfMemory() noexcept {
+  static constexpr std::string_view kLost =
+      "tkv launch: no memory for output of a process; some of it is lost\n";
+  [[maybe_unused]] const ssize_t told = write(STDERR_FILENO, kLost.data(), kLost.size());
 }
 
 void JobOutput::End(int status) {

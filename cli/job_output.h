@@ -38,8 +38,8 @@ class JobOutput {
   void Begin(const std::string& url, const std::string& token_file, bool is_wanted);
   // Prints a note of the launcher: to stderr, or as an object to stdout.
   void Note(const std::string& text);
-  // Notes that lines of a process are lost for want of memory.  Never throws std::bad_alloc.
-  void NoteLostLines(const std::string& process);
+  // Prints that output is lost, if there is no memory for a note.
+  static void NoteLackOfMemory() noexcept;
   // Prints the exit status of the job, if the form is JSON.
   void End(int status);
 

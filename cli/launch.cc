@@ -571,7 +571,8 @@ class Launcher {
     }
   }
 
-  // Gets text of a child and passes it on.  Without memory for the text, it is lost.
+  // Gets text of a child and passes it on.  Without memory for the text, its first line is lost; the
+  // others are passed on later.
   template <typename Get>
   void PassOnOrLose(size_t index, Stream stream, Get get) {
     Child* const child = children_[index].get();
@@ -581,9 +582,17 @@ class Launcher {
     } catch (const std::bad_alloc&) {
       // The job depends on each line of an agent that has not greeted, and of a restorer.
       if (!child->seat().is_greeted || child->seat().is_restorer) throw;
-      child->DropText();
+      child->DropLines();
       if (std::exchange(child->has_lost_output, true)) return;
-      output_.NoteLostLines(child->seat().name());
+      NoteLostLines(child->seat());
+    }
+  }
+
+  void NoteLostLines(const Seat& seat) {
+    try {
+      Note("the launcher has no memory for output of " + seat.name() + "; some of it is lost");
+    } catch (const std::bad_alloc&) {
+      JobOutput::NoteLackOfMemory();
     }
   }
 

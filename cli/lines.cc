@@ -33,13 +33,20 @@ std::string Lines::Take(bool is_live, Time now) {
     text_.erase(0, taken.size());
     since_ = now;
   }
-  const bool is_too_long = text_.size() > kBytesMax;
+  const bool is_too_long = text_.size() > (is_live ? kLiveBytesMax : kBytesMax);
   if (is_too_long || (is_live && now >= due())) {
-    taken += std::exchange(text_, {});
+    taken += text_;
+    text_.clear();
     if (!is_live) taken += '\n';
   }
   if (!taken.empty()) is_open_ = taken.back() != '\n';
   return taken;
+}
+
+void Lines::DropLine() noexcept {
+  const size_t end = text_.find('\n');
+  text_.erase(0, end == std::string::npos ? end : end + 1);
+  text_.shrink_to_fit();  // does nothing without memory
 }
 
 }  // namespace tkv::cli

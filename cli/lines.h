@@ -18,14 +18,15 @@ std::string WithoutInfo(std::string_view text);
 // Holds back the unfinished line of a stream until it may be passed on.
 //
 // A live reader gets an unfinished line too: at once if it ends in a carriage return, as a frame of
-// a progress bar does, and else after kAgeMax.  Any other reader gets whole lines.  Nobody waits for
-// the end of a line that is longer than kBytesMax.
+// a progress bar does, and else after kAgeMax or if it is long.  Any other reader gets whole lines,
+// and a line that is longer than kBytesMax in pieces.
 class Lines {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
   static constexpr std::chrono::milliseconds kAgeMax{100};
   static constexpr size_t kBytesMax = size_t{1} << 18;
+  static constexpr size_t kLiveBytesMax = size_t{1} << 16;
   static constexpr Time kNever = Time::max();
 
   void Add(std::string_view bytes, Time now);
@@ -36,8 +37,8 @@ class Lines {
   // Returns the time at which a live reader gets the unfinished line; kNever if there is none.
   Time due() const { return text_.empty() ? kNever : since_ + kAgeMax; }
   size_t size() const { return text_.size(); }
-  // Forgets the text and frees its memory.
-  void Drop() noexcept { std::string().swap(text_); }
+  // Forgets the first line, which may be long, and frees its memory.  Keeps the lines behind it.
+  void DropLine() noexcept;
 
  private:
   std::string text_;      // not passed on

@@ -59,6 +59,18 @@ TEST_F(LinesTest, ALineThatIsTooLongIsPassedOnInPieces) {
   EXPECT_EQ(Whole(much), much + "\n");
   EXPECT_EQ(Live(much), much);
   EXPECT_EQ(lines_.size(), 0U);
+  const std::string less(Lines::kLiveBytesMax, 'x');
+  EXPECT_EQ(Live(less), "");
+  EXPECT_EQ(Live("y"), less + "y");
+}
+
+TEST_F(LinesTest, OfTextThatIsDroppedTheLaterLinesStay) {
+  lines_.Add("long\nshort\nun", now_);
+  lines_.DropLine();
+  EXPECT_EQ(Live(), "short\n");
+  lines_.DropLine();
+  EXPECT_EQ(lines_.size(), 0U);
+  lines_.DropLine();
 }
 
 TEST_F(LinesTest, TheEndOfAStreamEndsItsLine) {

@@ -25,6 +25,7 @@ std::string Page::Interrupt() {
 
 std::string Page::Shown(int writer, std::string_view name, std::string_view text) {
   std::string shown;
+  shown.reserve(text.size() + name.size() + 1);  // of one line
   if (writer_ != writer && !text.empty()) shown += Interrupt();
   while (!text.empty()) {
     const size_t end = std::min(text.find_first_of("\n\r"), text.size());
