@@ -60,7 +60,8 @@ bool Child::Read(Stream which) {
   Source& stream = Of(which);
   if (stream.file < 0) return false;
   char bytes[65536];
-  const ssize_t got = read(stream.file, bytes, sizeof(bytes));
+  const size_t most = has_lost_output ? Lines::kShortBytesMax : sizeof(bytes);
+  const ssize_t got = read(stream.file, bytes, most);
   if (got < 0) return false;
   stream.lines.Add({bytes, static_cast<size_t>(got)}, std::chrono::steady_clock::now());
   if (got > 0) return true;
@@ -81,8 +82,9 @@ Lines::Time Child::due(Stream stream) const {
   return streams_[static_cast<size_t>(stream)].lines.due();
 }
 
-void Child::DropLines() noexcept {
-  for (Source& stream : streams_) stream.lines.DropLine();
+void Child::LoseLines() noexcept {
+  has_lost_output = true;
+  for (Source& stream : streams_) stream.lines.LoseLine();
 }
 
 bool Child::Tell(const std::string& items) const {

@@ -1,7 +1,7 @@
 // The stdin of a job: the worker that has it, and the way of its bytes.
 //
-// A file or a pipe becomes the worker's own stdin.  A terminal can be read only by the process group
-// in its foreground, which is the launcher's.  So the launcher reads it, and passes lines on.
+// A file or a pipe becomes the worker's own stdin.  A terminal can be read only by the process
+// group in its foreground, which is the launcher's.  So the launcher reads it, and passes lines on.
 
 #pragma once
 
@@ -27,8 +27,8 @@ class Input {
 
   // Returns true if the terminal may be read now: the launcher is in its foreground.
   bool IsReadable() const;
-  // Reads once from the terminal, at most a line.  Returns "" at the end of the input, and nothing if
-  // there is no input now.
+  // Reads once from the terminal, at most a line.  Returns "" at the end of the input, and nothing
+  // if there is no input now.
   std::optional<std::string> Read();
 
  private:

@@ -571,8 +571,8 @@ class Launcher {
     }
   }
 
-  // Gets text of a child and passes it on.  Without memory for the text, its first line is lost; the
-  // others are passed on later.
+  // Gets text of a child and passes it on.  Without memory for the text, its first line is lost.
+  // The others are passed on later.
   template <typename Get>
   void PassOnOrLose(size_t index, Stream stream, Get get) {
     Child* const child = children_[index].get();
@@ -582,8 +582,9 @@ class Launcher {
     } catch (const std::bad_alloc&) {
       // The job depends on each line of an agent that has not greeted, and of a restorer.
       if (!child->seat().is_greeted || child->seat().is_restorer) throw;
-      child->DropLines();
-      if (std::exchange(child->has_lost_output, true)) return;
+      const bool is_noted = child->has_lost_output;
+      child->LoseLines();
+      if (is_noted) return;
       NoteLostLines(child->seat());
     }
   }

@@ -33,8 +33,8 @@ std::string Lines::Take(bool is_live, Time now) {
     text_.erase(0, taken.size());
     since_ = now;
   }
-  const bool is_too_long = text_.size() > (is_live ? kLiveBytesMax : kBytesMax);
-  if (is_too_long || (is_live && now >= due())) {
+  const size_t longest = has_lost_ ? kShortBytesMax : is_live ? kLiveBytesMax : kBytesMax;
+  if (text_.size() > longest || (is_live && now >= due())) {
     taken += text_;
     text_.clear();
     if (!is_live) taken += '\n';
@@ -43,7 +43,8 @@ std::string Lines::Take(bool is_live, Time now) {
   return taken;
 }
 
-void Lines::DropLine() noexcept {
+void Lines::LoseLine() noexcept {
+  has_lost_ = true;
   const size_t end = text_.find('\n');
   text_.erase(0, end == std::string::npos ? end : end + 1);
   text_.shrink_to_fit();  // does nothing without memory

@@ -19,7 +19,7 @@ std::string WithoutInfo(std::string_view text);
 //
 // A live reader gets an unfinished line too: at once if it ends in a carriage return, as a frame of
 // a progress bar does, and else after kAgeMax or if it is long.  Any other reader gets whole lines,
-// and a line that is longer than kBytesMax in pieces.
+// and a line that is longer than kBytesMax in pieces.  After a loss all pieces are short.
 class Lines {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -27,6 +27,7 @@ class Lines {
   static constexpr std::chrono::milliseconds kAgeMax{100};
   static constexpr size_t kBytesMax = size_t{1} << 18;
   static constexpr size_t kLiveBytesMax = size_t{1} << 16;
+  static constexpr size_t kShortBytesMax = size_t{1} << 12;
   static constexpr Time kNever = Time::max();
 
   void Add(std::string_view bytes, Time now);
@@ -37,12 +38,13 @@ class Lines {
   // Returns the time at which a live reader gets the unfinished line; kNever if there is none.
   Time due() const { return text_.empty() ? kNever : since_ + kAgeMax; }
   size_t size() const { return text_.size(); }
-  // Forgets the first line, which may be long, and frees its memory.  Keeps the lines behind it.
-  void DropLine() noexcept;
+  // Loses the first line, which may be long, and frees its memory.  Keeps the lines behind it.
+  void LoseLine() noexcept;
 
  private:
-  std::string text_;      // not passed on
-  Time since_;            // the arrival of its first byte
+  std::string text_;  // not passed on
+  Time since_;        // the arrival of its first byte
+  bool has_lost_ = false;
   bool is_open_ = false;  // the text that was passed on ends within a line
 };
 

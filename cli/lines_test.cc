@@ -64,13 +64,15 @@ TEST_F(LinesTest, ALineThatIsTooLongIsPassedOnInPieces) {
   EXPECT_EQ(Live("y"), less + "y");
 }
 
-TEST_F(LinesTest, OfTextThatIsDroppedTheLaterLinesStay) {
+TEST_F(LinesTest, OfTextThatIsLostTheLaterLinesStayAndPiecesAreShort) {
   lines_.Add("long\nshort\nun", now_);
-  lines_.DropLine();
+  lines_.LoseLine();
   EXPECT_EQ(Live(), "short\n");
-  lines_.DropLine();
+  lines_.LoseLine();
   EXPECT_EQ(lines_.size(), 0U);
-  lines_.DropLine();
+  lines_.LoseLine();
+  const std::string piece(Lines::kShortBytesMax + 1, 'x');
+  EXPECT_EQ(Live(piece), piece);
 }
 
 TEST_F(LinesTest, TheEndOfAStreamEndsItsLine) {
