@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InvalidArgumentError
-from .elements import BITS, Elements, dtype_name, filled, is_scalar, number
+from .elements import BITS, FLOATS, Elements, dtype_name, filled, is_scalar, number, numpy_dtype
 
 Function = Callable[..., Any]
 _NARROW = ("float16", *BITS)
@@ -53,13 +53,32 @@ def without_elements(args: Any, options: dict[str, Any]) -> Any:
     return next((x for x in (*args, *options.values()) if hasattr(type(x), "_called")), None)
 
 
-def _given(first: Elements, result: Any, out: Any) -> Any:
-    """Return a result of NumPy as arrays, in `out` if there is one."""
+def _dtypes(x: Any) -> list[str]:
+    """Return the dtypes of arrays, before floats of 16 and 8 bits are read as float32."""
+    if isinstance(x, (list, tuple)):
+        return [name for item in x for name in _dtypes(item)]
+    return [x.dtype_name] if isinstance(x, Elements) else [x.dtype.name] if isinstance(x, np.ndarray) else []
+
+
+def _one_dtype(signature: inspect.Signature, names: tuple[str, ...], args: Any, options: Any) -> str | None:
+    """Return the dtype of the arrays among the arguments of these names, which must have one; None if there is none."""
+    try:
+        given = signature.bind(*args, **options).arguments
+    except TypeError:  # the call itself says what is wrong
+        return None
+    found = sorted({dtype for name in names for dtype in _dtypes(given.get(name))})
+    if len(found) > 1:
+        raise InvalidArgumentError(f"{' with '.join(found)}; astype() first")
+    return found[0] if found else None
+
+
+def _given(first: Elements, result: Any, dtype: str, out: Any) -> Any:
+    """Return a result of NumPy as arrays of a dtype, in `out` if there is one."""
     if isinstance(result, (list, tuple)) and not isinstance(result, Typed):
         if out is not None:
             raise InvalidArgumentError("`out` is not possible with several results; assign them")
-        return [_given(first, item, None) for item in result]
-    values, name = result if isinstance(result, Typed) else (result, first.dtype_name)
+        return [_given(first, item, dtype, None) for item in result]
+    values, name = result if isinstance(result, Typed) else (result, dtype)
     made = filled(type(first), values, first.context, name)
     return made if out is None else stored(made, out)
 
@@ -73,39 +92,53 @@ def stored(made: Elements, out: Any) -> Any:
     return out
 
 
-def host(example: str, result: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator of a function on NumPy's arrays that makes one on arrays of this package, with an example."""
+def host(
+    example: str, result: str = "", alike: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator of a function on NumPy's arrays that makes one on arrays of this package.
+
+    Args:
+        example: a call, for the docstring.
+        result: the result of the call.
+        alike: parameters whose arrays have one dtype, which is the dtype of the result.
+    """
 
     def decorate(compute: Callable[..., Any]) -> Callable[..., Any]:
-        name = compute.__name__
+        caller = compute.__name__
+        signature = _own_signature(compute)
+        places = [one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+        is_variadic = any(one.kind is one.VAR_POSITIONAL for one in signature.parameters.values())
 
         @functools.wraps(compute)
-        def function(*args: Any, out: Any = None, **options: Any) -> Any:
+        def function(*args: Any, out: Any = None, name: Any = None, **options: Any) -> Any:
+            if not is_variadic and len(args) == len(places) + 1 and out is None:
+                *args, out = args  # type: ignore[assignment]  # MXNet has `out` behind the last parameter
             reader = without_elements(args, options)
             if reader is not None:
-                return reader._called(name, args, options if out is None else {**options, "out": out})
+                return reader._called(caller, tuple(args), options if out is None else {**options, "out": out})
             first = _first(args)
             first = _first(list(options.values())) if first is None else first
             if first is None:
                 found = type(args[0]).__name__ if args else "nothing"
-                raise InvalidArgumentError(f"{name}: {found}, an NDArray is needed")
+                raise InvalidArgumentError(f"{caller}: {found}, an NDArray is needed")
             try:
+                dtype = _one_dtype(signature, alike, args, options) if alike else None
                 with np.errstate(all="ignore"):
                     values = compute(*_read(args), **{key: _read(value) for key, value in options.items()})
-                return _given(first, values, out)
+                return _given(first, values, dtype or first.dtype_name, out)
             except InvalidArgumentError as error:
                 text = str(error)
-                raise InvalidArgumentError(text if text.startswith(f"{name}: ") else f"{name}: {text}") from None
+                raise InvalidArgumentError(text if text.startswith(f"{caller}: ") else f"{caller}: {text}") from None
             except TypeError as error:
                 if "argument" in str(error):  # of the call, which says what is wrong
                     raise
-                raise InvalidArgumentError(f"{name}: {error}") from None
+                raise InvalidArgumentError(f"{caller}: {error}") from None
             except (ValueError, IndexError, OverflowError) as error:
-                raise InvalidArgumentError(f"{name}: {error}") from None
+                raise InvalidArgumentError(f"{caller}: {error}") from None
 
-        function.__signature__ = _with_out(compute)  # type: ignore[attr-defined]
+        function.__signature__ = _with_out(signature)  # type: ignore[attr-defined]
         function.__module__ = "tensorkv.ndarray"
-        function.__qualname__ = name
+        function.__qualname__ = compute.__qualname__ = caller
         lines = (compute.__doc__ or "").rstrip()
         function.__doc__ = f"{lines}\n\n    Example:\n        >>> {example}\n        {result}\n    "
         return function
@@ -118,14 +151,21 @@ def _signatures() -> dict[Any, inspect.Signature]:
     return {}
 
 
-def _with_out(compute: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a function with an argument `out`; functions of the same code share one."""
+def _own_signature(compute: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function; functions of the same code share one."""
     known = _signatures()
     if compute.__code__ not in known:
-        signature = inspect.signature(compute)
-        last = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
-        known[compute.__code__] = signature.replace(parameters=[*signature.parameters.values(), last])
+        known[compute.__code__] = inspect.signature(compute)
     return known[compute.__code__]
+
+
+def _with_out(signature: inspect.Signature) -> inspect.Signature:
+    """Return a signature with an argument `out`; `name`, which has no effect, is not shown."""
+    known = _signatures()
+    if id(signature) not in known:
+        last = inspect.Parameter("out", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="Any")
+        known[id(signature)] = signature.replace(parameters=[*signature.parameters.values(), last])
+    return known[id(signature)]
 
 
 def _example(call: str, element: str) -> tuple[str, str]:
@@ -154,15 +194,13 @@ def _binary(
 ) -> Callable[..., Any]:
     """Return a function of two arrays, or an array and a number, that broadcasts. For 3 and 2 the function returns `shown`."""
 
-    def function(lhs: Any, rhs: Any) -> Any:
+    def of_two(lhs: Any, rhs: Any) -> Any:
         arrays = [x for x in (lhs, rhs) if isinstance(x, np.ndarray)]
         if any(not isinstance(x, np.ndarray) and not is_scalar(x) for x in (lhs, rhs)):
             raise InvalidArgumentError(
                 f"types {type(lhs).__name__} and {type(rhs).__name__}; arrays or numbers are needed"
             )
         kind = arrays[0].dtype
-        if any(x.dtype != kind for x in arrays):
-            raise InvalidArgumentError(f"{arrays[0].dtype} with {arrays[1].dtype}; astype() first")
         if kind.kind == "b" and name in ("modulo", "mod", "power"):
             raise InvalidArgumentError("bool arrays have no arithmetic; astype('int32') first")
         if kind.kind != "f" and (
@@ -171,6 +209,13 @@ def _binary(
             raise InvalidArgumentError(f"{kind} elements; astype('float32') first")
         return compute(lhs, rhs).astype(kind)
 
+    def function(lhs: Any, rhs: Any) -> Any:
+        return of_two(lhs, rhs)
+
+    def to_a_power(base: Any, exp: Any) -> Any:
+        return of_two(base, exp)
+
+    function = to_a_power if name == "power" else function
     function.__name__ = name
     ending = ": 1 and 0 in the dtype of the arrays" if is_truth else ""
     function.__doc__ = f"""Return {text}{ending}, of arrays that broadcast, or of an array and a number.
@@ -178,7 +223,8 @@ def _binary(
     Raises:
         InvalidArgumentError: two dtypes, shapes that do not broadcast, a fraction beside integers.
     """
-    return host(*_example(f"mx.nd.{name}(mx.nd.array([3]), 2).asnumpy()", shown))(function)
+    alike = ("base", "exp") if name == "power" else ("lhs", "rhs")
+    return host(*_example(f"mx.nd.{name}(mx.nd.array([3]), 2).asnumpy()", shown), alike)(function)
 
 
 def _axes(data: Any, axis: Any, exclude: bool) -> Any:
@@ -196,14 +242,18 @@ def axis_in(data: Any, axis: int) -> bool:
     return True
 
 
+def _check_no_dtype(dtype: object) -> None:
+    if dtype is not None:
+        raise InvalidArgumentError("`dtype` is not possible; astype() converts the result")
+
+
 def _reduction(name: str, compute: Callable[..., Any], text: str, shown: str, floats: bool) -> Callable[..., Any]:
     """Return a function that makes one element of many. For 2 and 4 the function returns `shown`."""
 
     def function(
         data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, dtype: object = None
     ) -> Any:
-        if dtype is not None:
-            raise InvalidArgumentError("`dtype` is not possible; astype() converts the result")
+        _check_no_dtype(dtype)
         if floats and data.dtype.kind != "f":
             raise InvalidArgumentError(f"{data.dtype} elements; astype('float32') first")
         wide = data.astype(np.float64) if data.dtype.kind == "f" else data
@@ -332,7 +382,7 @@ nansum: Function = _reduction("nansum", np.nansum, "the sum of what is not NaN",
 
 
 @host("mx.nd.sum(mx.nd.array([2, 4])).asnumpy()", "array([6.], dtype=float32)")
-def sum(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False) -> Any:
+def sum(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, dtype: object = None) -> Any:
     """Return the sum over some axes, of all elements with shape ``(1,)``; of integers and bools in int64.
 
     Args:
@@ -340,7 +390,9 @@ def sum(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = Fal
         axis: one or several; None or () takes all.
         keepdims: keep the axes, with extent 1.
         exclude: take all axes but these.
+        dtype: None; it is here because ``numpy.sum`` passes it.
     """
+    _check_no_dtype(dtype)
     exact = data.dtype.kind != "f"
     total = np.sum(
         data, axis=_axes(data, axis, exclude), keepdims=bool(keepdims), dtype=np.int64 if exact else np.float64
@@ -378,22 +430,19 @@ def argmin(data: Any, axis: int | None = None, keepdims: bool = False) -> Any:
 
 
 @host("mx.nd.cumsum(mx.nd.array([1, 2, 3])).asnumpy()", "array([1., 3., 6.], dtype=float32)")
-def cumsum(a: Any, axis: int | None = None) -> Any:
-    """Return the running sum along an axis, or of all elements in order."""
-    return np.cumsum(a, axis=axis, dtype=np.float64 if a.dtype.kind == "f" else np.int64)
+def cumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Any:
+    """Return the running sum along an axis, or of all elements in order; in another `dtype` of elements that are cast first."""
+    if dtype is None:
+        return np.cumsum(a, axis=axis, dtype=np.float64 if a.dtype.kind == "f" else np.int64)
+    name = dtype_name(dtype)
+    wide = np.float64 if name in FLOATS else numpy_dtype(name)
+    return Typed(np.cumsum(a.astype(wide), axis=axis, dtype=wide), name)
 
 
-def of_one_dtype(arrays: Any) -> Any:
-    kinds = sorted({str(x.dtype) for x in arrays})
-    if len(kinds) > 1:
-        raise InvalidArgumentError(f"{' with '.join(kinds)}; astype() first")
-    return arrays
-
-
-@host("mx.nd.add_n(mx.nd.ones((2,)), mx.nd.ones((2,))).asnumpy()", "array([2., 2.], dtype=float32)")
+@host("mx.nd.add_n(mx.nd.ones((2,)), mx.nd.ones((2,))).asnumpy()", "array([2., 2.], dtype=float32)", ("args",))
 def add_n(*args: Any) -> Any:
     """Return the sum of arrays of one shape."""
-    return functools.reduce(np.add, of_one_dtype(args))
+    return functools.reduce(np.add, args)
 
 
 # ---- by index
@@ -433,7 +482,9 @@ def one_hot(indices: Any, depth: int, on_value: float = 1.0, off_value: float = 
 
 
 @host(
-    "mx.nd.where(mx.nd.array([1, 0]), mx.nd.ones((2,)), mx.nd.zeros((2,))).asnumpy()", "array([1., 0.], dtype=float32)"
+    "mx.nd.where(mx.nd.array([1, 0]), mx.nd.ones((2,)), mx.nd.zeros((2,))).asnumpy()",
+    "array([1., 0.], dtype=float32)",
+    ("x", "y"),
 )
 def where(condition: Any, x: Any, y: Any) -> Any:
     """Return elements of `x` where the condition is not 0, of `y` elsewhere; a condition of one axis chooses rows.
@@ -443,13 +494,14 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     truth = np.asarray(condition) != 0
     arrays = [one for one in (x, y, condition) if isinstance(one, np.ndarray)]
     like = next((one for one in arrays if one.ndim), arrays[0] if arrays else x)
+    if like.dtype.kind != "f" and any(is_scalar(one) and not isinstance(number(one), int) for one in (x, y)):
+        raise InvalidArgumentError(f"{like.dtype} elements; astype('float32') first")
     x, y = (np.full_like(like, number(one)) if is_scalar(one) else one for one in (x, y))
     if truth.ndim == 1 and x.ndim > 1:
         truth = truth.reshape((-1,) + (1,) * (x.ndim - 1))
     if x.shape != y.shape or truth.shape[: x.ndim] != x.shape[: truth.ndim] and truth.shape[0] != x.shape[0]:
         raise InvalidArgumentError(f"shapes {np.shape(condition)}, {x.shape} and {y.shape}")
-    chosen = of_one_dtype([x, y])
-    return Typed(np.where(truth, *chosen), str(x.dtype))
+    return np.where(truth, x, y)
 
 
 @host("mx.nd.clip(mx.nd.array([-2, 2]), 0, 1).asnumpy()", "array([0., 1.], dtype=float32)")
@@ -480,25 +532,32 @@ def argsort(data: Any, axis: int | None = -1, is_ascend: bool = True, dtype: Any
 
 @host("mx.nd.topk(mx.nd.array([3, 1, 2]), k=2).asnumpy()", "array([0., 2.], dtype=float32)")
 def topk(
-    data: Any, axis: int = -1, k: int = 1, ret_typ: str = "indices", is_ascend: bool = False, dtype: Any = "float32"
+    data: Any,
+    axis: int | None = -1,
+    k: int = 1,
+    ret_typ: str = "indices",
+    is_ascend: bool = False,
+    dtype: Any = "float32",
 ) -> Any:
     """Return the `k` largest elements along an axis, the smallest with `is_ascend`.
 
     Args:
         data: an array.
-        axis: along which.
-        k: how many.
+        axis: along which; None takes all elements in order.
+        k: how many; all of them below 1.
         ret_typ: 'indices' (of `dtype`), 'value', 'both' (a list: values, indices) or 'mask' (1 at their places).
         is_ascend: the smallest.
         dtype: of indices.
     """
+    whole, data, axis = (data, data.reshape(-1), 0) if axis is None else (data, data, axis)
     axis_in(data, axis)
-    if not 1 <= k <= data.shape[axis]:
+    if k > data.shape[axis]:
         raise InvalidArgumentError(f"k={k} of {data.shape[axis]}")
-    places = np.take(_order(data, axis, is_ascend), range(k), axis)
+    places = np.take(_order(data, axis, is_ascend), range(k if k >= 1 else data.shape[axis]), axis)
     values = np.take_along_axis(data, places, axis)
     mask = np.zeros_like(data)
     np.put_along_axis(mask, places, 1, axis)
+    mask = mask.reshape(whole.shape)
     at = Typed(places, dtype_name(dtype))
     results = {"indices": at, "value": values, "both": [values, at], "mask": mask}
     if ret_typ not in results:
@@ -509,25 +568,34 @@ def topk(
 # ---- matrices and probabilities
 
 
-@host("mx.nd.dot(mx.nd.ones((2, 3)), mx.nd.ones((3, 4))).shape", "(2, 4)")
-def dot(lhs: Any, rhs: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:
+def _check_dense(stype: str | None) -> None:
+    if stype not in (None, "default"):
+        raise InvalidArgumentError(f"forward_stype={stype!r}; the result is dense, and tostype() converts it")
+
+
+@host("mx.nd.dot(mx.nd.ones((2, 3)), mx.nd.ones((3, 4))).shape", "(2, 4)", ("lhs", "rhs"))
+def dot(
+    lhs: Any, rhs: Any, transpose_a: bool = False, transpose_b: bool = False, forward_stype: str | None = None
+) -> Any:
     """Return the sum of products over the last axis of `lhs` and the first of `rhs`; of two vectors with shape ``(1,)``.
 
     Args:
         lhs: an array.
         rhs: an array of the same dtype.
-        transpose_a: take `lhs` with its axes turned round.
-        transpose_b: take `rhs` so.
+        transpose_a: sum over the first axis of `lhs`; its others stay in order.
+        transpose_b: sum over the last axis of `rhs`; its others stay in order.
+        forward_stype: None or 'default'.
     """
-    lhs, rhs = of_one_dtype([lhs, rhs])
-    product = np.tensordot(lhs.T if transpose_a else lhs, rhs.T if transpose_b else rhs, 1)
-    return np.atleast_1d(product)
+    _check_dense(forward_stype)
+    return np.atleast_1d(np.tensordot(lhs, rhs, (0 if transpose_a else -1, -1 if transpose_b else 0)))
 
 
-@host("mx.nd.batch_dot(mx.nd.ones((5, 2, 3)), mx.nd.ones((5, 3, 4))).shape", "(5, 2, 4)")
-def batch_dot(lhs: Any, rhs: Any, transpose_a: bool = False, transpose_b: bool = False) -> Any:
+@host("mx.nd.batch_dot(mx.nd.ones((5, 2, 3)), mx.nd.ones((5, 3, 4))).shape", "(5, 2, 4)", ("lhs", "rhs"))
+def batch_dot(
+    lhs: Any, rhs: Any, transpose_a: bool = False, transpose_b: bool = False, forward_stype: str | None = None
+) -> Any:
     """Return the matrix product of the last two axes, for each place of the others."""
-    lhs, rhs = of_one_dtype([lhs, rhs])
+    _check_dense(forward_stype)
     if lhs.ndim != rhs.ndim or lhs.shape[:-2] != rhs.shape[:-2]:
         raise InvalidArgumentError(f"shapes {lhs.shape} and {rhs.shape}")
     return np.matmul(np.swapaxes(lhs, -1, -2) if transpose_a else lhs, np.swapaxes(rhs, -1, -2) if transpose_b else rhs)
@@ -543,18 +611,22 @@ def _logits(data: Any, axis: int, temperature: float | None) -> Any:
     return scaled - scaled.max(axis=axis, keepdims=True)
 
 
+def _as_asked(values: Any, dtype: Any) -> Any:
+    return values if dtype is None else Typed(values, dtype_name(dtype))
+
+
 @host("mx.nd.softmax(mx.nd.zeros((2,))).asnumpy()", "array([0.5, 0.5], dtype=float32)")
-def softmax(data: Any, axis: int = -1, temperature: float | None = None) -> Any:
-    """Return exp(x / temperature), divided by the sum of those along an axis; floats only."""
+def softmax(data: Any, axis: int = -1, temperature: float | None = None, dtype: Any = None) -> Any:
+    """Return exp(x / temperature), divided by the sum of those along an axis; floats only. The result may have another `dtype`."""
     powers = np.exp(_logits(data, axis, temperature))
-    return powers / powers.sum(axis=axis, keepdims=True)
+    return _as_asked(powers / powers.sum(axis=axis, keepdims=True), dtype)
 
 
 @host("mx.nd.log_softmax(mx.nd.zeros((2,))).asnumpy()", "array([-0.6931472, -0.6931472], dtype=float32)")
-def log_softmax(data: Any, axis: int = -1, temperature: float | None = None) -> Any:
-    """Return the logarithm of the softmax along an axis; floats only."""
+def log_softmax(data: Any, axis: int = -1, temperature: float | None = None, dtype: Any = None) -> Any:
+    """Return the logarithm of the softmax along an axis; floats only. The result may have another `dtype`."""
     logits = _logits(data, axis, temperature)
-    return logits - np.log(np.exp(logits).sum(axis=axis, keepdims=True))
+    return _as_asked(logits - np.log(np.exp(logits).sum(axis=axis, keepdims=True)), dtype)
 
 
 # ---- new ones like others

@@ -403,9 +403,17 @@ def _by_numpy(name: str, make: Callable[..., np.ndarray[Any, Any]], *args: Any) 
 
 
 def arange(
-    start: float, stop: float | None = None, step: float = 1.0, repeat: int = 1, ctx: Where = None, dtype: DType = None
+    start: float,
+    stop: float | None = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    infer_range: object = None,
+    ctx: Where = None,
+    dtype: DType = None,
 ) -> NDArray:
     """Return the numbers from `start` (0 if it stands alone) below `stop`, each `repeat` times, shape ``(n,)``.
+
+    `infer_range` has no effect, as in MXNet.
 
     Raises:
         InvalidArgumentError: a number that an integer dtype cannot hold; a `step` of 0, a negative `repeat`.
@@ -451,14 +459,15 @@ def linspace(
     return array(_by_numpy("linspace", np.linspace, start, stop, num, endpoint), ctx, dtype)
 
 
-def cast(data: NDArray, dtype: DType) -> NDArray:
-    """Return ``data.astype(dtype)``.
+def cast(data: NDArray, dtype: DType, out: NDArray | None = None, name: object = None) -> NDArray:
+    """Return ``data.astype(dtype)``, in `out` if there is one.
 
     Example:
         >>> mx.nd.cast(mx.nd.ones((2,)), 'int32').asnumpy()
         array([1, 1], dtype=int32)
     """
-    return data.astype(dtype)
+    made = data.astype(dtype)
+    return made if out is None else _host.stored(made, out)  # type: ignore[no-any-return]  # the array `out`
 
 
 def from_dlpack(x: DenseArray) -> NDArray:
@@ -480,7 +489,7 @@ from_numpy = from_dlpack
 
 
 def random_uniform(
-    low: float = 0.0, high: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None
+    low: float = 0.0, high: float = 1.0, shape: Shape | None = None, ctx: Where = None, dtype: DType = None
 ) -> NDArray:
     """Return uniform random numbers from `low` to `high`, drawn as `mx.random.uniform` does.
 
@@ -494,7 +503,7 @@ def random_uniform(
 
 
 def random_normal(
-    loc: float = 0.0, scale: float = 1.0, shape: Shape = (1,), ctx: Where = None, dtype: DType = None
+    loc: float = 0.0, scale: float = 1.0, shape: Shape | None = None, ctx: Where = None, dtype: DType = None
 ) -> NDArray:
     """Return normal random numbers, drawn as `mx.random.normal` does.
 

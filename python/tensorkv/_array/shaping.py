@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .host import axis_in, host, of_one_dtype
+from ..errors import InvalidArgumentError
+from .host import axis_in, host
 from .reshape import of_codes
 
 _slice = slice
@@ -88,27 +89,47 @@ def broadcast_to(data: Any, shape: Any) -> Any:
 
 
 @host("mx.nd.broadcast_like(mx.nd.ones((1, 2)), mx.nd.ones((3, 2))).shape", "(3, 2)")
-def broadcast_like(lhs: Any, rhs: Any) -> Any:
-    """Return the first array with the shape of the second one."""
-    return np.broadcast_to(lhs, rhs.shape)
+def broadcast_like(lhs: Any, rhs: Any, lhs_axes: Any = None, rhs_axes: Any = None) -> Any:
+    """Return the first array with the shape of the second one.
+
+    Args:
+        lhs: an array.
+        rhs: an array.
+        lhs_axes: axes of extent 1, which alone are made larger; None takes all.
+        rhs_axes: axes of `rhs`, as many, whose extents those get.
+    """
+    if (lhs_axes is None) != (rhs_axes is None):
+        raise InvalidArgumentError("lhs_axes without rhs_axes; both or none are needed")
+    if lhs_axes is None:
+        return np.broadcast_to(lhs, rhs.shape)
+    wanted = list(lhs.shape)
+    for ours, theirs in zip(lhs_axes, rhs_axes, strict=True):
+        if axis_in(lhs, ours) and axis_in(rhs, theirs) and lhs.shape[ours] != 1:
+            raise InvalidArgumentError(f"axis {ours} of shape {lhs.shape}; an extent of 1 is needed")
+        wanted[ours] = rhs.shape[theirs]
+    return np.broadcast_to(lhs, wanted)
 
 
-@host("mx.nd.concat(mx.nd.ones((2, 1)), mx.nd.zeros((2, 2)), dim=1).shape", "(2, 3)")
+@host("mx.nd.concat(mx.nd.ones((2, 1)), mx.nd.zeros((2, 2)), dim=1).shape", "(2, 3)", ("data",))
 def concat(*data: Any, dim: int = 1) -> Any:
     """Return arrays concatenated along an axis."""
-    return np.concatenate(of_one_dtype(data), axis=dim)
+    return np.concatenate(data, axis=dim)
 
 
-@host("mx.nd.concatenate([mx.nd.ones((2,)), mx.nd.zeros((1,))]).asnumpy()", "array([1., 1., 0.], dtype=float32)")
-def concatenate(arrays: Any, axis: int = 0) -> Any:
-    """Return the arrays of a list concatenated along an axis."""
-    return np.concatenate(of_one_dtype(arrays), axis=axis)
+@host(
+    "mx.nd.concatenate([mx.nd.ones((2,)), mx.nd.zeros((1,))]).asnumpy()",
+    "array([1., 1., 0.], dtype=float32)",
+    ("arrays",),
+)
+def concatenate(arrays: Any, axis: int = 0, always_copy: bool = True) -> Any:
+    """Return the arrays of a list concatenated along an axis; it is always a copy."""
+    return np.concatenate(arrays, axis=axis)
 
 
-@host("mx.nd.stack(mx.nd.ones((2,)), mx.nd.zeros((2,))).shape", "(2, 2)")
+@host("mx.nd.stack(mx.nd.ones((2,)), mx.nd.zeros((2,))).shape", "(2, 2)", ("data",))
 def stack(*data: Any, axis: int = 0) -> Any:
     """Return arrays of one shape along a new axis; as arguments or as one list."""
-    return np.stack(of_one_dtype(data[0] if len(data) == 1 and isinstance(data[0], (list, tuple)) else data), axis=axis)
+    return np.stack(data[0] if len(data) == 1 and isinstance(data[0], (list, tuple)) else data, axis=axis)
 
 
 @host("[part.shape for part in mx.nd.split(mx.nd.ones((2, 4)), 2)]", "[(2, 2), (2, 2)]")
@@ -145,6 +166,11 @@ def slice_like(data: Any, shape_like: Any, axes: Any = ()) -> Any:
 
 
 @host("mx.nd.diag(mx.nd.array([1, 2])).asnumpy()", "array([[1., 0.],\n               [0., 2.]], dtype=float32)")
-def diag(data: Any, k: int = 0) -> Any:
-    """Return the diagonal of a matrix, or a matrix with a diagonal."""
-    return np.diag(data, k)
+def diag(data: Any, k: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """Return the diagonal of two axes, which is the last axis of the result; of one axis, a matrix with that diagonal."""
+    if data.ndim == 1:
+        return np.diag(data, k)
+    found = np.diagonal(data, k, axis1, axis2)
+    if found.shape[-1] == 0:
+        raise InvalidArgumentError(f"k={k} of shape {data.shape}; there is no such diagonal")
+    return found
