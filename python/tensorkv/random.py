@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 
 from ._array import ndarray as _nd
-from ._array.elements import shape_list
+from ._array.elements import is_scalar, shape_list
 from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -35,6 +37,15 @@ def __dir__() -> list[str]:
     return __all__
 
 
+if not TYPE_CHECKING:  # checkers say themselves that a name is not here
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what to use in the place of what MXNet has."""
+        from .mxnet import elsewhere
+
+        elsewhere.missing("mx.random", name, sys.modules[__name__])
+
+
 _generator: np.random.Generator | None = None
 
 
@@ -55,6 +66,54 @@ def _given(values: Any, dtype: DType, ctx: Where, out: _nd.NDArray | None) -> _n
     return out
 
 
+Parameter: TypeAlias = "float | _nd.NDArray"
+
+
+def _sampled(
+    who: str,
+    draw: Callable[..., Any],
+    parameters: tuple[Any, ...],
+    shape: Shape | None,
+    dtype: DType,
+    ctx: Where,
+    out: _nd.NDArray | None,
+) -> _nd.NDArray:
+    """Return draws of a distribution, `shape` of them for each element of parameters that are arrays.
+
+    Args:
+        who: the name of the function.
+        draw: draws numbers, given the parameters and the shape of all of them.
+        parameters: numbers, or arrays of one shape.
+        shape: None is one draw: shape ``(1,)``, of arrays theirs, with `out` that of `out`.
+        dtype: of the result.
+        ctx: of the result; with arrays it is theirs.
+        out: an array that takes the result.
+    """
+    are_arrays = {isinstance(one, _nd.NDArray) for one in parameters}
+    if len(are_arrays) > 1 or not (True in are_arrays or all(map(is_scalar, parameters))):
+        found = ", ".join(type(one).__name__ for one in parameters)
+        raise InvalidArgumentError(
+            f"{who}: parameters of type {found}; numbers alone or arrays of mx.nd alone are needed"
+        )
+    if True in are_arrays:
+        shapes = {one.shape for one in parameters}
+        if len(shapes) > 1:
+            raise InvalidArgumentError(f"{who}: parameters of shapes {' and '.join(map(str, shapes))}; one is needed")
+        own, extents = parameters[0].shape, [] if shape is None else shape_list(shape)
+        ctx = parameters[0].context
+        parameters = tuple(one.asnumpy().astype(np.float64).reshape(own + (1,) * len(extents)) for one in parameters)
+        extents = [*own, *extents]
+    elif shape is None:
+        extents = [1] if out is None else list(out.shape)
+    else:
+        extents = shape_list(shape)
+    try:
+        drawn = draw(*parameters, extents)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{who}: {error}") from None
+    return _given(drawn, dtype, ctx, out)
+
+
 def seed(seed_state: SupportsIndex, ctx: object = "all") -> None:
     """Start the stream again from `seed_state`, an int.
 
@@ -68,43 +127,47 @@ def seed(seed_state: SupportsIndex, ctx: object = "all") -> None:
 
 
 def uniform(
-    low: float = 0.0,
-    high: float = 1.0,
-    shape: Shape = (1,),
+    low: Parameter = 0.0,
+    high: Parameter = 1.0,
+    shape: Shape | None = None,
     dtype: DType = None,
     ctx: Where = None,
     out: _nd.NDArray | None = None,
 ) -> _nd.NDArray:
     """Return numbers from `low` to `high`, float32 by default.
 
+    For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
+
     Example:
         >>> mx.random.uniform(-1, 1, shape=(2, 3)).shape
         (2, 3)
     """
-    return _given(_stream().uniform(low, high, shape_list(shape)), dtype, ctx, out)
+    return _sampled("uniform", _stream().uniform, (low, high), shape, dtype, ctx, out)
 
 
 def normal(
-    loc: float = 0.0,
-    scale: float = 1.0,
-    shape: Shape = (1,),
+    loc: Parameter = 0.0,
+    scale: Parameter = 1.0,
+    shape: Shape | None = None,
     dtype: DType = None,
     ctx: Where = None,
     out: _nd.NDArray | None = None,
 ) -> _nd.NDArray:
     """Return normally distributed numbers, float32 by default.
 
+    For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
+
     Example:
         >>> mx.random.normal(shape=(4,)).shape
         (4,)
     """
-    return _given(_stream().normal(loc, scale, shape_list(shape)), dtype, ctx, out)
+    return _sampled("normal", _stream().normal, (loc, scale), shape, dtype, ctx, out)
 
 
 def randint(
     low: int,
     high: int,
-    shape: Shape = (1,),
+    shape: Shape | None = None,
     dtype: DType = "int32",
     ctx: Where = None,
     out: _nd.NDArray | None = None,
@@ -118,13 +181,14 @@ def randint(
     low, high = operator.index(low), operator.index(high)
     if low >= high:
         raise InvalidArgumentError(f"randint: no number from {low} to below {high}")
-    return _given(_stream().integers(low, high, shape_list(shape)), dtype, ctx, out)
+    extents = shape_list(shape) if shape is not None else [1] if out is None else out.shape
+    return _given(_stream().integers(low, high, extents), "int32" if dtype is None else dtype, ctx, out)
 
 
 def randn(
     *shape: SupportsIndex,
-    loc: float = 0.0,
-    scale: float = 1.0,
+    loc: Parameter = 0.0,
+    scale: Parameter = 1.0,
     dtype: DType = None,
     ctx: Where = None,
     out: _nd.NDArray | None = None,
@@ -135,84 +199,107 @@ def randn(
         >>> mx.random.randn(2, 3).shape
         (2, 3)
     """
-    return normal(loc, scale, shape or (1,), dtype, ctx, out)
+    return normal(loc, scale, shape or None, dtype, ctx, out)
 
 
 def exponential(
-    scale: float = 1.0, shape: Shape = (1,), dtype: DType = None, ctx: Where = None, out: _nd.NDArray | None = None
+    scale: Parameter = 1.0,
+    shape: Shape | None = None,
+    dtype: DType = None,
+    ctx: Where = None,
+    out: _nd.NDArray | None = None,
 ) -> _nd.NDArray:
     """Return exponentially distributed numbers of the mean `scale`, float32 by default.
+
+    For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
 
     Example:
         >>> mx.random.exponential(2, shape=(4,)).shape
         (4,)
     """
-    return _given(_stream().exponential(scale, shape_list(shape)), dtype, ctx, out)
+    return _sampled("exponential", _stream().exponential, (scale,), shape, dtype, ctx, out)
 
 
 def gamma(
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    shape: Shape = (1,),
+    alpha: Parameter = 1.0,
+    beta: Parameter = 1.0,
+    shape: Shape | None = None,
     dtype: DType = None,
     ctx: Where = None,
     out: _nd.NDArray | None = None,
 ) -> _nd.NDArray:
     """Return numbers of the gamma distribution with shape `alpha` and scale `beta`, float32 by default.
 
+    For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
+
     Example:
         >>> mx.random.gamma(9, 0.5, shape=(4,)).shape
         (4,)
     """
-    return _given(_stream().gamma(alpha, beta, shape_list(shape)), dtype, ctx, out)
+    return _sampled("gamma", _stream().gamma, (alpha, beta), shape, dtype, ctx, out)
 
 
 def poisson(
-    lam: float = 1.0, shape: Shape = (1,), dtype: DType = None, ctx: Where = None, out: _nd.NDArray | None = None
+    lam: Parameter = 1.0,
+    shape: Shape | None = None,
+    dtype: DType = None,
+    ctx: Where = None,
+    out: _nd.NDArray | None = None,
 ) -> _nd.NDArray:
     """Return numbers of the Poisson distribution with mean `lam`, float32 by default.
+
+    For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
 
     Example:
         >>> mx.random.poisson(4, shape=(2, 2)).shape
         (2, 2)
     """
-    return _given(_stream().poisson(lam, shape_list(shape)), dtype, ctx, out)
+    return _sampled("poisson", _stream().poisson, (lam,), shape, dtype, ctx, out)
 
 
 def negative_binomial(
-    k: int = 1,
-    p: float = 1.0,
-    shape: Shape = (1,),
+    k: Parameter = 1,
+    p: Parameter = 1.0,
+    shape: Shape | None = None,
     dtype: DType = None,
     ctx: Where = None,
     out: _nd.NDArray | None = None,
 ) -> _nd.NDArray:
     """Return numbers of failures before `k` successes of probability `p`, float32 by default.
 
+    For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
+
     Example:
         >>> mx.random.negative_binomial(3, 0.5, shape=(4,)).shape
         (4,)
     """
-    return _given(_stream().negative_binomial(k, p, shape_list(shape)), dtype, ctx, out)
+    return _sampled("negative_binomial", _stream().negative_binomial, (k, p), shape, dtype, ctx, out)
 
 
 def generalized_negative_binomial(
-    mu: float = 1.0,
-    alpha: float = 1.0,
-    shape: Shape = (1,),
+    mu: Parameter = 1.0,
+    alpha: Parameter = 1.0,
+    shape: Shape | None = None,
     dtype: DType = None,
     ctx: Where = None,
     out: _nd.NDArray | None = None,
 ) -> _nd.NDArray:
     """Return numbers of mean `mu` and variance ``mu + alpha * mu ** 2``, float32 by default.
 
+    For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
+
     Example:
         >>> mx.random.generalized_negative_binomial(2, 0.5, shape=(4,)).shape
         (4,)
     """
-    lengths = shape_list(shape)
-    rates = _stream().gamma(1 / alpha, mu * alpha, lengths) if alpha else np.full(lengths, float(mu))
-    return _given(_stream().poisson(rates), dtype, ctx, out)
+
+    def draw(mean: Any, spread: Any, extents: list[int]) -> Any:
+        is_spread = np.not_equal(spread, 0)
+        some = np.where(is_spread, spread, 1.0)
+        rates = np.where(is_spread, _stream().gamma(1 / some, mean * some, extents), mean)
+        return _stream().poisson(rates)
+
+    return _sampled("generalized_negative_binomial", draw, (mu, alpha), shape, dtype, ctx, out)
 
 
 @overload

@@ -115,3 +115,56 @@ def test_numpys_other_functions():
     a = mx.np.arange(50)
     assert mx.np.random.shuffle(a) is None and sorted(a.asnumpy().tolist()) == list(range(50))
     assert mx.np.random.uniform().shape == ()
+
+
+PARAMETERS = {
+    "uniform": ([0, 10], [1, 20]),
+    "normal": ([-5, 100], [1, 2]),
+    "exponential": ([1, 50],),
+    "gamma": ([1, 50], [1, 2]),
+    "poisson": ([1, 90],),
+    "negative_binomial": ([1, 40], [0.5, 0.25]),
+    "generalized_negative_binomial": ([1, 90], [0.0, 0.25]),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_that_are_arrays_give_numbers_for_each_element(name):
+    arrays = [mx.nd.array([values]) for values in PARAMETERS[name]]
+    draw = getattr(mx.nd.random, name)
+    assert draw(*arrays).shape == (1, 2) and draw(*arrays, shape=3).shape == (1, 2, 3)
+    assert draw(*arrays, shape=(1,)).shape == (1, 2, 1)
+    many = draw(*arrays, shape=(30, 20), dtype="float64")
+    assert many.shape == (1, 2, 30, 20) and many.dtype_name == "float64"
+    low, high = many.asnumpy()[0].mean(axis=(1, 2))
+    assert low < 3 and high > 12
+    out = mx.nd.full((1, 2), -1e9)
+    assert draw(*arrays, out=out) is out and (out.asnumpy() > -1e9).all()
+    assert draw(*[mx.nd.array(values, mx.cpu(1)) for values in PARAMETERS[name]], ctx=mx.cpu(0)).context == mx.cpu(1)
+
+
+def test_draws_with_axes_and_arrays():
+    assert mx.random.randn(2, 3, loc=mx.nd.array([1, 2]), scale=mx.nd.array([1, 2])).shape == (2, 2, 3)
+
+
+def test_parameters_of_two_kinds_or_shapes_are_refused():
+    a = mx.nd.array([1, 2])
+    for call in (
+        lambda: mx.random.uniform(a, 3),
+        lambda: mx.random.uniform(0, a),
+        lambda: mx.random.uniform(a, mx.nd.ones((3,))),
+        lambda: mx.random.uniform(a, mx.nd.ones((1, 2))),
+        lambda: mx.random.uniform(np.zeros(2), np.ones(2)),
+        lambda: mx.random.uniform([0, 1], [1, 2]),
+    ):
+        with pytest.raises(mx.errors.InvalidArgumentError, match="^uniform: parameters of"):
+            call()
+    with pytest.raises(mx.errors.InvalidArgumentError, match="^exponential: "):
+        mx.random.exponential(-1)
+
+
+@pytest.mark.parametrize("name", ["uniform", "normal", "randint"])
+def test_a_draw_without_a_shape_has_that_of_out(name):
+    out = mx.nd.full((2, 3), -1e9)
+    assert getattr(mx.random, name)(0, 5, out=out) is out and (out.asnumpy() > -1e9).all()
+    assert getattr(mx.random, name)(0, 5).shape == (1,)
