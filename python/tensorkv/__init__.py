@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         kvstore_server,
         lr_scheduler,
         metric,
+        npx,
         numpy,
         optimizer,
         profiler,
@@ -72,6 +73,7 @@ __all__ = [
     "nd",
     "ndarray",
     "np",
+    "npx",
     "num_gpus",
     "numpy",
     "opt",
@@ -92,7 +94,7 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # checkers say themselves that a name is not here
     _on_demand = {
         **{name: name for name in ("base", "initializer", "kvstore_server", "lr_scheduler", "metric", "numpy")},
-        **{name: name for name in ("optimizer", "profiler", "sparse", "test_utils", "testing")},
+        **{name: name for name in ("npx", "optimizer", "profiler", "sparse", "test_utils", "testing")},
         **{"init": "initializer", "np": "numpy", "opt": "optimizer"},
         **{"Program": "optimizer", "install_as_mxnet": "mxnet.install"},
     }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from typing import Literal, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, ClassVar, Literal, NoReturn, SupportsIndex
 
 from . import _core
 from .errors import InvalidArgumentError
@@ -14,6 +15,15 @@ __all__ = ["Context", "cpu", "current_context", "gpu", "gpu_memory_info", "num_g
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
+
+
+if not TYPE_CHECKING:  # checkers say themselves that a name is not here
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what to use in the place of what MXNet has."""
+        from .mxnet import elsewhere
+
+        elsewhere.missing("mx.context", name, sys.modules[__name__])
 
 
 _TYPEIDS = {"cpu": 1, "gpu": 2}
@@ -51,6 +61,8 @@ class Context:
 
     __slots__ = ("device_id", "device_type")
 
+    devstr2type: ClassVar[dict[str, int]] = _TYPEIDS
+    devtype2str: ClassVar[dict[int, str]] = {number: name for name, number in _TYPEIDS.items()}
     device_id: int
     device_type: Literal["cpu", "gpu"]
 

@@ -11,8 +11,9 @@ import json
 import logging
 import math
 import re
+import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -48,14 +49,23 @@ I = TypeVar("I", bound="type[Initializer]")  # noqa: E741
 
 _registry: dict[str, type[Initializer]] = {}
 _CONSTANTS = {
-    **dict.fromkeys(("bias", "beta", "running_mean", "moving_mean", "moving_inv_var", "moving_avg"), 0.0),
-    **dict.fromkeys(("gamma", "running_var", "moving_var"), 1.0),
+    **dict.fromkeys(("bias", "beta", "running_mean", "moving_mean", "moving_inv_var", "moving_avg", "min"), 0.0),
+    **dict.fromkeys(("gamma", "running_var", "moving_var", "max"), 1.0),
 }
 
 
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
+
+
+if not TYPE_CHECKING:  # checkers say themselves that a name is not here
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what to use in the place of what MXNet has."""
+        from .mxnet import elsewhere
+
+        elsewhere.missing("mx.init", name, sys.modules[__name__])
 
 
 class InitDesc(str):
@@ -154,6 +164,16 @@ class Initializer:
 
     def _fill(self, arr: nd.NDArray, values: Any) -> None:
         arr[:] = nd.array(values, arr.context, arr.dtype_name)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether `other` is of the same class with the same arguments."""
+        if not isinstance(other, Initializer):
+            return NotImplemented
+        return type(self) is type(other) and self._kwargs == other._kwargs
+
+    def __hash__(self) -> int:
+        """Hash the class."""
+        return hash(type(self))
 
     def dumps(self) -> str:
         """Return the name and the arguments as JSON, which `create` takes."""

@@ -4,6 +4,7 @@
 trace contains this worker and all servers; ``profile_process`` only chooses the file that `dump` writes.
 """
 
+import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from .mxnet import profiler as _own
@@ -22,6 +23,6 @@ if not TYPE_CHECKING:  # checkers say themselves that a name is not here
 
     def __getattr__(name: str) -> NoReturn:
         """Say what to use in the place of a class of MXNet."""
-        own = {"Counter", "Domain", "Event", "Frame", "Marker", "Task"}
-        why = "what a script notes by itself belongs to another profiler, such as torch.profiler" if name in own else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}" + (f": {why}" if why else ""))
+        from .mxnet import elsewhere
+
+        elsewhere.missing("mx.profiler", name, sys.modules[__name__])

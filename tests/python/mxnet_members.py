@@ -63,5 +63,20 @@ named = {
     ]
     for owner, value in OWNERS.items()
 }
+OF_OWN = {  # modules whose names are those that they define
+    "mx.random": mx.nd.random,
+    "mx.np.random": mx.np.random,
+    "mx.init": mx.init,
+    "mx.context": mx.context,
+    "mx.npx": mx.npx,
+    "mx.test_utils": mx.test_utils,
+}
+for owner, module in OF_OWN.items():
+    named[owner] = [
+        name
+        for name in dir(module)
+        if name[0] != "_" and getattr(getattr(module, name), "__module__", "") == module.__name__
+    ]
+named["RowSparseNDArray"] = [name for name in dir(mx.nd.sparse.RowSparseNDArray) if name[0] != "_"]
 lines = ",\n".join(f"{json.dumps(owner)}: {json.dumps(names)}" for owner, names in named.items())
 pathlib.Path(__file__).with_name("mxnet_names.json").write_text("{\n" + lines + "\n}\n")

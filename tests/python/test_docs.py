@@ -24,6 +24,7 @@ MODULES = ["tensorkv"] + [
         "metric",
         "ndarray",
         "ndarray.sparse",
+        "npx",
         "numpy",
         "optimizer",
         "profiler",

@@ -110,3 +110,17 @@ def test_every_one_is_made_by_its_name_and_by_what_it_dumps(name):
 def test_what_cannot_be_says_why(make, message):
     with pytest.raises((mx.errors.InvalidArgumentError, mx.errors.KeyNotFoundError), match=message):
         make()
+
+
+def test_initializers_of_the_same_arguments_are_equal():
+    assert mx.init.Xavier() == mx.init.Xavier() and hash(mx.init.Xavier()) == hash(mx.init.Xavier())
+    assert mx.init.Xavier() != mx.init.Xavier(magnitude=2) and mx.init.Zero() != mx.init.One()
+    assert mx.init.Zero() != "zero"
+
+
+def test_bounds_of_quantised_arrays_are_0_and_1():
+    w = mx.nd.full((2,), 5)
+    mx.init.Xavier()("conv_min", w)
+    assert w.tolist() == [0, 0]
+    mx.init.Xavier()("conv_max", w)
+    assert w.tolist() == [1, 1]

@@ -149,3 +149,14 @@ def test_an_update_that_fails_has_taken_nothing(what):
         with pytest.raises((mx.KVError, TypeError)):
             metric.update_dict({"a": label}, {"a": bad})
         assert state_of(metric) == before
+
+
+def test_a_metric_that_sets_its_sums_itself_has_them_as_global_ones():
+    class Three(mx.metric.EvalMetric):
+        def update(self, labels, preds):
+            self.sum_metric += 3
+            self.num_inst += 2
+
+    metric = Three("three")
+    metric.update(None, None)
+    assert metric.get_global() == ("three", 1.5) and metric.get_global_name_value() == [("three", 1.5)]

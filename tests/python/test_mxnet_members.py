@@ -68,7 +68,12 @@ OF_ITSELF = {  # which no script asks for
 
 @pytest.mark.parametrize("owner", OWNERS)
 def test_each_name_is_here_or_says_what_to_use(owner):
-    found = {"mx": mx, "mx.nd": mx.nd, "mx.np": mx.np, "NDArray": mx.nd.ones((2,)), "ndarray": mx.np.ones((2,))}[owner]
+    arrays = {
+        "NDArray": mx.nd.ones((2,)),
+        "ndarray": mx.np.ones((2,)),
+        "RowSparseNDArray": mx.nd.sparse.zeros("row_sparse", (2, 1)),
+    }
+    found = arrays[owner] if owner in arrays else eval(owner, {"mx": mx})
     kind = "NDArray" if owner == "ndarray" else owner
     for name in OWNERS[owner]:
         if hasattr(found, name) or f"{owner}.{name}" in OF_ITSELF:
@@ -77,6 +82,28 @@ def test_each_name_is_here_or_says_what_to_use(owner):
             getattr(found, name)
         for ours in re.findall(r"mx\.[\w.]*\w", str(error.value).partition(": ")[2]):
             operator.attrgetter(ours.removeprefix("mx."))(mx)
+
+
+def test_a_store_says_that_it_has_no_handle():
+    with pytest.raises(
+        AttributeError, match="^KVStore.handle is not here: there is none; a store is the object itself"
+    ):
+        mx.kv.create("local").handle
+    with pytest.raises(AttributeError, match="'KVStore' object has no attribute 'nothing'"):
+        mx.kv.create("local").nothing
+
+
+def test_dtypes_and_numbers_have_names():
+    assert mx.np.ones((2,), dtype=mx.np.int32).dtype_name == "int32"
+    assert mx.np.zeros((2,), dtype=mx.np.bool_).dtype_name == "bool" and mx.np.pi == np.pi and mx.np.inf == np.inf
+    assert mx.np.ones((2,))[mx.np.newaxis].shape == (1, 2) and mx.np.isnan(mx.np.full((1,), mx.np.nan)).item()
+    assert mx.Context.devtype2str[mx.Context.devstr2type["gpu"]] == "gpu"
+
+
+def test_the_switch_to_numpy_does_nothing():
+    assert mx.npx.set_np() is mx.npx.reset_np() is None and mx.npx.is_np_array() and mx.npx.is_np_shape()
+    with pytest.raises(mx.errors.UnimplementedError, match="dtype=True"):
+        mx.npx.set_np(dtype=True)
 
 
 def test_a_name_that_mxnet_does_not_have_is_missing_as_any():

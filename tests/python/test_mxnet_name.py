@@ -104,3 +104,39 @@ assert not hasattr(mxnet, "gluon") and not hasattr(mxnet, "nothing")
 def test_every_module_has_one_object_under_both_names():
     result = subprocess.run([sys.executable, "-c", NAMES], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
+
+
+FROM = """
+import tensorkv
+tensorkv.install_as_mxnet()
+from mxnet import np, npx, nd
+npx.set_np()
+from mxnet.test_utils import same
+for line, text in {
+    "from mxnet.ndarray import Concat": "mx.nd.Concat is not here: mx.nd.concat",
+    "from mxnet.nd import ones, BatchNorm": "mx.nd.BatchNorm is not here: torch",
+    "from mxnet.numpy import einsum": "mx.np.einsum is not here: numpy.einsum",
+    "from mxnet.np.random import multinomial": "mx.np.random.multinomial is not here",
+    "from mxnet.random import uniform_like": "mx.random.uniform_like is not here",
+    "from mxnet.ndarray.sparse import csr_matrix": "mx.nd.sparse.csr_matrix is not here: csr",
+    "from mxnet.test_utils import same, check_numeric_gradient": "mx.test_utils.check_numeric_gradient is not here",
+    "from mxnet.context import cpu_pinned": "mx.context.cpu_pinned is not here: mx.cpu",
+    "from mxnet.initializer import FusedRNN": "mx.init.FusedRNN is not here",
+    "from mxnet.optimizer import contrib": "mx.optimizer.contrib is not here",
+    "from mxnet.profiler import Task": "mx.profiler.Task is not here",
+    "from mxnet.ndarray import nothing": "cannot import name 'nothing'",
+    "from mxnet.random import nothing": "cannot import name 'nothing'",
+}.items():
+    try:
+        exec(line)
+    except ImportError as error:
+        assert str(error).startswith(text), (line, error)
+    else:
+        raise SystemExit(line)
+assert tensorkv.random.uniform().shape == (1,)
+"""
+
+
+def test_a_name_that_is_imported_from_a_module_says_what_to_use():
+    result = subprocess.run([sys.executable, "-c", FROM], capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr

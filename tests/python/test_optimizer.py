@@ -260,3 +260,20 @@ def test_a_hook_that_only_mxnets_update_calls_is_refused(name):
     with pytest.raises(mx.errors.UnimplementedError, match=f"Hooked: no update calls {name} here"):
         hooked()
     type("Updating", (hooked,), {"update": lambda self, *args: getattr(self, name)(*args)})()
+
+
+@pytest.mark.parametrize("name", ["update", "update_multi_precision"])
+def test_lists_are_updated_one_after_the_other(name):
+    sgd = mx.optimizer.SGD(learning_rate=1)
+    weights = [mx.nd.ones((2,)), mx.nd.full((3,), 5)]
+    getattr(sgd, name)([0, 1], weights, [mx.nd.ones((2,)), mx.nd.full((3,), 2)], [None, None])
+    assert weights[0].tolist() == [0, 0] and weights[1].tolist() == [3, 3, 3]
+    with pytest.raises(ValueError, match="shorter"):
+        getattr(sgd, name)([0, 1], weights, weights[:1], [None, None])
+
+
+def test_states_of_an_updater_are_where_their_weights_are():
+    updater = mx.optimizer.get_updater(mx.optimizer.SGD(momentum=0.9))
+    assert updater.states_synced == {}
+    updater(3, mx.nd.ones((2,)), mx.nd.ones((2,)))
+    assert updater.states_synced == {3: True}

@@ -151,7 +151,7 @@ class RowSparseNDArray:
             """Raise AttributeError, which says how to use a member that only dense arrays have."""
             if not name.startswith("_") and hasattr(_nd.NDArray, name):
                 raise AttributeError(
-                    f"RowSparseNDArray.{name} is not here: tostype('default').{name} of a dense array",
+                    f"RowSparseNDArray.{name} is not here: tostype('default').{name} of a dense array (docs/mxnet.md)",
                     name=name,
                     obj=self,
                 )

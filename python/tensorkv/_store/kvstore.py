@@ -100,6 +100,14 @@ class KVStore(KVStoreDisk):
             set_level(level)
         self._begin()
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what to use in the place of what MXNet's stores have."""
+            from ..mxnet import elsewhere
+
+            elsewhere.missing("KVStore", name, self)
+
     def _begin(self) -> None:
         self._own = {}
         self._holds(None, None)

@@ -529,13 +529,21 @@ class Optimizer:
         return weight.dtype_name in ("float16", "bfloat16")
 
     def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change `weight` in place by `grad`; subclasses define it."""
+        """Change `weight` in place by `grad`; subclasses define it. Lists of all four are one update after the other."""
+        if isinstance(index, (list, tuple)):
+            for one in zip(index, weight, grad, state, strict=True):
+                self.update(*one)
+            return
         if self._program is None:
             raise UnimplementedError(f"{type(self).__name__}: the class defines no update(index, weight, grad, state)")
         self._apply(index, weight, grad, state, None)
 
     def update_multi_precision(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
         """As `update`, through the master if there is one; a store gives it sums of 16-bit values as float32."""
+        if isinstance(index, (list, tuple)):
+            for one in zip(index, weight, grad, state, strict=True):
+                self.update_multi_precision(*one)
+            return
         if not self._has_master(weight):
             self.update(index, weight, grad, state)
             return

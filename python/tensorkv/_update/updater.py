@@ -71,6 +71,11 @@ class Updater:
     def states(self, states: Mapping[Any, Any]) -> None:
         self._held = ReportingDict(self, "states", states)
 
+    @property
+    def states_synced(self) -> dict[Any, bool]:
+        """True for each key that has a state: states are in the context of their weights."""
+        return dict.fromkeys(self.states, True)
+
     def __setattr__(self, name: str, value: object) -> None:
         """Set an attribute, unless a store runs the optimizer without Python and would not see it."""
         self._changed(name)

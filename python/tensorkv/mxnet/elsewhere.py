@@ -17,6 +17,10 @@ _OPTIMIZER = "the optimizers of mx.optimizer change weights, and a mx.Program sa
 _NUMPY = "NumPy computes on asnumpy(), PyTorch and JAX on the array itself by DLPack"
 _DLPACK = "the array speaks DLPack itself: torch.from_dlpack(array), jax.dlpack.from_dlpack(array)"
 
+_STATISTICS = "torch.testing and scipy.stats have such checks"
+_HELPERS = "what numpy, urllib.request and unittest.mock have needs no helper here"
+_OF_ND = "mx.nd.{}, of x.as_nd_ndarray()"
+_ROWS = "tostype('default') is a dense array, whose error says more"
 _CSR = "csr arrays are not here; scipy.sparse has them, and mx.nd.sparse.row_sparse_array takes those"
 
 
@@ -37,7 +41,7 @@ _INSTEAD: dict[str, dict[str, str]] = {
         **_each("io recordio", _DATA),
         "model": "kv.save and kv.load, mx.nd.save and mx.nd.load keep values",
         **_each("monitor mon", "kv.stats() says what the store has done"),
-        **_each("npx numpy_extension", "the functions of mx.nd have them; set_np() is not needed"),
+        "numpy_extension": "mx.npx",
         **_each(
             "np_array np_shape set_np_shape use_np use_np_array use_np_shape is_np_array is_np_shape util", _SWITCH
         ),
@@ -155,6 +159,9 @@ _INSTEAD: dict[str, dict[str, str]] = {
     "RowSparseNDArray": {
         **_each("attach_grad grad backward", _TORCH),
         "detach": _NO_GRADIENT,
+        **_each("argmax_channel broadcast_axes depth_to_space nanprod pad rcbrt shape_array size_array", _ROWS),
+        **_each("slice_assign slice_assign_scalar softmin space_to_depth split_v2", _ROWS),
+        **_each("to_dlpack_for_read to_dlpack_for_write", _ROWS),
         "handle": "there is none; data and indices are arrays",
         "writable": "every row-sparse array is",
     },
@@ -172,6 +179,68 @@ _INSTEAD: dict[str, dict[str, str]] = {
         "round_": "numpy.round, of asnumpy()",
         "trapz": "numpy.trapezoid, of asnumpy()",
         **_each("mirr npv ppmt pv rate", "the package numpy_financial"),
+    },
+    "mx.random": {
+        **_each("uniform_like normal_like exponential_like gamma_like poisson_like", "{} with shape=array.shape"),
+        **_each("negative_binomial_like generalized_negative_binomial_like", "{} with shape=array.shape"),
+        "Context": "mx.Context",
+        "current_context": "mx.current_context",
+    },
+    "mx.np.random": {
+        "multinomial": "mx.random.multinomial draws classes; numpy.random.default_rng().multinomial counts them",
+        "multivariate_normal": "numpy.random.default_rng().multivariate_normal, and mx.np.array of its result",
+    },
+    "mx.init": {
+        "FusedRNN": _TORCH,
+        "alias": "mx.init.register",
+        "load": "mx.init.Load",
+        "NDArray": "mx.nd.NDArray",
+    },
+    "mx.context": {"cpu_pinned": "mx.cpu; nothing is copied to a GPU from there"},
+    "mx.npx": {
+        **_each("use_np use_np_array use_np_shape set_np_shape set_np_array np_array np_shape", _SWITCH),
+        "random": "mx.np.random",
+        "image": "torchvision has transformations of images",
+        **_each("batch_dot cast log_softmax one_hot pick relu reshape reshape_like sigmoid", _OF_ND),
+        **_each("slice softmax topk", _OF_ND),
+        "arange_like": "mx.np.arange",
+        "batch_flatten": "mx.nd.flatten, of x.as_nd_ndarray()",
+        "gather_nd": "array[rows, columns]",
+        "shape_array": "array.shape",
+        "nonzero": "mx.np.where(x != 0)",
+        **_each("erf erfinv gamma gammaln", "scipy.special has it, of asnumpy()"),
+        **_each("activation batch_norm convolution deconvolution dropout embedding fully_connected", _TORCH),
+        **_each("layer_norm leaky_relu pooling rnn sequence_mask smooth_l1 roi_pooling", _TORCH),
+        **_each("constraint_check multibox_detection multibox_prior multibox_target", _TORCH),
+        "cpu_pinned": "mx.cpu; nothing is copied to a GPU from there",
+    },
+    "mx.profiler": _each(
+        "Counter Domain Event Frame Marker Task",
+        "what a script notes by itself belongs to another profiler, such as torch.profiler",
+    ),
+    "KVStore": {"handle": "there is none; a store is the object itself"},
+    "mx.test_utils": {
+        **_each("check_consistency check_gluon_hybridize_consistency check_numeric_gradient check_speed", _TORCH),
+        **_each("check_symbolic_backward check_symbolic_forward numeric_grad simple_forward np_symbol", _TORCH),
+        **_each("same_symbol_structure Symbol use_np locationError default_numeric_eps", _TORCH),
+        **_each("chi_square_check verify_generator mean_check var_check gen_buckets_probs_with_ppf", _STATISTICS),
+        **_each("assert_almost_equal_with_err assert_almost_equal_ignore_nan", "mx.test_utils.assert_almost_equal"),
+        **_each("get_rtol get_atol get_etol get_tols get_tolerance effective_dtype", "rtol= of assert_almost_equal"),
+        **_each("default_rtols default_atols", "mx.test_utils.assert_almost_equal without rtol= and atol="),
+        **_each("rand_sparse_ndarray create_sparse_array create_sparse_array_zd", "rand_ndarray(shape, 'row_sparse')"),
+        **_each("shuffle_csr_column_indices compare_ndarray_tuple", _CSR),
+        "set_default_context": "`with context:` around the test",
+        "compare_optimizer": "mx.optimizer.create of both, and assert_almost_equal of the weights",
+        **_each("create_2d_tensor create_vector", "mx.nd.arange and reshape"),
+        **_each("random_uniform_arrays random_sample rand_coord_2d", "numpy.random"),
+        **_each("np_reduce collapse_sum_like assign_each assign_each2 checkShapes assert_allclose", "numpy"),
+        **_each("get_identity_mat get_identity_mat_batch new_orthonormal_matrix_2d", "numpy.linalg"),
+        **_each("new_matrix_with_real_eigvals_2d new_matrix_with_real_eigvals_nd", "numpy.linalg"),
+        **_each("new_sym_matrix_with_real_eigvals_2d new_sym_matrix_with_real_eigvals_nd", "numpy.linalg"),
+        **_each("download download_model get_bz2_data get_cifar10 get_im2rec_path get_mnist get_mnist_iterator", _DATA),
+        **_each("get_mnist_pkl get_mnist_ubyte get_zip_data DummyIter", _DATA),
+        **_each("discard_stderr getenv setenv is_aarch64_run is_cd_run is_op_runnable has_tvm_ops", _HELPERS),
+        **_each("get_cuda_compute_capability Features", _SETTINGS),
     },
     "NDArray": {
         **_each("attach_grad grad backward", _TORCH),

@@ -33,9 +33,14 @@ _MODULES = {
     "ndarray.ndarray": "ndarray",
     "ndarray.random": "ndarray.random",
     "ndarray.sparse": "ndarray.sparse",
+    "nd.random": "ndarray.random",
+    "nd.sparse": "ndarray.sparse",
     "np": "numpy",
+    "np.random": "numpy.random",
     "numpy": "numpy",
     "numpy.random": "numpy.random",
+    "npx": "npx",
+    "numpy_extension": "npx",
     "opt": "optimizer",
     "optimizer": "optimizer",
     "optimizer.optimizer": "optimizer",
@@ -61,6 +66,17 @@ class _Loader:
         module.__spec__ = self._spec
 
 
+def _hint_of(module: str, name: str) -> str | None:
+    """Return the text that says what to use in the place of a name that a module of this package has not."""
+    if "." not in module:  # the package itself would import what it loads on demand
+        return None
+    try:
+        getattr(sys.modules.get(module), name)
+    except AttributeError as error:
+        return str(error) if str(error).endswith("(docs/mxnet.md)") else None
+    return None
+
+
 class _Finder:
     """Finds ``mxnet.X`` where this package has an X, which Python would otherwise load a second time by that name."""
 
@@ -71,8 +87,10 @@ class _Finder:
 
         top, _, below = name.partition(".")
         why = instead("mx", below.partition(".")[0])
-        if top == "tensorkv" and why:  # from mxnet import gluon
-            raise ModuleNotFoundError(why, name=f"mxnet.{below}")
+        if top == "tensorkv":
+            why = why or _hint_of(*name.rpartition(".")[::2])
+            if why:  # from mxnet import gluon, from mxnet.ndarray import Concat
+                raise ModuleNotFoundError(why, name=f"mxnet.{below}")
         if top != "mxnet" or not below or sys.modules.get("mxnet") is not tensorkv:
             return None
         own = f"tensorkv.{below}"
@@ -108,4 +126,6 @@ def install_as_mxnet() -> None:
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
     for name, ours in _MODULES.items():
-        sys.modules[f"mxnet.{name}"] = operator.attrgetter(ours)(tensorkv)
+        module = sys.modules[f"mxnet.{name}"] = operator.attrgetter(ours)(tensorkv)
+        if not hasattr(module, "__path__"):
+            module.__path__ = []  # so that `from mxnet.random import name` asks the finder, whose error says what to use

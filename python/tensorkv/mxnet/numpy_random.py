@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as _np
 
@@ -46,6 +47,15 @@ __all__ = [
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
+
+
+if not TYPE_CHECKING:  # checkers say themselves that a name is not here
+
+    def __getattr__(name: str) -> NoReturn:
+        """Say what to use in the place of what MXNet has."""
+        from . import elsewhere
+
+        elsewhere.missing("mx.np.random", name, sys.modules[__name__])
 
 
 def _stored(drawn: _mxnp.ndarray, out: Any) -> _mxnp.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,17 @@ __all__ = [
     "assert_almost_equal",
     "assert_exception",
     "default_context",
+    "default_dtype",
     "environment",
     "list_gpus",
     "rand_ndarray",
+    "rand_shape_2d",
+    "rand_shape_3d",
+    "rand_shape_nd",
+    "random_arrays",
+    "retry",
     "same",
+    "same_array",
 ]
 
 
@@ -57,37 +65,172 @@ def same(a: Any, b: Any) -> bool:
     return np.array_equal(np.asarray(a), np.asarray(b))
 
 
-def almost_equal(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-20, equal_nan: bool = False) -> bool:
-    """Return whether two arrays agree to ``atol + rtol * |b|``.
+def almost_equal(
+    a: Any,
+    b: Any,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    use_broadcast: bool = True,
+) -> bool:
+    """Return whether two arrays agree to ``atol + rtol * |b|``, which are 1e-20 and 1e-5 by default.
 
     Example:
         >>> mx.test_utils.almost_equal(mx.nd.ones((2,)), np.ones(2))
         True
     """
-    return np.allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=atol, equal_nan=equal_nan)
+    one, other = np.asarray(a), np.asarray(b)
+    _check_shapes(one, other, use_broadcast)
+    rtol, atol = 1e-5 if rtol is None else rtol, 1e-20 if atol is None else atol
+    return np.allclose(one, other, rtol=rtol, atol=atol, equal_nan=equal_nan)
 
 
 def assert_almost_equal(
     a: Any,
     b: Any,
-    rtol: float = 1e-5,
-    atol: float = 1e-20,
+    rtol: float | dict[Any, float] | None = None,
+    atol: float | dict[Any, float] | None = None,
     names: tuple[str, str] = ("a", "b"),
     equal_nan: bool = False,
+    use_broadcast: bool = True,
+    mismatches: tuple[int, int] = (10, 10),
 ) -> None:
     """Raise AssertionError, with the largest difference, where two arrays do not agree to ``atol + rtol * |b|``.
 
+    Args:
+        a, b: arrays or numbers.
+        rtol, atol: numbers, or dicts from dtype to number. By default the larger of the two dtypes' counts: of float16
+            1e-2 and 1e-1, of float32 1e-4 and 1e-3, of float64 1e-5 and 1e-20, of others 0.
+        names: of the arrays, for the error.
+        equal_nan: whether a NaN equals a NaN.
+        use_broadcast: whether the shapes may differ.
+        mismatches: has no effect.
+
     Example:
-        >>> mx.test_utils.assert_almost_equal(mx.nd.ones((2,)), np.ones(2))
+        >>> mx.test_utils.assert_almost_equal(mx.nd.ones((2,)), mx.nd.full((2,), 1.0005))
     """
+    one, other = np.asarray(a), np.asarray(b)
+    _check_shapes(one, other, use_broadcast)
     np.testing.assert_allclose(
-        np.asarray(a),
-        np.asarray(b),
-        rtol=rtol,
-        atol=atol,
+        *np.broadcast_arrays(one, other),
+        rtol=max(_tolerance(array, rtol, 0) for array in (one, other)),
+        atol=max(_tolerance(array, atol, 1) for array in (one, other)),
         equal_nan=equal_nan,
         err_msg=f"{names[0]} and {names[1]} differ",
     )
+
+
+# Relative and absolute, by dtype; MXNet has no bfloat16.
+_TOLERANCES = {"float16": (1e-2, 1e-1), "bfloat16": (1e-2, 1e-1), "float32": (1e-4, 1e-3), "float64": (1e-5, 1e-20)}
+
+
+def _tolerance(array: np.ndarray[Any, Any], given: float | dict[Any, float] | None, place: int) -> float:
+    if given is not None and not isinstance(given, dict):
+        return given
+    by_name = {np.dtype(dtype).name: tolerance for dtype, tolerance in (given or {}).items()}
+    return by_name.get(array.dtype.name, _TOLERANCES.get(array.dtype.name, (0.0, 0.0))[place])
+
+
+def _check_shapes(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], use_broadcast: bool) -> None:
+    if not use_broadcast and a.shape != b.shape:
+        raise AssertionError(f"a.shape = {a.shape} and b.shape = {b.shape} are not equal")
+
+
+def default_dtype() -> type:
+    """Return the dtype that tests use: float32.
+
+    Example:
+        >>> mx.test_utils.default_dtype().__name__
+        'float32'
+    """
+    return np.float32
+
+
+def random_arrays(*shapes: tuple[int, ...]) -> Any:
+    """Return a NumPy array of normal random numbers for each shape, in float32; for one shape the array alone.
+
+    Example:
+        >>> [array.shape for array in mx.test_utils.random_arrays((2, 3), ())]
+        [(2, 3), ()]
+    """
+    arrays = [np.asarray(random._stream().normal(size=shape), np.float32) for shape in shapes]
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
+def rand_shape_2d(dim0: int = 10, dim1: int = 10, allow_zero_size: bool = False) -> tuple[int, ...]:
+    """Return a random shape of two axes, each from 1 (or 0) to its bound.
+
+    Example:
+        >>> len(mx.test_utils.rand_shape_2d())
+        2
+    """
+    return _rand_shape((dim0, dim1), allow_zero_size)
+
+
+def rand_shape_3d(dim0: int = 10, dim1: int = 10, dim2: int = 10, allow_zero_size: bool = False) -> tuple[int, ...]:
+    """Return a random shape of three axes, each from 1 (or 0) to its bound.
+
+    Example:
+        >>> len(mx.test_utils.rand_shape_3d())
+        3
+    """
+    return _rand_shape((dim0, dim1, dim2), allow_zero_size)
+
+
+def rand_shape_nd(num_dim: int, dim: int = 10, allow_zero_size: bool = False) -> tuple[int, ...]:
+    """Return a random shape of `num_dim` axes, each from 1 (or 0) to `dim`.
+
+    Example:
+        >>> len(mx.test_utils.rand_shape_nd(4))
+        4
+    """
+    return _rand_shape((dim,) * num_dim, allow_zero_size)
+
+
+def _rand_shape(bounds: tuple[int, ...], allow_zero_size: bool) -> tuple[int, ...]:
+    return tuple(int(random._stream().integers(0 if allow_zero_size else 1, bound + 1)) for bound in bounds)
+
+
+def same_array(array1: Any, array2: Any) -> bool:
+    """Return whether two arrays have the same memory; their elements are changed for a moment.
+
+    Example:
+        >>> a = mx.nd.ones((2,))
+        >>> mx.test_utils.same_array(a, a[:]), mx.test_utils.same_array(a, a.copy())
+        (True, False)
+    """
+    if not same(array1, array2):
+        return False
+    array1[:] += 1
+    is_same = same(array1, array2)
+    array1[:] -= 1
+    return is_same
+
+
+def retry(n: int) -> Callable[[Callable[..., object]], Callable[..., None]]:
+    """Return a decorator of a test that runs it again, `n` times at most, while it raises AssertionError.
+
+    Example:
+        >>> @mx.test_utils.retry(3)
+        ... def test():
+        ...     assert mx.random.uniform().asscalar() < 2
+        >>> test()
+    """
+
+    def decorate(test: Callable[..., object]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def repeated(*args: Any, **kwargs: Any) -> None:
+            for left in reversed(range(n)):
+                try:
+                    test(*args, **kwargs)
+                    return
+                except AssertionError:
+                    if not left:
+                        raise
+
+        return repeated
+
+    return decorate
 
 
 def rand_ndarray(

@@ -145,7 +145,9 @@ class EvalMetric:
         return self.name, self._value(self.sum_metric, self.num_inst)
 
     def get_global(self) -> tuple[Any, Any]:
-        """Return name and value since `reset`."""
+        """Return name and value since `reset`; of a class that keeps no ``global_num_inst``, as `get`."""
+        if not self.global_num_inst:
+            return self.get()
         return self.name, self._value(self.global_sum_metric, self.global_num_inst)
 
     def _value(self, total: float, count: float) -> float:
