@@ -71,8 +71,8 @@ class Child {
   // Appends to the log.  Returns false if the log cannot be written any more.
   bool Log(Stream stream, std::string_view text);
 
-  // Loses the first line of each stream that was not passed on, for want of memory.  The process has
-  // little text in the launcher from then on.
+  // Loses the first line of each stream that was not passed on, for want of memory.  The process
+  // has little text in the launcher from then on.
   void LoseLines() noexcept;
 
   uint64_t life_before = 0;      // the newest life of its rank when its process was started
