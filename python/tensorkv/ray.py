@@ -16,7 +16,7 @@ try:
     import ray
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "tensorkv.ray needs Ray, which is not installed here: pip install 'tensorkv[ray]'", name="ray"
+        "tensorkv.ray needs Ray, which is not installed here: pip install 'ray>=2.40'", name="ray"
     ) from error
 
 from . import _core, errors

@@ -608,7 +608,7 @@ for call in (lambda: tensorkv.ray.start(workers=1), tensorkv.ray.job, lambda: mx
 @pytest.mark.parametrize(
     "text, wanted",
     [
-        (WITHOUT_RAY, ["nothing says who else takes part", "pip install 'tensorkv[ray]'"]),
+        (WITHOUT_RAY, ["nothing says who else takes part", "pip install 'ray>=2.40'"]),
         (OLD_RAY, ["needs Ray 2.40 or later, this is 2.9.3"]),
         (NOT_CONNECTED, ["start: Ray is not connected; call ray.init() first", "job: Ray", "nothing says who else"]),
     ],
