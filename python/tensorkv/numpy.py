@@ -11,19 +11,19 @@ from .mxnet.numpy import *  # noqa: F403  # every name
 
 # Dtypes and numbers that scripts name.
 bool_ = _np.bool_
-e = _np.e
-euler_gamma = _np.euler_gamma
+e: float = _np.e
+euler_gamma: float = _np.euler_gamma
 float16 = _np.float16
 float32 = _np.float32
 float64 = _np.float64
-inf = _np.inf
+inf: float = _np.inf
 int8 = _np.int8
 int16 = _np.int16
 int32 = _np.int32
 int64 = _np.int64
-nan = _np.nan
-newaxis = _np.newaxis
-pi = _np.pi
+nan: float = _np.nan
+newaxis: None = _np.newaxis
+pi: float = _np.pi
 uint8 = _np.uint8
 
 __all__: list[str] = []

@@ -200,6 +200,32 @@ class Arithmetic(Indexed):
         """Return the square roots; floats only."""
         return _core._unary(type(self), _SQRT, self)
 
+    def sign(self, *, out: Elements | None = None) -> Self:
+        """Return -1, 0 or 1 for each element."""
+        return _host.sign(self, out=out)  # type: ignore[no-any-return]  # of this class
+
+    def sum(
+        self,
+        axis: int | tuple[int, ...] | None = None,
+        keepdims: bool = False,
+        exclude: bool = False,
+        dtype: None = None,
+        out: Elements | None = None,
+    ) -> Self:
+        """Return the sum over some axes: of floats in their dtype, added in float64; of integers and bools in int64.
+
+        Args:
+            axis: one or several; None and () sum all elements, which gives shape ``(1,)``, in `mx.np` ``()``.
+            keepdims: keep the axes, with extent 1.
+            exclude: sum over all axes but these.
+            dtype: None; it stands here because ``numpy.sum`` passes it.
+            out: an array that takes the result.
+
+        Raises:
+            InvalidArgumentError: no such axis, a `dtype`.
+        """
+        return _host.sum(self, axis, keepdims, exclude, dtype, out=out)  # type: ignore[no-any-return]  # of this class
+
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
         """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
         return self._binary(EQ, other)

@@ -190,7 +190,12 @@ def _elementwise(
 
 
 def _binary(
-    name: str, compute: Callable[..., Any], text: str, shown: str, is_truth: bool = False
+    name: str,
+    compute: Callable[..., Any],
+    text: str,
+    shown: str,
+    is_truth: bool = False,
+    names: tuple[str, str] = ("lhs", "rhs"),
 ) -> Callable[..., Any]:
     """Return a function of two arrays, or an array and a number, that broadcasts. For 3 and 2 the function returns `shown`."""
 
@@ -209,13 +214,10 @@ def _binary(
             raise InvalidArgumentError(f"{kind} elements; astype('float32') first")
         return compute(lhs, rhs).astype(kind)
 
-    def function(lhs: Any, rhs: Any) -> Any:
-        return of_two(lhs, rhs)
-
     def to_a_power(base: Any, exp: Any) -> Any:
         return of_two(base, exp)
 
-    function = to_a_power if name == "power" else function
+    function: Callable[..., Any] = of_two if names[0] == "lhs" else to_a_power
     function.__name__ = name
     ending = ": 1 and 0 in the dtype of the arrays" if is_truth else ""
     function.__doc__ = f"""Return {text}{ending}, of arrays that broadcast, or of an array and a number.
@@ -223,8 +225,7 @@ def _binary(
     Raises:
         InvalidArgumentError: two dtypes, shapes that do not broadcast, a fraction beside integers.
     """
-    alike = ("base", "exp") if name == "power" else ("lhs", "rhs")
-    return host(*_example(f"mx.nd.{name}(mx.nd.array([3]), 2).asnumpy()", shown), alike)(function)
+    return host(*_example(f"mx.nd.{name}(mx.nd.array([3]), 2).asnumpy()", shown), names)(function)
 
 
 def _axes(data: Any, axis: Any, exclude: bool) -> Any:
@@ -339,9 +340,8 @@ multiply: Function = _binary("multiply", np.multiply, "the product", "6.")
 divide: Function = _binary("divide", np.divide, "the quotient", "1.5")
 modulo: Function = _binary("modulo", _modulo, "the remainder, of the sign of the divisor and 0 where that is 0", "1.")
 numpy_modulo: Function = _binary("mod", np.mod, "the remainder, as NumPy has it", "1.")
-power: Function = _binary(
-    "power", operator.pow, "lhs to the power of rhs", "9."
-)  # NumPy's ** squares by one multiplication
+# NumPy's ** squares by one multiplication.
+power: Function = _binary("power", operator.pow, "base to the power of exp", "9.", names=("base", "exp"))
 maximum: Function = _binary("maximum", np.maximum, "the larger element", "3.")
 minimum: Function = _binary("minimum", np.minimum, "the smaller element", "2.")
 equal: Function = _binary("equal", np.equal, "lhs == rhs", "0.", is_truth=True)
@@ -364,7 +364,7 @@ elemwise_mul: Function = multiply
 broadcast_div: Function = divide
 elemwise_div: Function = divide
 broadcast_mod: Function = modulo
-broadcast_power: Function = power
+broadcast_power: Function = _binary("power", operator.pow, "lhs to the power of rhs", "9.")
 broadcast_maximum: Function = maximum
 broadcast_minimum: Function = minimum
 broadcast_equal: Function = equal

@@ -197,7 +197,6 @@ class NDArray(Arithmetic):
     round: ClassVar[_host.Function] = _host.round
     rsqrt: ClassVar[_host.Function] = _host.rsqrt
     sigmoid: ClassVar[_host.Function] = _host.sigmoid
-    sign: ClassVar[_host.Function] = _host.sign
     sin: ClassVar[_host.Function] = _host.sin
     sinh: ClassVar[_host.Function] = _host.sinh
     slice: ClassVar[_host.Function] = _shaping.slice
@@ -208,7 +207,6 @@ class NDArray(Arithmetic):
     split: ClassVar[_host.Function] = _shaping.split
     square: ClassVar[_host.Function] = _host.square
     squeeze: ClassVar[_host.Function] = _shaping.squeeze
-    sum: ClassVar[_host.Function] = _host.sum
     swapaxes: ClassVar[_host.Function] = _shaping.swapaxes
     take: ClassVar[_host.Function] = _host.take
     tan: ClassVar[_host.Function] = _host.tan
@@ -323,7 +321,7 @@ def full(
     """
     result = _empty(NDArray, shape, ctx, dtype, stype)
     result._set_all(val)
-    return result if out is None else _host.stored(result, out)  # type: ignore[no-any-return]  # the array `out`
+    return result if out is None else _host.stored(result, out)
 
 
 @overload
@@ -467,7 +465,7 @@ def cast(data: NDArray, dtype: DType, out: NDArray | None = None, name: object =
         array([1, 1], dtype=int32)
     """
     made = data.astype(dtype)
-    return made if out is None else _host.stored(made, out)  # type: ignore[no-any-return]  # the array `out`
+    return made if out is None else _host.stored(made, out)
 
 
 def from_dlpack(x: DenseArray) -> NDArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as _np
 
@@ -298,7 +298,9 @@ class ndarray(NDArray):
             raise InvalidArgumentError(f"arithmetic: ~ of an array of {self.dtype_name}, bools are needed")
         return _elements.filled(type(self), ~self._host(), self.context, "bool")
 
-    def sum(self, axis: Any = None, dtype: DType = None, out: Any = None, keepdims: bool = False) -> Self:
+    def sum(  # type: ignore[override]  # NumPy's order
+        self, axis: Any = None, dtype: DType = None, out: Any = None, keepdims: bool = False
+    ) -> Self:
         """Return the sum over some axes, of all elements with shape ``()``.
 
         Floats are added in float64 and given in their dtype; integers and bools in int64.
@@ -317,7 +319,7 @@ class ndarray(NDArray):
         except (ValueError, TypeError) as error:
             raise InvalidArgumentError(f"sum: {error}") from None
         made = _elements.filled(type(self), total, self.context, name)
-        return made if out is None else _given("sum", made._host(), out)  # type: ignore[no-any-return]  # the array `out`
+        return made if out is None else _given("sum", made._host(), out)
 
 
 _PARAMETERS = {  # of NumPy's functions that are no ufuncs; further ones reach NumPy too
@@ -479,7 +481,7 @@ def full(
     if dtype is None and isinstance(fill_value, (bool, _np.bool_)):
         dtype = "bool"
     made = _nd.full(shape, fill_value, ctx, dtype)
-    return _as_np(made) if out is None else _host.stored(made, out)  # type: ignore[no-any-return]  # the array `out`
+    return _as_np(made) if out is None else _host.stored(made, out)
 
 
 def zeros(shape: Shape, dtype: DType = None, order: str = "C", ctx: Where = None) -> ndarray:
@@ -631,6 +633,29 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: DType = None, ctx: Wher
     return _as_np(_nd.array(_nd._by_numpy("eye", _np.eye, N, M, k), ctx, dtype))
 
 
+@overload
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: Literal[False] = False,
+    dtype: DType = None,
+    axis: int = 0,
+    ctx: Where = None,
+) -> ndarray: ...
+@overload
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    *,
+    retstep: Literal[True],
+    dtype: DType = None,
+    axis: int = 0,
+    ctx: Where = None,
+) -> tuple[ndarray, float]: ...
 def linspace(
     start: Any,
     stop: Any,
@@ -649,8 +674,7 @@ def linspace(
         >>> mx.np.linspace(0, 1, 3)
         array([0. , 0.5, 1. ])
     """
-    numbers, step = _nd._by_numpy(
-        "linspace", lambda: _np.linspace(_raw(start), _raw(stop), num, endpoint, retstep=True, axis=axis)
-    )
+    compute: Callable[..., Any] = lambda: _np.linspace(_raw(start), _raw(stop), num, endpoint, retstep=True, axis=axis)  # noqa: E731  # typed
+    numbers, step = _nd._by_numpy("linspace", compute)
     made = array(numbers, "float32" if dtype is None else dtype, ctx)
     return (made, step) if retstep else made

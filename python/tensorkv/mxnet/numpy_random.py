@@ -59,7 +59,7 @@ if not TYPE_CHECKING:  # checkers say themselves that a name is not here
 
 
 def _stored(drawn: _mxnp.ndarray, out: Any) -> _mxnp.ndarray:
-    return drawn if out is None else _host.stored(drawn, out)  # type: ignore[no-any-return]  # the array `out`
+    return drawn if out is None else _host.stored(drawn, out)
 
 
 def _drawn(name: str) -> Callable[..., _mxnp.ndarray]:

@@ -111,10 +111,13 @@ def assert_almost_equal(
     """
     one, other = np.asarray(a), np.asarray(b)
     _check_shapes(one, other, use_broadcast)
+    relative, absolute = (max(_tolerance(x, tol, n) for x in (one, other)) for n, tol in enumerate((rtol, atol)))
+    one, other = np.broadcast_arrays(one, other)
     np.testing.assert_allclose(
-        *np.broadcast_arrays(one, other),
-        rtol=max(_tolerance(array, rtol, 0) for array in (one, other)),
-        atol=max(_tolerance(array, atol, 1) for array in (one, other)),
+        one,
+        other,
+        rtol=relative,
+        atol=absolute,
         equal_nan=equal_nan,
         err_msg=f"{names[0]} and {names[1]} differ",
     )
