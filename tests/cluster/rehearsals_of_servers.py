@@ -575,7 +575,7 @@ def strangers_at_a_port(stage):
     return Seen(said + rest)
 
 
-@rehearses("the head or its launcher is stopped for a while (SIGSTOP, Ctrl-Z, a paused machine)")
+@rehearses("the head or its launcher is stopped for a while (SIGSTOP, a paused machine; Ctrl-Z stops the whole job)")
 def the_launcher_is_stopped(stage):
     job = stage.launch(GO_ON)
     said = read_until(job, "under way", 2)
