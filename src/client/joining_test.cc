@@ -106,6 +106,23 @@ TEST_F(JoiningTest, ABarrierFromWhichOnTheJobHasBegunIsPulledAsAnyOther) {
   EXPECT_EQ(sent[1].type, Type::kPull);
 }
 
+// A server that knows the store of a barrier knows who has closed it.
+TEST_F(JoiningTest, ABarrierNamesItsStore) {
+  for (const uint32_t store : {0U, 3U}) {
+    Operation operation;
+    operation.verb = "barrier";
+    operation.store = store;
+    operation.request = Operation::Barrier{};
+    client_.Start(std::move(operation), now_);
+    client_.Settle(now_, &effects_);
+    const auto pushes = Of(Type::kPush, Sent());
+    ASSERT_EQ(pushes.size(), 1U);
+    EXPECT_EQ(pushes[0].key, IdOf(InternalKey(store, "barrier")));
+    EXPECT_EQ(pushes[0].need, store);
+    EXPECT_EQ(pushes[0].flags & kOfBirth, 0);
+  }
+}
+
 TEST_F(JoiningTest, APushThatHasNotReachedAllChunksIsRepeated) {
   JoinUneven();
   ASSERT_EQ(abstains_.size(), 1U);

@@ -329,19 +329,21 @@ void ServerLink::SendNow(Outgoing outgoing, const LinkTurn& turn) {
 }
 
 // Sets the condition under which the server takes the message.  An asynchronous push needs the push
-// before it, and a worker's pull that asks for no round needs the last push.  Every other
-// message names the birth of its key: a worker that has missed a delete then gets an error.
+// before it, and a worker's pull that asks for no round needs the last push.  A barrier's push has
+// the number of its store there.  Every other message names the birth of its key: a worker that has
+// missed a delete then gets an error.
 void ServerLink::SetNeed(KnownChunks::Found found, Purpose purpose, Role role, Message* message) {
   const bool is_push = message->type == Type::kPush;
   const bool is_read = message->type == Type::kPull && purpose == Purpose::kOp;
   const bool is_of_cut = message->type == Type::kPull && (message->flags & kOfCut) != 0;
   if (found.chunk == nullptr || is_of_cut) return;
   if (!is_push && message->type != Type::kPull && message->type != Type::kAbstain) return;
+  const bool is_of_barrier = is_push && (message->flags & kBarrierKey) != 0;
   const bool follows = is_push ? found.meta->mode == KeyMeta::Mode::kAsync
                                : is_read && role == Role::kWorker && !found.meta->exact_reads();
   if (follows) {
     message->need = found.chunk->last_push_seq;
-  } else {
+  } else if (!is_of_barrier) {
     message->need = found.meta->birth;
     message->flags |= kOfBirth;
   }

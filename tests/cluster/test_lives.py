@@ -105,11 +105,12 @@ INITS = [lambda kv: kv.init("z", np.zeros(3, np.float32)), lambda kv: kv.init_ta
 
 @pytest.mark.parametrize("options", [(), ("--on-death", "wait")], ids=["fail", "wait"])
 @pytest.mark.parametrize("closer", [0, 1])
-def test_what_waits_for_a_worker_that_has_closed_the_store_ends_at_once(processes, closer, options):
+@pytest.mark.parametrize("number", [0, 1], ids=["first", "second"])
+def test_what_waits_for_a_worker_that_has_closed_the_store_ends_at_once(processes, number, closer, options):
     inits = "VERBS += INITS\n" if closer == 0 else ""
-    text = VERBS + inits + f"CLOSER = {closer}\n" + UNEVEN
+    text = VERBS + inits + f"CLOSER = {closer}\n" + (UNEVEN if number == 0 else UNEVEN.replace("a, b =", "b, a ="))
     status, said = finish(processes.launch(text, *options))
-    known = re.findall(r"knew after ([\d.]+) s: UnavailableError: .*worker (\d).*closed store 0", said)
+    known = re.findall(rf"knew after ([\d.]+) s: UnavailableError: .*worker (\d).*closed store {number}", said)
     assert len(known) == (5 if closer == 0 else 3) and "did it" not in said, said
     assert all(float(after) < 2 and int(rank) == closer for after, rank in known), said
     assert "goes on" in said and status == 0, said
