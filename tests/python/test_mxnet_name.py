@@ -138,5 +138,5 @@ assert tensorkv.random.uniform().shape == (1,)
 
 
 def test_a_name_that_is_imported_from_a_module_says_what_to_use():
-    result = subprocess.run([sys.executable, "-c", FROM], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.executable, "-c", FROM], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
