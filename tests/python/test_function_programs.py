@@ -1,14 +1,17 @@
-"""Random calls of functions and methods of `mx.np`, which are to give what NumPy's give: values, shapes, dtypes and errors.
+"""Random calls of functions: those of `mx.np` give what NumPy's give, those of `mx.nd` what MXNet's have given.
 
-TKV_FUNCTION_CALLS=100000 makes more calls than the default.
+TKV_FUNCTION_CALLS=100000 makes more calls of `mx.np` than the default, TKV_ND_PROGRAMS more of `mx.nd` (nd_programs.py).
 """
 
+import json
 import os
+import pathlib
 import random
 
 import numpy as np
 import pytest
 import tensorkv as mx
+from nd_programs import program, result
 
 CALLS = int(os.environ.get("TKV_FUNCTION_CALLS", "3000"))
 DTYPES = ("bool", "uint8", "int32", "int64", "float16", "float32", "float64")
@@ -161,3 +164,44 @@ def test_random_calls_of_mx_np_and_of_numpy_agree():
 def test_the_calls_find_a_function_that_is_wrong(monkeypatch, name, wrong):
     monkeypatch.setattr(mx.np, name, wrong)
     assert f".{name}(" in (found_in(range(CALLS)) or "")
+
+
+MXNETS = json.loads(
+    pathlib.Path(os.environ.get("TKV_ND_PROGRAMS", pathlib.Path(__file__).with_name("nd_programs.json"))).read_text()
+)
+
+
+def nd_difference(seed, wanted):
+    """Return how a call of `mx.nd` differs from MXNet's, or None; differences that docs/mxnet.md lists are none."""
+    text, arrays = program(seed)
+    dtypes = {values.dtype.name for name, values in arrays.items() if name in text.replace("axis", "")}
+    found = result(mx.nd, seed)
+    if wanted is None:  # MXNet fails also at some calls that have a sense, such as `dot` of float16
+        return None if found is None or len(dtypes) == 1 else f"{text} of {dtypes}: {found}, MXNet refuses it"
+    if found is None:
+        return f"{text} of {dtypes}: an error, MXNet {wanted}"
+    dtype, shape, elements = wanted
+    if "argmax" in text:
+        dtype = "float32"
+    elif "sum(" in text and dtype == "int32" and "nansum" not in text:
+        dtype = "int64"
+    if found[:2] != [dtype, shape]:
+        return f"{text} of {dtypes}: {found[:2]}, MXNet {wanted[:2]}"
+    size = 4e-3 if dtype == "float16" else 1e-5
+    is_near = np.allclose(found[2], elements, size, size, equal_nan=True)
+    return None if is_near else f"{text} of {dtypes}: {found[2]}, MXNet {elements}"
+
+
+def nd_found():
+    return [why for seed, wanted in enumerate(MXNETS) if (why := nd_difference(seed, wanted)) is not None]
+
+
+def test_random_calls_of_mx_nd_and_of_mxnet_agree():
+    assert nd_found() == []
+
+
+@pytest.mark.parametrize("name", ["maximum", "topk", "dot", "round"])
+def test_the_programs_find_a_function_of_mx_nd_that_is_wrong(monkeypatch, name):
+    right = getattr(mx.nd, name)
+    monkeypatch.setattr(mx.nd, name, lambda *args, **options: -right(*args, **options))
+    assert any(f".{name}(" in why for why in nd_found())

@@ -238,7 +238,7 @@ def test_arguments_that_have_no_sense_are_named():
     for call in (
         lambda: mx.nd.broadcast_like(x, x, lhs_axes=(0,)),
         lambda: mx.nd.broadcast_like(x, x, lhs_axes=(1,), rhs_axes=(1,)),
-        lambda: mx.nd.diag(x, k=5),
+        lambda: mx.nd.diag(x, axis1=0, axis2=2),
         lambda: mx.nd.topk(x, k=4),
         lambda: mx.nd.where(mx.nd.ones((1,), dtype="int32"), 1.5, 0),
     ):
