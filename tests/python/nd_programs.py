@@ -2,7 +2,7 @@
 
 PYTHON-WITH-MXNET tests/python/nd_programs.py [COUNT [FILE]]
 
-For more calls than the default write another FILE, and run test_function_programs.py with TKV_ND_PROGRAMS=FILE.
+For more calls than the default write another FILE, and run test_function_programs.py with TKV_TEST_ND_PROGRAMS=FILE.
 """
 
 import json

@@ -1,6 +1,7 @@
 """Random calls of functions: those of `mx.np` give what NumPy's give, those of `mx.nd` what MXNet's have given.
 
-TKV_FUNCTION_CALLS=100000 makes more calls of `mx.np` than the default, TKV_ND_PROGRAMS more of `mx.nd` (nd_programs.py).
+TKV_TEST_NP_CALLS=100000 makes more calls of `mx.np` than the default, and TKV_TEST_ND_PROGRAMS names a file of
+nd_programs.py with more calls of `mx.nd`.
 """
 
 import json
@@ -13,7 +14,7 @@ import pytest
 import tensorkv as mx
 from nd_programs import program, result
 
-CALLS = int(os.environ.get("TKV_FUNCTION_CALLS", "3000"))
+CALLS = int(os.environ.get("TKV_TEST_NP_CALLS", "3000"))
 DTYPES = ("bool", "uint8", "int32", "int64", "float16", "float32", "float64")
 SHAPES = ((), (1,), (4,), (2, 3), (3, 2), (2, 1, 3), (0,), (2, 0))
 UNARY = "abs exp expm1 log log2 log10 log1p sqrt square sign sin cos tanh floor ceil rint isnan isfinite logical_not negative"
@@ -167,7 +168,9 @@ def test_the_calls_find_a_function_that_is_wrong(monkeypatch, name, wrong):
 
 
 MXNETS = json.loads(
-    pathlib.Path(os.environ.get("TKV_ND_PROGRAMS", pathlib.Path(__file__).with_name("nd_programs.json"))).read_text()
+    pathlib.Path(
+        os.environ.get("TKV_TEST_ND_PROGRAMS", pathlib.Path(__file__).with_name("nd_programs.json"))
+    ).read_text()
 )
 
 

@@ -431,7 +431,7 @@ def argmin(data: Any, axis: int | None = None, keepdims: bool = False) -> Any:
 
 @host("mx.nd.cumsum(mx.nd.array([1, 2, 3])).asnumpy()", "array([1., 3., 6.], dtype=float32)")
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Any:
-    """Return the running sum along an axis, or of all elements in order; in another `dtype` of elements that are cast first."""
+    """Return the running sum along an axis, or of all elements in order; with `dtype`, the elements are cast first."""
     if dtype is None:
         return np.cumsum(a, axis=axis, dtype=np.float64 if a.dtype.kind == "f" else np.int64)
     name = dtype_name(dtype)
@@ -617,7 +617,7 @@ def _as_asked(values: Any, dtype: Any) -> Any:
 
 @host("mx.nd.softmax(mx.nd.zeros((2,))).asnumpy()", "array([0.5, 0.5], dtype=float32)")
 def softmax(data: Any, axis: int = -1, temperature: float | None = None, dtype: Any = None) -> Any:
-    """Return exp(x / temperature), divided by the sum of those along an axis; floats only. The result may have another `dtype`."""
+    """Return exp(x / temperature), divided by the sum of those along an axis; floats only. `dtype` is the result's."""
     powers = np.exp(_logits(data, axis, temperature))
     return _as_asked(powers / powers.sum(axis=axis, keepdims=True), dtype)
 

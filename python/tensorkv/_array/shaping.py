@@ -167,7 +167,7 @@ def slice_like(data: Any, shape_like: Any, axes: Any = ()) -> Any:
 
 @host("mx.nd.diag(mx.nd.array([1, 2])).asnumpy()", "array([[1., 0.],\n               [0., 2.]], dtype=float32)")
 def diag(data: Any, k: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """Return the diagonal of two axes, which is the last axis of the result; of one axis, a matrix with that diagonal."""
+    """Return the diagonal of two axes, as the last axis of the result; of one axis, a matrix with that diagonal."""
     if data.ndim == 1:
         return np.diag(data, k)
     return np.diagonal(data, k, axis1, axis2)

@@ -529,7 +529,7 @@ class Optimizer:
         return weight.dtype_name in ("float16", "bfloat16")
 
     def update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change `weight` in place by `grad`; subclasses define it. Lists of all four are one update after the other."""
+        """Change `weight` in place by `grad`; subclasses define it. Lists are updated entry by entry."""
         if isinstance(index, (list, tuple)):
             for one in zip(index, weight, grad, state, strict=True):
                 self.update(*one)

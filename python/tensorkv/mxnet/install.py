@@ -128,4 +128,4 @@ def install_as_mxnet() -> None:
     for name, ours in _MODULES.items():
         module = sys.modules[f"mxnet.{name}"] = operator.attrgetter(ours)(tensorkv)
         if not hasattr(module, "__path__"):
-            module.__path__ = []  # so that `from mxnet.random import name` asks the finder, whose error says what to use
+            module.__path__ = []  # `from mxnet.random import name` asks the finder then, whose error says what to use

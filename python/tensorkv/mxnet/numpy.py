@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -161,11 +162,11 @@ class ndarray(NDArray):
     def astype(  # type: ignore[override]  # NumPy's order
         self, dtype: DType, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Self:
-        """Return a copy with another dtype, which `casting` must allow as ``numpy.can_cast`` has it; arrays lie in C order."""
+        """Return a copy with another dtype, which `casting` must allow as ``numpy.can_cast`` has it, in C order."""
         if order not in ("K", "A"):
             _check_order(order)
         own, wanted = (_elements.numpy_dtype(_elements.dtype_name(one)) for one in (self.dtype, dtype))
-        if casting != "unsafe" and not _np.can_cast(own, wanted, casting):  # type: ignore[arg-type]  # NumPy refuses others
+        if casting != "unsafe" and not _np.can_cast(own, wanted, casting):  # type: ignore[arg-type]  # or NumPy refuses
             raise InvalidArgumentError(f"astype: {own} to {wanted} is not casting={casting!r}")
         return super().astype(dtype, copy)
 
@@ -175,7 +176,8 @@ class ndarray(NDArray):
 
     def flatten(self, order: str = "C") -> Self:
         """Return a copy of the elements with one axis; `order` says in which order, as NumPy's."""
-        return _elements.filled(type(self), self._host().flatten(order), self.context, self.dtype_name)  # type: ignore[arg-type]  # NumPy refuses others
+        flat = self._host().flatten(order)  # type: ignore[arg-type]  # or NumPy refuses
+        return _elements.filled(type(self), flat, self.context, self.dtype_name)
 
     def item(self, *at: Any) -> Any:
         """Return one element as a number of Python: the only one, or that at an index."""
@@ -674,7 +676,7 @@ def linspace(
         >>> mx.np.linspace(0, 1, 3)
         array([0. , 0.5, 1. ])
     """
-    compute: Callable[..., Any] = lambda: _np.linspace(_raw(start), _raw(stop), num, endpoint, retstep=True, axis=axis)  # noqa: E731  # typed
-    numbers, step = _nd._by_numpy("linspace", compute)
+    compute: Any = functools.partial(_np.linspace, retstep=True, axis=axis)
+    numbers, step = _nd._by_numpy("linspace", compute, _raw(start), _raw(stop), num, endpoint)
     made = array(numbers, "float32" if dtype is None else dtype, ctx)
     return (made, step) if retstep else made
