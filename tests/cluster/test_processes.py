@@ -879,7 +879,7 @@ def test_an_idle_job_uses_less_than_a_thousandth_of_a_core(processes):
     time.sleep(100)
     """
     job = processes.launch(text, workers=1, servers=1)
-    assert "ready" in job.stdout.readline()
+    read_until(job, "ready")
     pids = {"head": job.pid, "server": pids_of(job, "server")[0], "worker": pids_of(job, "worker")[0]}
     least = dict.fromkeys(pids, 1.0)
     for _ in range(6):  # other load on the machine makes a window worse, never better

@@ -344,11 +344,19 @@ def test_printing():
     assert str(mx.np.ones((2,))) == "[1. 1.]"
 
 
-@pytest.mark.parametrize("content", [b"", b"\x12\x01" + bytes(40), b"text"], ids=["empty", "MXNet's", "text"])
-def test_a_file_of_another_make_is_refused_without_advice_to_unpickle(tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "not written by mx.nd.save"),
+        (b"\x12\x01" + bytes(40), "a file of MXNet that is damaged"),
+        (b"text", "not written by mx.nd.save"),
+    ],
+    ids=["empty", "MXNet's", "text"],
+)
+def test_a_file_of_another_make_is_refused_without_advice_to_unpickle(tmp_path, content, said):
     path = tmp_path / "net.params"
     path.write_bytes(content)
-    with pytest.raises(mx.errors.InvalidArgumentError, match=r"net.params': not written by mx.nd.save") as caught:
+    with pytest.raises(mx.errors.InvalidArgumentError, match=rf"net.params': {said}") as caught:
         mx.nd.load(str(path))
     assert "pickle" not in str(caught.value)
 
