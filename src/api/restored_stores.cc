@@ -58,7 +58,10 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
   if (auto* const first = dynamic_cast<DistStore*>(stores[0].get())) first->GoOnFromHere();
   if (options.log && stores[0]->rank() == 0) {
     for (const std::string& error : unread) {
-      options.log(3, Format("stores that this snapshot alone has begin anew: {}", error));
+      options.log(
+          3,
+          Format("an older snapshot is not read, and a store that no other one has begins anew: {}",
+                 error));
     }
   }
   return stores;

@@ -279,7 +279,7 @@ class Client final : private KnownChunks {
   void OwnBodies(std::span<const OpId> ids);  // copies user memory that messages still read
   void PrepareToFail(std::span<const OpId> ids);
   void Fail(Op* op, const Error& error);
-  bool TakesBack(Op* op, const Error& error);
+  bool TakeBackIfSent(Op* op, const Error& error);
   void FailFirstQueued(KeyState* key, const Error& error);
   void FailAll(const Error& error);
   Op* Find(OpId id) { return ops_.Find(id); }

@@ -98,7 +98,7 @@ void Client::Cancel(std::span<const OpId> ids, const Error& error, Time now, Eff
   PrepareToFail(ids);
   for (const OpId id : ids) {
     Op* const op = Find(id);
-    if (op != nullptr && !TakesBack(op, error)) Fail(op, error);
+    if (op != nullptr && !TakeBackIfSent(op, error)) Fail(op, error);
   }
   Settle(now, effects);
 }
@@ -106,7 +106,7 @@ void Client::Cancel(std::span<const OpId> ids, const Error& error, Time now, Eff
 // Reports the failure of a cancelled change of the updater, and takes its CONTROLs back from the
 // servers: they would use the rule for later rounds.
 //   returns  false  the operation is none, or no server has it
-bool Client::TakesBack(Op* op, const Error& error) {
+bool Client::TakeBackIfSent(Op* op, const Error& error) {
   const Announcement* const change = announcements_.Find(op->id);
   if (change == nullptr || !change->has_started()) return false;
   if (!std::exchange(op->is_reported, true)) {

@@ -38,7 +38,7 @@ kv.close()
 if rank == 1:
     LATE
 """
-# What worker 1 does by the first cell of its row: in the middle, or at the end; else options of the launcher.
+# The code that worker 1 runs in the middle or at the end, or the launcher's options, by the first cell of a row.
 EARLY = {
     "none": "pass",
     "a worker is killed by signal 9": "die()",
