@@ -305,7 +305,7 @@ def generalized_negative_binomial(
 @overload
 def multinomial(
     data: _nd.NDArray,
-    shape: Shape = (1,),
+    shape: Shape = (),
     get_prob: Literal[False] = False,
     out: _nd.NDArray | None = None,
     dtype: DType = "int32",
@@ -313,14 +313,14 @@ def multinomial(
 @overload
 def multinomial(
     data: _nd.NDArray,
-    shape: Shape = (1,),
+    shape: Shape = (),
     get_prob: bool = ...,
     out: _nd.NDArray | None = None,
     dtype: DType = "int32",
 ) -> _nd.NDArray | list[_nd.NDArray]: ...
 def multinomial(
     data: _nd.NDArray,
-    shape: Shape = (1,),
+    shape: Shape = (),
     get_prob: bool = False,
     out: _nd.NDArray | None = None,
     dtype: DType = "int32",
@@ -329,7 +329,7 @@ def multinomial(
 
     Args:
         data: probabilities of the classes, which sum to 1, of shape ``(k,)``, or ``(n, k)`` for n draws of their own.
-        shape: of the draws for each; with ``(1,)`` the axis is left out.
+        shape: of the draws for each; ``()`` is one draw. One draw of one row has shape ``(1,)``.
         get_prob: return also the logarithms of the drawn values' probabilities, in an array of the same shape.
         out: an array that takes the classes.
 
@@ -345,7 +345,7 @@ def multinomial(
     lengths = shape_list(shape)
     rows = chances.reshape(-1, chances.shape[-1])
     drawn = [np.searchsorted((row / row.sum()).cumsum()[:-1], _stream().random(lengths), side="right") for row in rows]
-    axes = chances.shape[:-1] + (() if list(lengths) == [1] else tuple(lengths)) or (1,)
+    axes = chances.shape[:-1] + tuple(lengths) or (1,)
     classes = _given(np.reshape(drawn, axes), dtype, data.context, out)
     if not get_prob:
         return classes
