@@ -8,6 +8,7 @@ declare -A what=(
   [seeds]="seeds of the simulation [FIRST [COUNT]], 1 to 1,000,000, in blocks"
   [explore]="every scope of the exploration, the large ones too"
   [hazards]="100,000 random programs of array operations and calls of stores"
+  [surface]="random calls of mx.np beside NumPy's, and of mx.nd, mx.random and mx.metric beside those of MXNet 1.9.1 [COUNT]"
   [functions]="random functions of set_updater [FIRST [COUNT]], called and read for servers, in blocks of 2,000"
   [pauses]="each process of a job stopped for 1 to 20 s, in jobs of 2, 8 and 50 workers"
   [kills]="1,000 jobs whose processes are killed at random"
@@ -61,6 +62,14 @@ soak_tests() {  # name, variable=value, arguments of pytest...
 }
 
 soak_hazards() { soak_tests hazards TKV_TEST_HAZARD_PROGRAMS="${1:-100000}" tests/python/test_hazards.py; }
+soak_surface() {
+  local kind count=${1:-20000}
+  for kind in nd random metric; do
+    "$mxnet/bin/python" -W ignore "tests/python/${kind}_programs.py" "$count" "out/soak/${kind}_programs.json" || return 1
+    export "TKV_TEST_${kind^^}_PROGRAMS=$PWD/out/soak/${kind}_programs.json"
+  done
+  soak_tests surface "TKV_TEST_NP_CALLS=$count" tests/python/test_{function,random,metric}_programs.py
+}
 soak_functions() {
   local first=${1:-1000} count=${2:-100000} begin
   for ((begin = first; begin < first + count; begin += 2000)); do

@@ -1,4 +1,4 @@
-"""Random calls of `mx.random`, and what MXNet 1.9.1 has drawn, in random_programs.json: dtype, shape and moments.
+"""Random calls of `mx.random` and of initializers, and what MXNet 1.9.1 has drawn, in random_programs.json: dtype, shape and moments.
 
 PYTHON-WITH-MXNET tests/python/random_programs.py [COUNT [FILE]]
 
@@ -47,14 +47,47 @@ def program(seed):
         f"multinomial(nd.array({matrix}), dtype={rng.choice(('int32', 'float32', 'float64', 'uint8'))!r})",
         f"shuffle(nd.arange({rng.randrange(1, 60)}))",
     )
-    return rng.choice(calls)
+    return f"random.{rng.choice(calls)}" if rng.random() < 0.7 else initializer(rng)
+
+
+def initializer(rng):
+    """Return a call that fills an array by an initializer, as text."""
+    kind = rng.choice(("uniform", "gaussian"))
+    factor, scale = rng.choice(("avg", "in", "out")), rng.randrange(1, 13) / 4
+    made = rng.choice(
+        (
+            f"Uniform({scale})",
+            f"Normal({scale})",
+            f"Constant({scale})",
+            "Zero()",
+            "One()",
+            f"Xavier({kind!r}, {factor!r}, {scale})",
+            f"MSRAPrelu({factor!r}, {scale / 8})",
+            f"Orthogonal({scale})",
+            "Bilinear()",
+            f"LSTMBias({scale})",
+            f"Mixed(['.*bias', '.*'], [mx.init.Zero(), mx.init.Uniform({scale})])",
+        )
+    )
+    shape = rng.choice(((40, 50), (20, 10, 3, 5), (8, 1, 4, 4), (2000,), (8,)))
+    name = rng.choice(
+        ("fc_weight", "fc_weight", "fc_bias", "bn_gamma", "bn_beta", "bn_moving_mean", "bn_running_var", "x")
+    )
+    dtype = rng.choice(("float32", "float64"))
+    return f"filled(mx.init.{made}, {name!r}, {shape}, {dtype!r})"
 
 
 def result(mx, seed):
     """Return dtype, shape, mean and standard deviation of each array that a call gives, or None where it fails."""
     mx.random.seed(seed)
+
+    def filled(init, name, shape, dtype):
+        array = mx.nd.full(shape, 9, dtype=dtype)
+        init(mx.init.InitDesc(name), array)
+        return array
+
     try:
-        found = eval(f"random.{program(seed)}", {"random": mx.random, "nd": mx.nd})
+        found = eval(program(seed), {"mx": mx, "random": mx.random, "nd": mx.nd, "filled": filled})
         arrays = [one.asnumpy() for one in (found if isinstance(found, (list, tuple)) else [found])]
     except Exception:
         return None

@@ -1,4 +1,4 @@
-"""Random calls of `mx.random` give the dtypes, shapes and moments of those of MXNet."""
+"""Random calls of `mx.random` and of initializers give the dtypes, shapes and moments of those of MXNet."""
 
 import json
 import math
@@ -17,7 +17,9 @@ def difference(seed, wanted):
     """Return how a call differs from MXNet's, or None."""
     found = result(mx, seed)
     if found is None or wanted is None:
-        return None if found is wanted else f"{program(seed)}: {found}, MXNet {wanted}"
+        # MXNet knows moving statistics by texts alone, not by InitDesc, and no Orthogonal of one axis.
+        has_sense_here = wanted is None and program(seed).startswith("filled(")
+        return None if found is wanted or has_sense_here else f"{program(seed)}: {found}, MXNet {wanted}"
     if [one[:2] for one in found] != [one[:2] for one in wanted]:
         return f"{program(seed)}: {found}, MXNet {wanted}"
     for (_, shape, mean, deviation), (_, _, mean_there, deviation_there) in zip(found, wanted, strict=True):
@@ -43,4 +45,9 @@ def test_random_calls_draw_as_mxnet_does():
 def test_the_calls_find_a_function_that_is_wrong(monkeypatch, name):
     right = getattr(mx.random, name)
     monkeypatch.setattr(mx.random, name, lambda *args, **options: right(*args, **options) * 2)
-    assert any(why.startswith(f"{name}(") for why in all_found())
+    assert any(why.startswith(f"random.{name}(") for why in all_found())
+
+
+def test_the_calls_find_an_initializer_that_is_wrong(monkeypatch):
+    monkeypatch.setattr(mx.init.Xavier, "_init_weight", lambda self, name, array: array.__setitem__(slice(None), 1))
+    assert any(why.startswith("filled(mx.init.Xavier(") for why in all_found())
