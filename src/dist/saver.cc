@@ -247,7 +247,7 @@ std::shared_ptr<Saving> Saver::SaveBeside(const std::vector<SavedStore>& stores,
         log(1, Format("a snapshot has been saved in {}", folder));
       });
     };
-    const std::shared_ptr<Saving> saving =
+    std::shared_ptr<Saving> saving =
         Begin({"save", folder, Parts::kAll, stores, patience}, StoreSaves::Cutting::kByItself,
               when == SaveWhen::kIfNew, prepare);
     if (saving == nullptr) return nullptr;
