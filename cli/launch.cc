@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -31,6 +30,7 @@
 #include "job_output.h"
 #include "launch_plan.h"
 #include "programs.h"
+#include "relay.h"
 #include "restore.h"
 #include "snapshot_folders.h"
 #include "spawn.h"
@@ -102,7 +102,7 @@ class Launcher {
       const bool do_others_live = plan_.AwaitsOthers() && head_->IsAnyWorkerAlive();
       Do([&](LaunchPlan::Actions* out) { plan_.Tick(Clock::now(), do_others_live, out); });
     }
-    for (size_t i = 0; i < children_.size(); ++i) DrainAll(i);
+    for (size_t i = 0; i < children_.size(); ++i) relay_.DrainAll(i);
     status_ = plan_.Status();
     output_.End(status_);
     AwaitOutput();
@@ -247,7 +247,7 @@ class Launcher {
   // Starts the job: the first time, or again after all its processes have ended.
   void StartJob() {
     doing_ = "start the job";
-    for (size_t i = 0; i < children_.size(); ++i) DrainAll(i);
+    for (size_t i = 0; i < children_.size(); ++i) relay_.DrainAll(i);
     have_restored_.clear();
     children_.clear();
     head_.reset();
@@ -452,15 +452,9 @@ class Launcher {
   void Turn() {
     std::vector<pollfd> files = {
         {signals_.file(), POLLIN, 0}, {output_.output().file(), POLLIN, 0}, AwaitedForInput()};
-    std::vector<std::pair<size_t, Stream>> of(files.size());
-    for (size_t i = 0; i < children_.size(); ++i) {
-      if (children_[i]->is_held()) continue;
-      for (const Stream stream : StreamsOf(*children_[i])) {
-        if (children_[i]->file(stream) < 0) continue;
-        files.push_back({children_[i]->file(stream), POLLIN, 0});
-        of.emplace_back(i, stream);
-      }
-    }
+    const size_t own = files.size();
+    std::vector<Relay::Source> sources;
+    relay_.AddFilesTo(&files, &sources);
     if (poll(files.data(), files.size(), Timeout()) < 0 && errno != EINTR) Die("launch: poll");
     doing_ = "look after the processes";
     LookAfterAgents();
@@ -468,10 +462,10 @@ class Launcher {
     doing_ = "pass on the output of the processes";
     if (files[1].revents != 0) output_.output().Written();
     if (files[2].fd == STDIN_FILENO && files[2].revents != 0) PassInputOn();
-    for (size_t i = 3; i < files.size(); ++i) {
-      if (files[i].revents != 0) Drain(of[i].first, of[i].second);
+    for (size_t i = own; i < files.size(); ++i) {
+      if (files[i].revents != 0) relay_.Drain(sources[i - own]);
     }
-    PassOnUnfinishedLines();
+    relay_.PassOnUnfinishedLines();
     NoteLostOutput();
     doing_ = "note the end of a process";
     while (const int signal = TakeRequest()) {
@@ -481,7 +475,7 @@ class Launcher {
     for (size_t i = 0; i < children_.size(); ++i) {
       int status = 0;
       if (!children_[i]->HasEnded(&status)) continue;
-      DrainAll(i);  // a restorer's last output counts before its end
+      relay_.DrainAll(i);  // a restorer's last output counts before its end
       ended.emplace_back(i, status);
     }
     // A killed process is the cause of the failures of others that are seen to have ended with it.
@@ -528,88 +522,11 @@ class Launcher {
   int Timeout() const {
     using std::chrono::milliseconds;
     milliseconds longest(plan_.is_timed() ? 50 : 1000);
-    const auto now = Clock::now();
-    for (const auto& child : children_) {
-      if (!IsLive(*child)) continue;
-      for (const Stream stream : kStreams) {
-        const auto due = child->due(stream);
-        if (due == Lines::kNever) continue;
-        longest = std::clamp(std::chrono::ceil<milliseconds>(due - now), milliseconds(0), longest);
-      }
+    if (const auto due = relay_.due(); due != Lines::kNever) {
+      const auto wait = std::chrono::ceil<milliseconds>(due - Clock::now());
+      longest = std::clamp(wait, milliseconds(0), longest);
     }
     return static_cast<int>(longest.count());
-  }
-
-  // Returns true if unfinished lines of the process are passed on.  The launcher itself reads lines
-  // of the others.
-  bool IsLive(const Child& child) const {
-    return output_.is_live() && child.seat().is_greeted && !child.seat().is_restorer;
-  }
-
-  static constexpr std::array<Stream, 2> kStreams = {Stream::kOut, Stream::kErr};
-  // Returns the streams in the order in which they are read.  Messages of ssh come before the
-  // greeting of its agent.
-  static std::array<Stream, 2> StreamsOf(const Child& child) {
-    if (child.seat().is_greeted) return kStreams;
-    return {Stream::kErr, Stream::kOut};
-  }
-
-  // Reads once from a child and passes its text on, so that a chatty process cannot starve the
-  // others.  Returns true if there may be more.
-  bool Drain(size_t index, Stream stream) {
-    bool is_more = true;
-    PassOnOrLose(index, stream, [&] { is_more = children_[index]->Read(stream); });
-    return is_more;
-  }
-
-  void PassOnUnfinishedLines() {
-    const auto now = Clock::now();
-    for (size_t i = 0; i < children_.size(); ++i) {
-      for (const Stream stream : kStreams) {
-        if (now >= children_[i]->due(stream)) PassOnOrLose(i, stream, [] {});
-      }
-    }
-  }
-
-  // Gets text of a child and passes it on.  Without memory for the text, its first line is lost.
-  // The others are passed on later.
-  template <typename Get>
-  void PassOnOrLose(size_t index, Stream stream, Get get) {
-    Child* const child = children_[index].get();
-    try {
-      get();
-      PassOn(index, stream);
-    } catch (const std::bad_alloc&) {
-      // The job depends on each line of an agent that has not greeted, and of a restorer.
-      if (!child->seat().is_greeted || child->seat().is_restorer) throw;
-      const bool is_noted = child->has_lost_output;
-      child->LoseLines();
-      if (is_noted) return;
-      NoteLostLines(child->seat());
-    }
-  }
-
-  void NoteLostLines(const Seat& seat) {
-    try {
-      Note("the launcher has no memory for output of " + seat.name() + "; some of it is lost");
-    } catch (const std::bad_alloc&) {
-      JobOutput::NoteLackOfMemory();
-    }
-  }
-
-  void PassOn(size_t index, Stream stream) {
-    Child* const child = children_[index].get();
-    std::string text = child->Take(stream, IsLive(*child));
-    if (!child->seat().is_greeted || child->seat().is_restorer) {
-      text = WithoutLinesForUs(index, text);
-    }
-    if (text.empty()) return;
-    const Seat& seat = child->seat();
-    output_.PassOn(index, seat.name(), stream, HasEventsInItsFile(seat) ? WithoutInfo(text) : text,
-                   child->waiting);
-    if (!child->Log(stream, text)) {
-      Note("the log of " + seat.name() + " ends here: " + std::strerror(errno));
-    }
   }
 
   // Handles the lines that are for the launcher, and returns the others.
@@ -628,18 +545,6 @@ class Launcher {
       }
     }
     return others;
-  }
-
-  // Reads the rest of an ended child's output.  Bounded, because a grandchild may hold the pipe
-  // open and write for ever.
-  void DrainAll(size_t index) {
-    constexpr int kReadsMax = 64;
-    for (const Stream stream : StreamsOf(*children_[index])) {
-      for (int i = 0; i < kReadsMax && Drain(index, stream); ++i) {
-      }
-    }
-    children_[index]->EndLines();
-    for (const Stream stream : kStreams) PassOnOrLose(index, stream, [] {});
   }
 
   void NoteLostOutput() {
@@ -741,6 +646,13 @@ class Launcher {
   Clock::time_point looked_for_save_ = Clock::now();
   std::unique_ptr<Service> head_;
   std::vector<std::unique_ptr<Child>> children_;
+  const Relay relay_{
+      &output_,
+      &children_,
+      {.without_lines_for_us =
+           [this](size_t index, std::string_view lines) { return WithoutLinesForUs(index, lines); },
+       .has_events_in_its_file = [this](const Seat& seat) { return HasEventsInItsFile(seat); },
+       .note = [this](const std::string& text) { Note(text); }}};
   // The snapshot from which the job resumed; empty: it began anew.
   std::string restored_;
   std::vector<size_t> have_restored_;  // restorers that reported in this turn
