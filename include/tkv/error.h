@@ -37,11 +37,17 @@ class TKV_API Error : public std::runtime_error {
  public:
   // Replaces bytes of the message that are not UTF-8, and control characters except \n and \t, by
   // \xNN.
-  Error(Code code, std::string_view message);
+  //   system_error  the errno of a call on a file or folder that failed; 0: none is the cause
+  Error(Code code, std::string_view message, int system_error = 0);
   Code code() const noexcept { return code_; }
+  int system_error() const noexcept { return system_error_; }
+
+  // Returns this error with another message.
+  Error WithMessage(std::string_view message) const { return {code_, message, system_error_}; }
 
  private:
   Code code_;
+  int system_error_;
 };
 
 }  // namespace tkv

@@ -1,4 +1,5 @@
-// Translates a tkv::Error to the exception class of tensorkv.errors with the same code.
+// Translates a tkv::Error to the exception class of tensorkv.errors with the same code, which is an
+// OSError, too, where a call on a file has failed.
 
 #include <exception>
 #include <new>
@@ -19,13 +20,19 @@ void BindErrors(nb::module_& m) {
   });
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     const auto raise = [](const Error& error) {
-      nb::object classes = nb::module_::import_("tensorkv.errors").attr("_BY_CODE");
-      nb::object type = classes[nb::int_(static_cast<int>(error.code()))];
+      nb::object errors = nb::module_::import_("tensorkv.errors");
+      const int code = static_cast<int>(error.code());
       // A name given as bytes may not be UTF-8: invalid bytes are replaced, so that decoding never
       // fails.
       const std::string_view text = error.what();
       nb::object message = nb::steal(
           PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+      if (error.system_error() != 0) {
+        nb::object made = errors.attr("_file_error")(code, error.system_error(), message);
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+        return;
+      }
+      nb::object type = errors.attr("_BY_CODE")[nb::int_(code)];
       PyErr_SetObject(type.ptr(), message.ptr());
     };
     try {

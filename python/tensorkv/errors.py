@@ -13,6 +13,8 @@ Example:
 
 from __future__ import annotations
 
+import functools
+
 from ._core import _error_codes
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "DataLossError",
     "DeadlineExceededError",
     "FailedPreconditionError",
+    "FileError",
     "FolderNotFoundError",
     "InternalError",
     "InvalidArgumentError",
@@ -155,6 +158,37 @@ class UnauthenticatedError(KVError, PermissionError):
     code: int = _CODES["Unauthenticated"]
 
 
-_BY_CODE = {cls.code: cls for cls in KVError.__subclasses__() if not issubclass(cls, FileNotFoundError)}
+class FileError(KVError, OSError):
+    """A file or folder cannot be read or written; ``errno`` has the system's number.
+
+    It is also what its code and its number say: `ResourceExhaustedError` for a full disk, `FailedPreconditionError` and
+    the built-in PermissionError for a folder of another user. Where nothing is at the path it is a FileNotFoundError, and
+    no `KeyNotFoundError`.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the code, the number and the message: the class is made anew."""
+        return _file_error, (self.code, self.errno, str(self))
+
+
+_BY_CODE = {cls.code: cls for cls in KVError.__subclasses__() if not issubclass(cls, (FileNotFoundError, FileError))}
+
+
+@functools.cache
+def _file_class(code: int, number: int) -> type[FileError]:
+    bases: list[type] = [FileError] if code == KeyNotFoundError.code else [FileError, _BY_CODE[code]]
+    name = bases[-1].__name__
+    builtin = type(OSError(number, ""))
+    if not any(issubclass(base, builtin) for base in bases):
+        bases.append(builtin)
+    return type(name, tuple(bases), {"code": code, "__module__": __name__})
+
+
+def _file_error(code: int, number: int, message: str) -> FileError:
+    """Return the error of a call on a file that has failed."""
+    error = _file_class(code, number)(message)
+    error.errno = number
+    return error
+
 
 MXNetError = KVError

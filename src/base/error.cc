@@ -39,8 +39,8 @@ const char* Name(Code code) noexcept {
   return "Unknown";
 }
 
-Error::Error(Code code, std::string_view message)
-    : std::runtime_error(Printable(message)), code_(code) {}
+Error::Error(Code code, std::string_view message, int system_error)
+    : std::runtime_error(Printable(message)), code_(code), system_error_(system_error) {}
 
 void CheckFailed(const char* expression, const char* file, unsigned line) {
   throw Fail(Code::kInternal, "this is a bug in TensorKV: {} is false at {}:{}", expression, file,

@@ -50,7 +50,7 @@ std::invoke_result_t<F&> NamedBy(Name name, F f) {
   } catch (const Error& error) {
     const std::string text = name();
     if (text.empty()) throw;
-    throw Fail(error.code(), "{}: {}", text, error.what());
+    throw error.WithMessage(Format("{}: {}", text, error.what()));
   }
 }
 

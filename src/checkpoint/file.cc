@@ -57,7 +57,8 @@ Code CodeOf(int error) {
 }
 
 Error Failed(const std::string& path, const char* call, int error) {
-  return Fail(CodeOf(error), "{}: {}: {}", path, call, std::generic_category().message(error));
+  const std::string why = std::generic_category().message(error);
+  return {CodeOf(error), Format("{}: {}: {}", path, call, why), error};
 }
 
 // Makes a system call and returns its result; throws on an error.  A call that a test lets fail is
@@ -234,7 +235,8 @@ std::string FolderOf(const std::string& path) {
 
 void CheckFolderOf(const std::string& path) {
   const std::string folder = FolderOf(path);
-  if (!Exists(folder)) throw Fail(Code::kNotFound, "{}: there is no folder {}", path, folder);
+  if (Exists(folder)) return;
+  throw Error(Code::kNotFound, Format("{}: there is no folder {}", path, folder), ENOENT);
 }
 
 void MakeFolder(const std::string& path) {
@@ -253,7 +255,7 @@ void MakeFolder(const std::string& path) {
   }
   const int error = errno;
   if (error == ENOENT) {  // kNotFound would name a missing key
-    throw Fail(Code::kFailedPrecondition, "{}: no folder can be made there", path);
+    throw Error(Code::kFailedPrecondition, Format("{}: no folder can be made there", path), error);
   }
   if (error != EEXIST || !IsFolder(path)) throw Failed(path, "mkdir", error);
 }

@@ -210,7 +210,7 @@ void StoreCalls::RaiseUnseen(std::string_view verb, std::span<const KeyView> key
     });
   }
   if (error) {
-    throw Fail(error->code(), "{}: an earlier call failed: {}", verb, error->what());
+    throw error->WithMessage(Format("{}: an earlier call failed: {}", verb, error->what()));
   }
 }
 

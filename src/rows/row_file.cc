@@ -45,7 +45,10 @@ class RowFile::File {
  public:
   explicit File(std::string directory) : directory_(std::move(directory)) {
     fd_ = OpenUnnamed(directory_);
-    if (fd_ < 0) throw Fail(Code::kFailedPrecondition, "{}", WhatOf("kept", errno));
+    if (fd_ < 0) {
+      const int error = errno;
+      throw Error(Code::kFailedPrecondition, WhatOf("kept", error), error);
+    }
     posix_fadvise(fd_, 0, 0, POSIX_FADV_RANDOM);
   }
   ~File() { close(fd_); }
@@ -176,7 +179,8 @@ void RowFile::File::Read(uint64_t at, size_t bytes, void* out) const {
     const ssize_t got = pread(fd_, to, bytes, static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
-      throw Fail(Code::kUnavailable, "{}", WhatOf("read", got < 0 ? errno : ENODATA));
+      const int error = got < 0 ? errno : ENODATA;
+      throw Error(Code::kUnavailable, WhatOf("read", error), error);
     }
     to += got;
     at += static_cast<uint64_t>(got);

@@ -26,7 +26,7 @@ NDArray Naming(const Entry& entry, F f) {
   try {
     return f();
   } catch (const Error& error) {
-    throw Fail(error.code(), "{}: {}", entry.key.view().ToString(), error.what());
+    throw error.WithMessage(Format("{}: {}", entry.key.view().ToString(), error.what()));
   }
 }
 

@@ -157,7 +157,7 @@ auto Named(const char* verb, F f) {
     const std::string text = error.what();
     const std::string name = verb;  // not a view: a path may begin with the verb (save_dir)
     if (text.starts_with(name + ":") || text.starts_with(name + " ")) throw;
-    throw Error(error.code(), name + ": " + text);
+    throw error.WithMessage(name + ": " + text);
   }
 }
 

@@ -1,6 +1,7 @@
 """Saving and loading, as users of Python meet them."""
 
 import asyncio
+import errno
 import gc
 import json
 import os
@@ -122,6 +123,33 @@ def test_a_folder_that_is_not_there_is_told_with_the_path_that_was_given(make, t
             kv.save_optimizer_states(file)
         assert isinstance(caught.value, errors.FolderNotFoundError) and not isinstance(caught.value, KeyError)
         assert str(caught.value) == f"save_optimizer_states: {file}: there is no folder {tmp_path / 'no'}"
+
+
+@pytest.mark.parametrize("async_op", [False, True])
+@pytest.mark.parametrize(
+    "place, number, builtin, code",
+    [
+        ("file/under", errno.ENOTDIR, NotADirectoryError, errors.FailedPreconditionError),
+        ("loop/under", errno.ELOOP, OSError, errors.UnavailableError),
+        ("n" * 300, errno.ENAMETOOLONG, OSError, errors.UnavailableError),
+        ("/proc/xx", errno.ENOENT, FileNotFoundError, errors.FailedPreconditionError),
+    ],
+    ids=["file", "loop", "long", "proc"],
+)
+def test_errors_of_files_are_oserrors_too(make, tmp_path, place, number, builtin, code, async_op):
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with make() as kv:
+        fill(kv)
+        with pytest.raises(errors.FileError) as caught:
+            path = kv.save(str(tmp_path / place), async_op=async_op)
+            if async_op:
+                path.wait()
+    error = caught.value
+    assert error.errno == number and isinstance(error, builtin) and isinstance(error, code)
+    assert isinstance(error, OSError) and not isinstance(error, KeyError) and "save: " in str(error)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and str(again) == str(error) and again.errno == number
 
 
 @pytest.mark.parametrize("async_op", [False, True])

@@ -130,7 +130,7 @@ class KVStoreDisk(KVStoreUpdating):
         with _helpers.loading(self), called_by_all("every worker calls load"):
             try:
                 rounds = self._load(place)
-            except KeyNotFoundError as missing:
+            except (KeyNotFoundError, FileNotFoundError) as missing:
                 raise SnapshotNotFoundError(str(missing)) from None
         # Rounds of an asynchronous key are each worker's own pushes, and no snapshot has them.
         self._go_on("load", place, seen, None if _core.is_async(self.type) else rounds)
@@ -158,7 +158,7 @@ class KVStoreDisk(KVStoreUpdating):
         file = _place("save_optimizer_states", fname)
         try:
             self._save_states(file)
-        except KeyNotFoundError as missing:
+        except (KeyNotFoundError, FileNotFoundError) as missing:
             if os.path.isdir(os.path.dirname(os.path.abspath(file))):
                 raise
             raise FolderNotFoundError(str(missing)) from None
@@ -176,7 +176,7 @@ class KVStoreDisk(KVStoreUpdating):
         try:
             with called_by_all("every worker calls load_optimizer_states"):
                 self._load_states(place)
-        except KeyNotFoundError as missing:
+        except (KeyNotFoundError, FileNotFoundError) as missing:
             raise SnapshotNotFoundError(str(missing)) from None
         self._go_on("load_optimizer_states", place, seen, None)
 
