@@ -15,6 +15,7 @@
 #include "doctor.h"
 #include "exit_status.h"
 #include "explain.h"
+#include "jobs.h"
 #include "json.h"
 #include "launch.h"
 #include "look.h"
@@ -59,6 +60,10 @@ void AddLaunch(CommandLine* line) {
   launch->add_option("--log", options->log_folder, "A folder for one log per process")
       ->type_name(kFolder)
       ->check(kNotEmpty);
+  launch
+      ->add_option("--name", options->name,
+                   "The beginning of the job's name, by which `tkv status NAME` finds it")
+      ->check(kNameOfJob);
   launch
       ->add_option("--stdin", options->stdin_rank,
                    "The rank of the worker that reads this command's stdin, or none; the others "
@@ -202,8 +207,8 @@ CLI::Option* AddUrl(CLI::App* app, LookOptions* options) {
   return app
       ->add_option(
           "URL", options->url,
-          "tkv://HOST:PORT/JOB, as kv.url says; default the job of TKV_HEAD, or the only one of "
-          "this machine")
+          "tkv://HOST:PORT/JOB, as kv.url says, or a name that `tkv jobs` lists; default the job "
+          "of TKV_HEAD, or the only one of this machine")
       ->check(kNotEmpty);
 }
 
@@ -217,6 +222,13 @@ void AddStatus(CommandLine* line) {
   CLI::Option* const probe =
       status->add_flag("--probe", options->probes,
                        "One line, and status 0 where all is well, else 1: for orchestrators");
+  status
+      ->add_option("--stuck-after", options->stuck_after_seconds,
+                   "Not well either: a round that waits longer for a worker, because the job then "
+                   "stands still")
+      ->type_name("SECONDS")
+      ->check(Between(0.001, 1e6))
+      ->needs(probe);
   CLI::Option* const metrics =
       status
           ->add_option(
@@ -230,6 +242,10 @@ void AddStatus(CommandLine* line) {
       ->type_name("ADDRESS")
       ->capture_default_str()
       ->needs(metrics);
+}
+
+void AddJobs(CommandLine* line) {
+  line->Add("jobs", "List your jobs on this machine, with the process that began each", RunJobs);
 }
 
 void AddTop(CommandLine* line) {
@@ -372,9 +388,9 @@ void AddManual(CommandLine* line) {
 }  // namespace
 
 void AddCommands(CommandLine* line) {
-  for (const auto add : {AddLaunch, AddDoctor, AddServer, AddHead, AddStatus, AddTop, AddKeys,
-                         AddGet, AddExplain, AddConfig, AddBench, AddCompletion, AddCheckers,
-                         AddManual, AddEcho, AddAgent, AddRestorer}) {
+  for (const auto add : {AddLaunch, AddDoctor, AddServer, AddHead, AddJobs, AddStatus, AddTop,
+                         AddKeys, AddGet, AddExplain, AddConfig, AddBench, AddCompletion,
+                         AddCheckers, AddManual, AddEcho, AddAgent, AddRestorer}) {
     add(line);
   }
 }

@@ -182,7 +182,7 @@ class Launcher {
   void StartHead() {
     Job job;
     job.role = Job::Role::kHead;
-    job.id = NewToken().substr(0, 16);
+    job.id = NewId();
     job.workers = workers_;
     job.servers = options_.servers;
     const StoreOptions store = OptionsFromEnvironment();
@@ -204,6 +204,12 @@ class Launcher {
     const std::string token_file = token_file_ == nullptr ? "" : token_file_->path();
     output_.Begin(url, token_file, !IsAskedToBeSilent());
     Log(WhereItIs(url, token_file));
+  }
+
+  // Returns an id that no other job has, so that processes of an earlier one cannot join.
+  std::string NewId() const {
+    const std::string digits = NewToken().substr(0, 16);
+    return options_.name.empty() ? digits : options_.name + "-" + digits;
   }
 
   // Returns true if the user has chosen the level "off" of the log, which is the default as well.

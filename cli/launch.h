@@ -23,6 +23,7 @@ struct LaunchOptions {
   // NAME: passed to other hosts in addition to TKV_*.  NAME=VALUE: set in all processes.
   std::vector<std::string> variables;
   std::string log_folder;  // one file per process; empty: none
+  std::string name;        // the beginning of the job's id; empty: an id of random digits alone
   // The rank of the worker that has this process's stdin, or "none"; empty: rank 0, unless stdin is
   // no terminal and that worker is on another host.
   std::string stdin_rank;

@@ -97,10 +97,21 @@ void PrintStatus(const JobStatus& status) {
   std::fflush(stdout);
 }
 
+// Returns what to say of the round that waits longest, or nothing if none waits longer than that.
+std::string StuckText(const JobStatus& status, double seconds) {
+  if (seconds == 0 || status.rounds.empty()) return {};
+  const RoundStatus& oldest = *std::ranges::max_element(status.rounds, {}, &RoundStatus::seconds);
+  if (oldest.seconds <= seconds) return {};
+  return "round " + std::to_string(oldest.round) + " of " + Printable(oldest.key) + " waits " +
+         SecondsText(oldest.seconds) + " for " + WorkersText(oldest);
+}
+
 int Probe(const StatusOptions& options, Form form) {
   std::string wrong;
   try {
-    wrong = Observe(options)->Status().wrong();
+    const JobStatus status = Observe(options)->Status();
+    wrong = status.wrong();
+    if (wrong.empty()) wrong = StuckText(status, options.stuck_after_seconds);
   } catch (const Error& error) {
     if (error.code() == Code::kCancelled || error.code() == Code::kInvalidArgument) throw;
     wrong = error.what();

@@ -13,13 +13,15 @@
 namespace tkv::cli {
 
 struct LookOptions {
-  std::string url;         // empty: from the environment, or the only job of this machine
+  // A URL, or the name of a job of this machine.  Empty: from the environment, or the only job.
+  std::string url;
   std::string token_file;  // empty: TKV_TOKEN_FILE
   int patience_seconds = 5;
 };
 
 struct StatusOptions : LookOptions {
-  bool probes = false;  // print one line, and return an exit status for orchestrators
+  bool probes = false;             // print one line, and return an exit status for orchestrators
+  double stuck_after_seconds = 0;  // a round that waits longer is wrong; 0: none is
   int metrics_port = -1;
   std::string bind = "127.0.0.1";
 };

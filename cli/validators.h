@@ -3,6 +3,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdint>
 #include <string>
@@ -19,6 +21,19 @@ inline const CLI::Validator kNotEmpty(
 inline const CLI::Validator kHost(
     [](const std::string& text) {
       return std::string(text.empty() || text[0] == '-' ? "is no name of a host" : "");
+    },
+    "");
+
+// Refuses a text that cannot stand in the name of a Unix socket beside the digits of the job.
+inline const CLI::Validator kNameOfJob(
+    [](const std::string& text) {
+      constexpr size_t kBytesMax = 40;
+      const bool is_plain = std::ranges::all_of(text, [](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
+      });
+      return std::string(is_plain && !text.empty() && text.size() <= kBytesMax && text[0] != '-'
+                             ? ""
+                             : "is no name of 1 to 40 letters, digits, '-', '.' and '_'");
     },
     "");
 

@@ -61,11 +61,19 @@ TKV_API std::string UrlOf(const Job& job);
 //   throws  kInvalidArgument  not the URL of a job
 TKV_API Job JobOfUrl(std::string_view url);
 
-// Returns the URLs of the jobs whose heads listen on Unix sockets of this machine.
-TKV_API std::vector<std::string> LocalJobs();
-// Returns the URL of the job that the environment names, or else of the only job on this machine.
-//   throws  kNotFound (there is none), kInvalidArgument (there are several, which it lists)
-TKV_API std::string FindJob();
+// A job whose head listens on a Unix socket of this machine, as that of `tkv launch` does.
+struct LocalJob {
+  std::string id;
+  std::string url;
+  int head_pid = 0;  // the process of the head; 0: it is in another PID namespace
+};
+// Returns the jobs of this user.
+TKV_API std::vector<LocalJob> LocalJobs();
+// Returns the URL of a job of this user on this machine.
+//   name    its id, or the beginning of it; empty: the job that the environment names, else the
+//           only one of this machine
+//   throws  kNotFound (there is none), kInvalidArgument (there are several); both list jobs
+TKV_API std::string FindJob(std::string_view name = {});
 
 // A sign in the environment that this process belongs to a job.
 struct JobSign {

@@ -166,7 +166,7 @@ class TKV_API KVStore {
   // and no round waits for it; it may join and leave at any time.  Pull returns the newest complete
   // round, and Round the number of that round.  `store` selects a store of the job, in the order in
   // which its workers called create().  Calls that would change the job throw kFailedPrecondition.
-  //   url     as KVStore::url returns it, or empty: as FindJob.  The token is that of
+  //   url     as KVStore::url returns it, or a name or nothing: as FindJob.  The token is that of
   //           options.token_file, options.token or TKV_TOKEN_FILE
   //   blocks  until the head answers, at most the server patience
   //   throws  kInvalidArgument (no such URL, an option that only a worker has), kDeadlineExceeded,

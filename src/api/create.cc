@@ -163,13 +163,18 @@ std::string Lowered(std::string_view type) {
   return name;
 }
 
+// Returns true for a text without the characters that a URL or an address has.
+bool IsNameOfJob(std::string_view text) {
+  return text.find_first_of(":/") == std::string_view::npos;
+}
+
 }  // namespace
 
 std::unique_ptr<KVStore> KVStore::Connect(std::string_view url, const StoreOptions& given,
                                           uint32_t store) {
   StoreOptions options = CheckedOptions(given);
   WarnOfUnknownVariables(options);
-  options.url = url.empty() ? FindJob() : std::string(url);
+  options.url = IsNameOfJob(url) ? FindJob(url) : std::string(url);
   if (options.rank >= 0 || options.num_workers > 0 || !options.bootstrap.empty() ||
       options.rendezvous != nullptr) {
     throw Fail(Code::kInvalidArgument, "connect: an observer has no rank and starts no job");
@@ -198,9 +203,10 @@ std::unique_ptr<KVStore> KVStore::Create(std::string_view type, const StoreOptio
   }
   std::vector<std::string_view> names;
   for (const StoreType& known : StoreTypes()) names.push_back(known.name);
-  names.insert(names.end(), {"horovod", "byteps"});
-  throw Fail(Code::kInvalidArgument, "create '{}': no such type; there are {}{}", type,
-             Join(names, ", "), DidYouMean(name, names));
+  const std::string there_are = Join(names, ", ");
+  names.insert(names.end(), {"horovod", "byteps"});  // a misspelling of them deserves a hint, too
+  throw Fail(Code::kInvalidArgument, "create '{}': no such type; there are {}{}", type, there_are,
+             DidYouMean(name, names));
 }
 
 }  // namespace tkv

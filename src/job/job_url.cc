@@ -82,7 +82,7 @@ std::string UrlOf(const Job& job) {
 Job JobOfUrl(std::string_view url) {
   const auto refuse = [url](std::string_view why) {
     return Fail(Code::kInvalidArgument,
-                "'{}' is no URL of a job: {}; kv.url and `tkv launch --log FOLDER` say it: "
+                "'{}' is no URL of a job: {}; kv.url and the first line of `tkv launch` say it: "
                 "tkv://HOST:PORT/JOB",
                 url, why);
   };
@@ -103,35 +103,6 @@ Job JobOfUrl(std::string_view url) {
     throw refuse(error.what());
   }
   return job;
-}
-
-std::vector<std::string> LocalJobs() {
-  std::vector<std::string> urls;
-  for (const std::string& socket : OwnUnixSockets(kHeadSocket)) {
-    Job job;
-    job.id = JobOfHeadSocket(socket);
-    if (job.id.empty()) continue;
-    job.head = Format("unix:{}/{}", HostId(), socket);
-    urls.push_back(UrlOf(job));
-  }
-  return urls;
-}
-
-std::string FindJob() {
-  if (IsLaunched()) {
-    Job job = JobFromEnvironment();
-    if (!job.head.empty()) return UrlOf(job);
-  }
-  const std::vector<std::string> urls = LocalJobs();
-  if (urls.size() == 1) return urls[0];
-  if (urls.empty()) {
-    throw Fail(
-        Code::kNotFound,
-        "no job: no process of this machine has the head of one at a Unix socket, and "
-        "TKV_HEAD is not set; kv.url of a worker, or `tkv launch --log FOLDER`, says the URL");
-  }
-  throw Fail(Code::kInvalidArgument, "{} jobs run on this machine, say which: {}", urls.size(),
-             Join(urls, " "));
 }
 
 }  // namespace tkv

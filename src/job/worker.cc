@@ -227,9 +227,10 @@ void Worker::OnChange(ClientNode* node) {
     if (!joined_ && !refused_ && has_ended) {
       refused_ =
           Error(Code::kFailedPrecondition,
-                Format("the job has ended: {}, and the servers have left; a process that needs "
-                       "several stores makes them before it closes the last one",
-                       HowAllEnded(epoch)));
+                Format("the job has ended: {}, and the servers have left{}", HowAllEnded(epoch),
+                       is_observer() ? ""
+                                     : "; a process that needs several stores makes them before it "
+                                       "closes the last one"));
     }
     if (!joined_ && !refused_ && node->member().head_has_ended()) {
       refused_ =

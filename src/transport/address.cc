@@ -13,6 +13,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <sstream>
 
 #include "base/format.h"
@@ -130,15 +131,15 @@ std::string JobOfHeadSocket(std::string_view name) {
 
 namespace {
 
-// Returns true if a process of this user listens at that abstract Unix socket.  Dials it, because
-// the peer's user is known only after a connection.
-bool IsOwn(const std::string& name) {
+// Returns the PID of the process that listens at that abstract Unix socket, or nothing if it is not
+// this user's.  Dials it, because the peer's user is known only after a connection.
+std::optional<int> OwnListener(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (name.size() + 1 > sizeof(address.sun_path)) return false;
+  if (name.size() + 1 > sizeof(address.sun_path)) return std::nullopt;
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (file < 0) return false;
+  if (file < 0) return std::nullopt;
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   ucred peer{};
   socklen_t bytes = sizeof(peer);
@@ -146,27 +147,29 @@ bool IsOwn(const std::string& name) {
                       getsockopt(file, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
                       peer.uid == geteuid();
   close(file);
-  return is_own;
+  if (!is_own) return std::nullopt;
+  return static_cast<int>(peer.pid);
 }
 
 }  // namespace
 
 // Each line of the file has a number, references, protocol, flags, type, state, inode, and a name.
 // The name's first byte is 0 and shown as @.
-std::vector<std::string> OwnUnixSockets(std::string_view beginning) {
+std::vector<OwnUnixSocket> OwnUnixSockets(std::string_view beginning) {
   constexpr size_t kBytesMax = size_t{16} << 20;
   constexpr std::string_view kListening = "00010000";
   std::istringstream lines(StartOf("/proc/net/unix", kBytesMax));
-  std::vector<std::string> names;
+  std::vector<OwnUnixSocket> sockets;
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
     std::string number, references, protocol, flags, type, state, inode, name;
     words >> number >> references >> protocol >> flags >> type >> state >> inode >> name;
     if (flags != kListening || !name.starts_with('@')) continue;
     name.erase(0, 1);
-    if (name.starts_with(beginning) && IsOwn(name)) names.push_back(name);
+    if (!name.starts_with(beginning)) continue;
+    if (const std::optional<int> pid = OwnListener(name)) sockets.push_back({name, *pid});
   }
-  return names;
+  return sockets;
 }
 
 }  // namespace tkv

@@ -41,9 +41,13 @@ std::string HeadSocketName(std::string_view job);
 std::string JobOfHeadSocket(std::string_view name);
 // Prefix of the names that contain a job.
 inline constexpr std::string_view kHeadSocket = "tkv-head-";
-// Returns the abstract Unix sockets of this network namespace whose name has this prefix and at
-// which a process of this user listens.
-std::vector<std::string> OwnUnixSockets(std::string_view beginning);
+// An abstract Unix socket at which a process of this user listens.
+struct OwnUnixSocket {
+  std::string name;
+  int pid = 0;  // of that process; 0: it is in another PID namespace
+};
+// Returns those sockets of this network namespace whose name has this prefix.
+std::vector<OwnUnixSocket> OwnUnixSockets(std::string_view beginning);
 // Returns the local address of this machine on the route to `host`; the loopback address if `host`
 // is this machine.
 //   throws  kUnavailable  no route to the host

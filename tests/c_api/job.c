@@ -51,7 +51,7 @@ static void an_observer_looks_at_the_job(void) {
   EXPECT(text_has(status, "\"observers\":1"));
   OK(tkv_store_close(eye, 0, &failure));
   tkv_store_release(eye);
-  FAILS(TKV_INVALID_ARGUMENT, "no URL of a job", tkv_store_connect("w", 0, NULL, &eye, &failure));
+  FAILS(TKV_NOT_FOUND, "no job 'w'", tkv_store_connect("w", 0, NULL, &eye, &failure));
 }
 
 static void a_wait_of_a_ticket_ends_with_its_patience(void) {

@@ -15,6 +15,7 @@ import urllib.request
 
 import numpy as np
 import pytest
+import tensorkv as mx
 from jobs import finish, pids_of, read_until, wait_until
 from test_cli import objects
 
@@ -217,6 +218,8 @@ def test_keys_and_get_write_what_others_read(processes, job, tmp_path):
         (["status", "http://x:1/j"], "'http://x:1/j' is no URL of a job: it does not begin with tkv://"),
         (["status", "tkv://x:1"], "it names no job"),
         (["status", "URLx"], "job '"),
+        (["status", "no-such-job"], "no job 'no-such-job' has its head at a Unix socket of this machine; there are "),
+        (["status", "--stuck-after", "5", "URL"], "--stuck-after requires --probe"),
         (["status", "--bind", "::1", "URL"], "--bind requires --metrics"),
         (["status", "--metrics", "0", "--bind", "everywhere", "URL"], "--bind everywhere: an address is needed"),
     ],
@@ -351,6 +354,64 @@ def test_the_only_job_of_this_machine_needs_no_url_and_several_are_listed(proces
     address = job.url.removeprefix("tkv://").rsplit("/", 1)[0].replace("%2F", "/")
     status, said = finish(processes.start([*TKV, "status"], TKV_HEAD=address, TKV_JOB=name))
     assert status == 0 and job.url in said, (head, said)
+
+
+@pytest.fixture
+def named(processes):
+    """Two jobs that wait for the mark "go", launched as digits-west and digits-east."""
+    text = """
+    kv = mx.kv.create("dist_sync")
+    print(f"begun {kv.rank}.", flush=True)
+    until_marked("go")
+    kv.close()
+    """
+    jobs = [processes.launch(text, "--name", f"digits-{side}", workers=1, servers=1) for side in ("west", "east")]
+    for job in jobs:
+        read_until(job, "begun 0.")
+    yield jobs
+    (processes.folder / "mark-go").touch()
+    for job in jobs:
+        status, said = finish(job)
+        assert status == 0, said
+
+
+def test_a_job_is_found_by_its_name(processes, named):
+    status, said = finish(processes.start([*TKV, "jobs"]))
+    assert status == 0, said
+    for side, job in zip(("west", "east"), named, strict=True):
+        line = next(line for line in said.splitlines() if line.startswith(f"digits-{side}-"))
+        assert re.fullmatch(rf"digits-{side}-[0-9a-f]{{16}} +pid {job.pid} +\d+ s  .*launch -n 1 .*", line), line
+        for name in (f"digits-{side}", line.split()[0]):
+            status, shown = finish(processes.start([*TKV, "status", name]))
+            assert status == 0 and shown.startswith(f"job      {line.split()[0]} "), shown
+    status, shown = finish(processes.start([*TKV, "status", "digits"]))
+    assert status == 2 and "2 jobs 'digits' run on this machine, say which: " in shown, shown
+    for job in named:
+        assert f"(pid {job.pid})" in shown, shown
+    status, found = objects(processes, "jobs")
+    assert status == 0, found
+    pids = {job["pid"]: job for job in found}
+    assert pids[named[0].pid]["job"].startswith("digits-west-") and "launch" in pids[named[0].pid]["command"]
+    assert pids[named[0].pid]["url"].endswith(pids[named[0].pid]["job"]) and pids[named[0].pid]["seconds"] < 600
+    with mx.kv.connect("digits-east") as reader:
+        assert reader.url.endswith(reader.status()["job"]) and "/digits-east-" in reader.url
+
+
+@pytest.mark.parametrize("name", ["two words", "-n", "a" * 41, "a/b"])
+def test_a_name_that_no_socket_can_have_is_refused(processes, name):
+    status, said = finish(processes.start([*TKV, "launch", f"--name={name}", "true"]))
+    assert status == 2 and "is no name of 1 to 40 letters, digits" in said, said
+
+
+def test_a_probe_calls_a_job_that_stands_still_stuck(processes, job):
+    status, said = finish(processes.start([*TKV, "status", "--probe", job.url]))
+    assert (status, said) == (0, "well\n")
+    stuck = [*TKV, "status", "--probe", "--stuck-after"]
+    status, said = finish(processes.start([*stuck, "600", job.url]))
+    assert (status, said) == (0, "well\n")
+    wait_until(lambda: finish(processes.start([*stuck, "0.5", job.url]))[0] == 1)
+    status, said = finish(processes.start([*stuck, "0.5", job.url]))
+    assert status == 1 and re.fullmatch(r"round 2 of 'w' waits \d+\.\d s for worker 1\n", said), said
 
 
 def test_between_hosts_a_reader_needs_the_token(processes):
