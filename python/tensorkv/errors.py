@@ -14,6 +14,7 @@ Example:
 from __future__ import annotations
 
 import functools
+from typing import cast
 
 from ._core import _error_codes
 
@@ -162,8 +163,8 @@ class FileError(KVError, OSError):
     """A file or folder cannot be read or written; ``errno`` has the system's number.
 
     It is also what its code and its number say: `ResourceExhaustedError` for a full disk, `FailedPreconditionError` and
-    the built-in PermissionError for a folder of another user. Where nothing is at the path it is a FileNotFoundError, and
-    no `KeyNotFoundError`.
+    the built-in PermissionError for a folder of another user. A missing file is a FileNotFoundError, and no
+    `KeyNotFoundError`.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -181,7 +182,7 @@ def _file_class(code: int, number: int) -> type[FileError]:
     builtin = type(OSError(number, ""))
     if not any(issubclass(base, builtin) for base in bases):
         bases.append(builtin)
-    return type(name, tuple(bases), {"code": code, "__module__": __name__})
+    return cast("type[FileError]", type(name, tuple(bases), {"code": code, "__module__": __name__}))
 
 
 def _file_error(code: int, number: int, message: str) -> FileError:

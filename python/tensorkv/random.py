@@ -329,7 +329,7 @@ def multinomial(
 
     Args:
         data: probabilities of the classes, which sum to 1, of shape ``(k,)``, or ``(n, k)`` for n draws of their own.
-        shape: of the draws for each; ``()`` is one draw. One draw of one row has shape ``(1,)``.
+        shape: of the draws for each; ``()`` is one draw. A draw of one row alone has shape ``(1,)``.
         get_prob: return also the logarithms of the drawn values' probabilities, in an array of the same shape.
         out: an array that takes the classes.
 

@@ -251,9 +251,9 @@ def connect(
     job raises FailedPreconditionError.
 
     Args:
-        url: ``'tkv://HOST:PORT/JOB'``, as `KVStore.url` says it, or a name, or the beginning of one, that ``tkv jobs`` lists;
-            default the job of ``TKV_HEAD``, else the only one whose head listens at a Unix socket of this machine, as that
-            of ``tkv launch`` does.
+        url: ``'tkv://HOST:PORT/JOB'``, as `KVStore.url` says it, or the beginning of a name that ``tkv jobs`` lists.
+            Default: the job of ``TKV_HEAD``, else the only one whose head listens at a Unix socket of this machine, as
+            that of ``tkv launch`` does.
         token_file: the secret of the job, a file that only this user can read; default ``TKV_TOKEN_FILE``.
         store: which store of the job, in the order in which its workers have made theirs.
         patience: seconds that a pull waits for servers to have one round of all chunks, at most; as in `create`.
