@@ -21,24 +21,8 @@ CYCLES = 2_000_000  # about a millisecond
 
 
 @pytest.fixture(scope="module")
-def torch():
-    module = pytest.importorskip("torch")
-    if not module.cuda.is_available():
-        pytest.skip("PyTorch sees no GPU")
-    return module
-
-
-@pytest.fixture(scope="module")
 def cupy():
     return pytest.importorskip("cupy")
-
-
-@pytest.fixture(scope="module")
-def jax():
-    module = pytest.importorskip("jax")
-    if module.default_backend() != "gpu":
-        pytest.skip("JAX sees no GPU")
-    return module
 
 
 def late(torch, value, dtype=None):
