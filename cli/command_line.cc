@@ -17,8 +17,6 @@
 namespace tkv::cli {
 namespace {
 
-constexpr const char* kOptionGroup = "Options of stores";
-
 bool TakesValue(const CLI::App& app, const std::string& name) {
   const CLI::Option* const option = app.get_option_no_throw(name);
   return option != nullptr && option->get_items_expected_min() > 0;
@@ -104,7 +102,7 @@ CommandLine::CommandLine() {
 }
 
 CLI::App* CommandLine::Add(const char* name, const char* help, Run run) {
-  CLI::App* const app = app_.add_subcommand(name, help)->footer("");
+  CLI::App* const app = app_.add_subcommand(name, help)->group(heading_)->footer("");
   app->add_flag_function(
          "--json", [](int64_t) {}, "Print JSON, one object in each line, errors too")
       ->disable_flag_override();
@@ -118,24 +116,24 @@ CLI::App* CommandLine::AddHidden(const char* name, const char* help, std::functi
   return app;
 }
 
-void CommandLine::AddOptionFlags(CLI::App* app, const std::string& of) {
+void CommandLine::AddOptionFlags(CLI::App* app, const std::string& group) {
   for (const OptionInfo& option : OptionTable()) {
     if (*option.flag == '\0') continue;
-    const std::string help = std::string(option.help) + " Sets " + option.environment + of;
+    const std::string help = std::string(option.help) + " [" + option.environment + "]";
     const auto keep = [this, &option](const std::string& text) {
       given_.emplace_back(&option, text);
     };
     if (option.kind != OptionInfo::Kind::kFlag) {
       app->add_option_function<std::string>(option.flag, keep, help)
           ->type_name(TypeOf(option))
-          ->group(kOptionGroup);
+          ->group(group);
       continue;
     }
     // `--deterministic=0` must also set the variable, because the environment may say 1.
     const auto count = [keep](int64_t value) { keep(std::to_string(std::max<int64_t>(0, value))); };
     app->add_flag_function(option.flag, count, help)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-        ->group(kOptionGroup);
+        ->group(group);
   }
 }
 

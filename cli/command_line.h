@@ -26,15 +26,17 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  // Adds a subcommand, listed by the help in the order of the calls.  Every subcommand has the
-  // option --json; the caller adds the others.
+  // Begins a group of subcommands, which the help lists under this heading.
+  void BeginGroup(const char* heading) { heading_ = heading; }
+  // Adds a subcommand to the group.  The help lists the subcommands of a group in the order of the
+  // calls.  Every subcommand has the option --json; the caller adds the others.
   CLI::App* Add(const char* name, const char* help, Run run);
   // Adds a subcommand for internal use, which no list shows.
   CLI::App* AddHidden(const char* name, const char* help, std::function<int()> run);
   // Adds flags for the options of the option table to a subcommand.  A flag sets the variable of
   // its option, so that every process of the job has the option, on other hosts too.
-  //   of  ends each help text: names the processes whose variables the flags set
-  void AddOptionFlags(CLI::App* app, const std::string& of);
+  //   group  the heading of these flags in the help: names the processes whose variables they set
+  void AddOptionFlags(CLI::App* app, const std::string& group);
   // Makes everything behind the subcommand's own options a command, kept byte for byte.
   void PassOn(CLI::App* app, std::vector<std::string>* command);
 
@@ -57,6 +59,7 @@ class CommandLine {
   std::string Unexpected() const;
 
   CLI::App app_{"TensorKV: a store for sharing tensors"};
+  const char* heading_ = "Subcommands";
   std::vector<Command> commands_;
   Form form_ = Form::kText;
   std::vector<std::pair<const OptionInfo*, std::string>> given_;  // flags of the option table

@@ -47,17 +47,17 @@ void AddLaunch(CommandLine* line) {
       ->check(kProcesses);
   launch
       ->add_option("--restart", options->restarts,
-                   "How often a worker that has failed is started again")
+                   "Start a worker that has failed again, at most so often; default 0")
       ->check(Between(0, 1000000));
   launch
-      ->add_option("--restore", options->restore,
-                   "A folder of snapshots: the job goes on from the newest one, or from the newest "
-                   "in --snapshots, where it has saved itself; with --restart it starts again so "
-                   "when a server has died; with --snapshot-every it may be empty, and is where "
-                   "snapshots go")
+      ->add_option(
+          "--restore", options->restore,
+          "Go on from the newest snapshot of this folder, or of --snapshots, where the job has "
+          "saved itself. With --restart the job goes on so when a server has died, too. With "
+          "--snapshot-every the folder may be empty, and is where snapshots go")
       ->type_name(kFolder)
       ->check(kNotEmpty);
-  launch->add_option("--log", options->log_folder, "A folder for one log per process")
+  launch->add_option("--log", options->log_folder, "Write one log per process into this folder")
       ->type_name(kFolder)
       ->check(kNotEmpty);
   launch
@@ -66,40 +66,39 @@ void AddLaunch(CommandLine* line) {
       ->check(kNameOfJob);
   launch
       ->add_option("--stdin", options->stdin_rank,
-                   "The rank of the worker that reads this command's stdin, or none; the others "
-                   "have no input")
+                   "The rank of the worker that reads this command's stdin, or none")
       ->type_name("RANK")
       ->default_str("0")
       ->check(kNotEmpty);
   launch
       ->add_option("--grace", options->grace_seconds,
-                   "Seconds that the others have when one has failed")
+                   "Seconds that the other processes have to end when one has failed")
       ->check(Between(0, 1000000))
       ->capture_default_str();
   CLI::Option* const tcp =
-      launch->add_flag("--tcp", options->tcp, "Loopback TCP with a token instead of Unix sockets")
+      launch
+          ->add_flag("--tcp", options->tcp, "Use loopback TCP with a token instead of Unix sockets")
           ->disable_flag_override();
   CLI::Option* const hosts =
       launch
-          ->add_option(
-              "--hosts", options->hosts,
-              "A file with a host in each line: workers and servers are spread over them by "
-              "ssh (TKV_SSH: another command)")
+          ->add_option("--hosts", options->hosts,
+                       "Spread workers and servers over the hosts of this file, one in each line, "
+                       "by ssh (TKV_SSH: another command)")
           ->type_name(kFile)
           ->check(kNotEmpty);
   launch
       ->add_option("--address", options->address,
-                   "Of this machine, where those hosts reach it; default that of the route to the "
-                   "first")
+                   "The address of this machine, as those hosts reach it; default that of the "
+                   "route to the first")
       ->check(kNotEmpty)
       ->needs(hosts);
   launch
       ->add_option("-x,--env", options->variables,
-                   "NAME: a variable that other hosts are told too, beside TKV_*; NAME=VALUE: one "
-                   "that all processes of the job have")
+                   "NAME: pass this variable on to other hosts, as TKV_* are. NAME=VALUE: set it "
+                   "in all processes of the job")
       ->allow_extra_args(false);
   line->PassOn(launch, &options->command);
-  line->AddOptionFlags(launch, " of the whole job.");
+  line->AddOptionFlags(launch, "Options of the whole job, and the variable that each sets");
   tcp->excludes(launch->get_option("--transport"));
 }
 
@@ -145,7 +144,7 @@ CLI::App* AddServing(CommandLine* line, Job::Role role, const char* help,
       ->check(kNotEmpty);
   serve->add_option("--job", options->id, "Name of the job; default TKV_JOB")->check(kNotEmpty);
   serve->add_flag("--quiet", options->quiet, "Do not print where it listens");
-  line->AddOptionFlags(serve, " of this process.");
+  line->AddOptionFlags(serve, "Options of this process, and the variable that each sets");
   return serve;
 }
 
@@ -219,25 +218,22 @@ void AddStatus(CommandLine* line) {
       [options](Form form) { return RunStatus(*options, form); });
   AddUrl(status, options.get());
   AddFinding(status, options.get());
-  CLI::Option* const probe =
-      status->add_flag("--probe", options->probes,
-                       "One line, and status 0 where all is well, else 1: for orchestrators");
+  CLI::Option* const probe = status->add_flag(
+      "--probe", options->probes,
+      "Print one line, and exit with 0 if the job is well, else with 1: for orchestrators");
   status
       ->add_option("--stuck-after", options->stuck_after_seconds,
-                   "Not well either: a round that waits longer for a worker, because the job then "
-                   "stands still")
+                   "A round that waits longer for a worker is not well: the job stands still")
       ->type_name("SECONDS")
       ->check(Between(0.001, 1e6))
       ->needs(probe);
-  CLI::Option* const metrics =
-      status
-          ->add_option(
-              "--metrics", options->metrics_port,
-              "Answer at this port, in Prometheus' text form, until a signal comes; 0: any "
-              "that is free")
-          ->type_name("PORT")
-          ->check(Between(0, 65535))
-          ->excludes(probe);
+  CLI::Option* const metrics = status
+                                   ->add_option("--metrics", options->metrics_port,
+                                                "Serve metrics in Prometheus' text form at this "
+                                                "port until a signal comes; 0: any that is free")
+                                   ->type_name("PORT")
+                                   ->check(Between(0, 65535))
+                                   ->excludes(probe);
   status->add_option("--bind", options->bind, "The address that --metrics listens at")
       ->type_name("ADDRESS")
       ->capture_default_str()
@@ -388,11 +384,28 @@ void AddManual(CommandLine* line) {
 }  // namespace
 
 void AddCommands(CommandLine* line) {
-  for (const auto add : {AddLaunch, AddDoctor, AddServer, AddHead, AddJobs, AddStatus, AddTop,
-                         AddKeys, AddGet, AddExplain, AddConfig, AddBench, AddCompletion,
-                         AddCheckers, AddManual, AddEcho, AddAgent, AddRestorer}) {
-    add(line);
-  }
+  line->BeginGroup("Run a job");
+  AddLaunch(line);
+  AddServer(line);
+  AddHead(line);
+  line->BeginGroup("Look into a running job");
+  AddJobs(line);
+  AddStatus(line);
+  AddTop(line);
+  AddKeys(line);
+  AddGet(line);
+  AddExplain(line);
+  line->BeginGroup("Check this machine and this build");
+  AddDoctor(line);
+  AddConfig(line);
+  AddBench(line);
+  AddCompletion(line);
+  line->BeginGroup("Check the protocol");
+  AddCheckers(line);
+  AddManual(line);
+  AddEcho(line);
+  AddAgent(line);
+  AddRestorer(line);
 }
 
 }  // namespace tkv::cli

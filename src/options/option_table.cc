@@ -42,67 +42,67 @@ constexpr Words kLogLevels = {"off", "error", "warning", "info", "debug"};
 
 const std::array<Row, 18> kRows = {{
     {{"threads", "TKV_THREADS", "--threads", "cores", "0",
-      "Cores that one large operation may use; 0 means all that the process may use: its CPU "
-      "affinity, cut to the quota of its control group, and divided by the workers of its job on "
+      "The most cores that one large operation uses. 0: all that the process may use, by its "
+      "CPU affinity and the quota of its control group, divided by the workers of its job on "
       "this machine.",
       OptionKind::kNumber, Scope::kAny},
      &StoreOptions::threads,
      0,
      65'536},
     {{"patience_ms", "TKV_PATIENCE_MS", "--patience-ms", "ms", "600000",
-      "Longest wait of an operation for another thread of the same process, or for other workers, "
-      "before it fails with DeadlineExceeded; and of a process that joins a job, for all others.",
+      "Timeout of a wait for other workers, or for another thread of the same process, and "
+      "of joining a job. The call then fails with DeadlineExceeded.",
       OptionKind::kDuration, Scope::kAny},
      &StoreOptions::patience,
      1,
      kLongestMs},
     {{"server_patience_ms", "TKV_SERVER_PATIENCE_MS", "--server-patience-ms", "ms", "30000",
-      "Longest wait of a distributed store for a server or the head that was there before, until "
-      "what needs it fails with Unavailable.",
+      "Timeout of a wait for a server, or the head, that was there before. The call then "
+      "fails with Unavailable.",
       OptionKind::kDuration, Scope::kDistributed},
      &StoreOptions::server_patience,
      1,
      kLongestMs},
     {{"servers", "TKV_SERVERS", "", "servers", "0",
-      "Servers of a job whose workers host them; 0 means one in each worker, and one in a job of "
+      "Servers of a job whose workers host them. 0: one in each worker, and one in a job of "
       "one (`bootstrap`, self).",
       OptionKind::kNumber, Scope::kDistributed},
      &StoreOptions::servers,
      0,
      static_cast<int64_t>(kServersMax)},
     {{"staleness", "TKV_STALENESS", "--staleness", "rounds", "0",
-      "Rounds that a worker may be ahead of the slowest one; 0 makes every pull exact.",
+      "Rounds that a worker may be ahead of the slowest one. 0: every pull is exact.",
       OptionKind::kNumber, Scope::kDistributed},
      &StoreOptions::staleness,
      0,
      static_cast<int64_t>(KeyMeta::kStalenessMax)},
     {{"on_death", "TKV_ON_DEATH", "--on-death", "", "fail",
-      "What a round does without a worker that has died. fail: it fails; continue: it completes "
-      "without it; wait: it waits for its next life. The head of the job decides; a worker that "
-      "asks for something else is refused. Under `tkv launch --restart` the default is wait.",
+      "The fate of a round without a worker that has died. fail: it fails. continue: it "
+      "completes without the worker. wait: it waits until the worker comes again. The head's "
+      "value counts; a worker that asks for another one is refused. With `tkv launch "
+      "--restart` the default is wait.",
       OptionKind::kText, Scope::kDistributed, kPolicies},
      &StoreOptions::on_death},
     {{"deterministic", "TKV_DETERMINISTIC", "--deterministic", "", "0",
-      "1: sums are added in the order of ranks, so that every run gives the same bits.",
-      OptionKind::kFlag, Scope::kDistributed},
+      "Add sums in the order of ranks, so that every run gives the same bits.", OptionKind::kFlag,
+      Scope::kDistributed},
      &StoreOptions::deterministic},
     {{"window_bytes", "TKV_WINDOW_BYTES", "--window-bytes", "bytes", "67108864",
-      "Arrays of other frameworks that a push copies where it cannot leave at once; beyond it the "
-      "call waits.",
+      "Size of the buffer for pushed arrays of other frameworks that cannot be sent at once. "
+      "A push that finds it full waits.",
       OptionKind::kNumber, Scope::kDistributed},
      &StoreOptions::window_bytes,
      0,
      std::numeric_limits<int64_t>::max()},
     {{"snapshots", "TKV_SNAPSHOTS", "--snapshots", "folder", "",
-      "A folder that the store saves snapshots to by itself; with snapshot_every. Under `tkv "
-      "launch "
-      "--restore` that folder is the default.",
+      "The folder where the store saves snapshots by itself, as often as snapshot_every "
+      "says. With `tkv launch --restore` that folder is the default.",
       OptionKind::kText, Scope::kDistributed},
      &StoreOptions::snapshots},
     {{"snapshot_every", "TKV_SNAPSHOT_EVERY", "--snapshot-every", "", "",
-      "How often: a number of rounds, such as 100, or of seconds, such as 30s. The lowest rank "
-      "that "
-      "lives saves between two rounds, while all go on.",
+      "How often the store saves a snapshot by itself: each N rounds, such as 100, or "
+      "seconds, such as 30s. The lowest rank that lives saves between two rounds, and the "
+      "other workers go on.",
       OptionKind::kText, Scope::kDistributed},
      &StoreOptions::snapshot_every,
      0,
@@ -110,51 +110,51 @@ const std::array<Row, 18> kRows = {{
      [](std::string_view text) { return SaveIntervalOf(text).has_value(); },
      "a number of rounds, such as 100, or of seconds, such as 30s"},
     {{"transport", "TKV_TRANSPORT", "--transport", "", "auto",
-      "How the processes of a job talk. auto: by shared memory and Unix sockets on one host, by "
-      "TCP between hosts; unix: the same without shared memory; tcp: by TCP alone.",
+      "How the processes of a job talk. auto: by shared memory and Unix sockets on one host, "
+      "by TCP between hosts. unix: the same without shared memory. tcp: by TCP alone.",
       OptionKind::kText, Scope::kProcesses, kTransports},
      &StoreOptions::transport},
     {{"insecure_network", "TKV_INSECURE_NETWORK", "--insecure-network", "", "0",
-      "1: TCP without a token; whoever reaches a port takes part in the job.", OptionKind::kFlag,
+      "Allow TCP without a token. Whoever reaches a port takes part in the job.", OptionKind::kFlag,
       Scope::kProcesses},
      &StoreOptions::insecure_network},
     {{"tls", "TKV_TLS", "--tls", "", "auto",
       "Where TCP is encrypted (TLS 1.3, with keys derived from the token of the job). auto: "
-      "between "
-      "hosts; on: on one host, too; off: nowhere. The same in all processes of a job.",
+      "between hosts. on: on one host, too. off: nowhere. All processes of a job need the "
+      "same value.",
       OptionKind::kText, Scope::kProcesses, kTls},
      &StoreOptions::tls},
     {{"check_values", "TKV_CHECK_VALUES", "--check-values", "", "0",
-      "1: what leaves by TCP carries a check of its values too (XXH3, as that of the headers); "
-      "what does not match is sent again over a new connection. With TLS each record has one.",
+      "Send a checksum (XXH3) of the values with each message over TCP. A message that does "
+      "not match is sent again. TLS has a checksum of its own.",
       OptionKind::kFlag, Scope::kProcesses},
      &StoreOptions::check_values},
     {{"silence_ms", "TKV_SILENCE_MS", "--silence-ms", "ms", "5000",
-      "Silence after which the head declares a process dead, and after which a process makes its "
-      "connection to the head anew. The same in all processes of a job; a word is sent five times "
-      "in it, and each second at least.",
+      "Time without a heartbeat after which the head declares a process dead, and a process "
+      "dials the head again. The head's value counts for the job. A heartbeat is sent ten "
+      "times in it, and at least every half second.",
       OptionKind::kDuration, Scope::kDistributed},
      &StoreOptions::silence,
      500,
      kLongestMs},
     {{"failpoints", "TKV_FAILPOINTS", "--failpoints", "", "",
-      "Rehearsed failures: WHO:sent|received:TYPE:COUNT:kill|stop|cut, several with commas.",
+      "Failures to rehearse: WHO:sent|received:TYPE:COUNT:kill|stop|cut, several with "
+      "commas.",
       OptionKind::kText, Scope::kProcesses},
      &StoreOptions::failpoints},
     {{"rows_dir", "TKV_ROWS_DIR", "--rows-dir", "folder", "",
-      "A folder on a local disk, in which a store of one process, or a server, keeps the rows of "
-      "tables that memory has no room for (`memory` of init_table). What is there ends with the "
+      "A folder on a local disk for rows of tables that have no room in memory (`memory` of "
+      "init_table), of a store of one process or of a server. Its files end with the "
       "process.",
       OptionKind::kText, Scope::kAny},
      &StoreOptions::rows_dir},
     {{"log", "TKV_LOG", "--log-level", "", "off",
-      "The least important of what is told: off (nothing), error, warning (deaths, lost "
-      "connections, "
-      "who waits for whom), info (joining and leaving, too), debug. On standard error as lines "
-      "`TIME LEVEL tensorkv pid=N role=ROLE rank=N: TEXT`, of which an event has fields "
-      "`key=value`; a line that nobody reads is lost, and counted. From Python by the logger "
-      "tensorkv. Without it C++ is silent, Python's logger has the level and handlers that the "
-      "program gives it (warnings, by default), and the servers of `tkv launch --log` say info.",
+      "The least level of the log: off, error, warning (deaths, lost connections, waits), "
+      "info (joining and leaving, too), debug. Lines go to standard error: `TIME LEVEL "
+      "tensorkv pid=N role=ROLE rank=N: TEXT`; an event has fields `key=value`. A line that "
+      "nobody reads is lost, and counted. Python logs by the logger tensorkv. Default: C++ "
+      "is silent, Python's logger decides (warnings), the servers of `tkv launch --log` say "
+      "info.",
       OptionKind::kText, Scope::kAny, kLogLevels},
      &StoreOptions::log_level},
 }};

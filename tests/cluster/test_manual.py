@@ -26,7 +26,7 @@ def plain(page):
 
 def test_the_pages_have_every_subcommand_option_and_exit_status_of_the_help(processes, pages):
     _, said = finish(processes.start([*TKV, "--help"]))
-    commands = re.findall(r"^  (\w+) ", said.partition("Subcommands:\n")[2].partition("\n\n")[0], re.MULTILINE)
+    commands = re.findall(r"^  (\w+) ", said.partition("\nRun a job:\n")[2].partition("\n`tkv launch")[0], re.MULTILINE)
     assert set(pages) == {"tkv.1", *(f"tkv-{command}.1" for command in commands)}
     for status, meaning in re.findall(r"^  (\S+) +(.+)$", said.partition("Exit status:\n")[2], re.MULTILINE):
         assert all(f"{status}\n{meaning}\n" in plain(page) for page in pages.values())
@@ -41,7 +41,7 @@ def test_the_pages_have_every_subcommand_option_and_exit_status_of_the_help(proc
 def test_an_option_has_its_value_words_and_default(pages):
     page = plain(pages["tkv-launch.1"])
     assert ".TP\n-n, --workers INT\nWorkers (default 1)\n" in page
-    assert re.search(r"\n--on-death WORD\nWhat a round does .*: one of fail, continue, wait", page)
+    assert re.search(r"\n--on-death WORD\nThe fate of a round .*: one of fail, continue, wait", page)
     assert ".SH SYNOPSIS\ntkv launch [OPTIONS] COMMAND ...\n" in page
 
 
