@@ -1,5 +1,8 @@
 """Rank 0 decides the hyperparameters of a distributed store; other ranks may only set the same ones."""
 
+import math
+
+import numpy as np
 import pytest
 import tensorkv as mx
 
@@ -81,6 +84,38 @@ def test_only_rank_0_has_to_set_the_optimizer_or_to_change_it(is_set_by_all):
 
     with mx.testing.cluster(workers=2) as job:
         assert job.run(act) == [[-2.0, -2.5]] * 2
+
+
+class Own(mx.optimizer.SGD):
+    """An optimizer with an update of its own."""
+
+    def update(self, index, weight, grad, state):
+        weight[:] = weight - self._get_lr(index) * grad
+
+
+def with_multiplier(optimizer, value):
+    optimizer.set_lr_mult({0: value})
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: sgd(learning_rate=math.nan), "learning_rate: nan"),
+        (lambda: sgd(momentum=math.nan), "momentum: nan"),
+        (lambda: sgd(lr_scheduler=lambda count: math.nan), "learning_rate: nan"),
+        (lambda: sgd(lr_scheduler=mx.lr_scheduler.FactorScheduler(2, base_lr=math.nan)), "base_lr: nan"),
+        (lambda: Own(learning_rate=np.float32("nan")), "learning_rate: nan"),
+        (lambda: with_multiplier(sgd(param_idx2name={0: "w"}), math.nan), "lr_mult of 0: nan"),
+    ],
+)
+def test_a_hyperparameter_that_is_nan_is_an_error_that_names_it(make, said):
+    with mx.kv.create() as kv:
+        kv.init(0, mx.nd.ones((1,)))
+        with pytest.raises(mx.errors.InvalidArgumentError, match=f"{said}.*, a number is needed"):
+            kv.set_optimizer(make())
+            kv.push(0, mx.nd.ones((1,)))
+        assert kv.pull(0).asscalar() == 1
 
 
 def program():

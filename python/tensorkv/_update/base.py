@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import numbers
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
@@ -65,9 +66,9 @@ def _with_schedule(text: str, schedule: str) -> str:
 
 def bound(name: str, value: object) -> float:
     """Return a bound of elements; None, 0 and negative ones do not bind."""
-    found = _INFINITY if value is None else number(name, value)
-    if found != found:
+    if isinstance(value, numbers.Real) and value != value:
         raise InvalidArgumentError(f"{name}: nan is no bound; None does not clip")
+    found = _INFINITY if value is None else number(name, value)
     return found if found > 0 else _INFINITY
 
 

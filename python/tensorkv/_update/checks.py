@@ -8,12 +8,16 @@ from ..errors import InvalidArgumentError
 
 
 def number(name: str, value: object) -> float:
-    """Return a hyperparameter as a float; raise unless it is a number."""
+    """Return a hyperparameter as a float; raise unless it is a number, which NaN is not."""
     if isinstance(value, numbers.Number):
         try:
-            return float(value)  # type: ignore[arg-type]  # a complex number raises
+            found = float(value)  # type: ignore[arg-type]  # a complex number raises
         except (TypeError, ValueError, OverflowError):
             pass
+        else:
+            if found == found:
+                return found
+            raise InvalidArgumentError(f"{name}: nan, a number is needed")
     raise InvalidArgumentError(f"{name}: {value!r} has type {type(value).__name__}, a number is needed")
 
 
