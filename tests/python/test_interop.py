@@ -112,6 +112,23 @@ def test_results_come_in_the_framework_of_like(kv, make):
         kv.pull("a", like=[])
 
 
+@pytest.mark.framework
+def test_like_takes_a_subclass_of_torch_and_refuses_what_has_no_elements(kv):
+    torch = pytest.importorskip("torch")
+
+    class Marked(torch.Tensor):
+        pass
+
+    kv.init("a", mx.nd.ones(S))
+    for example in (torch.zeros(1).as_subclass(Marked), torch.nn.Parameter(torch.zeros(1))):
+        found = kv.pull("a", like=example)
+        assert type(found) is torch.Tensor and found.max() == 1
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"pull: `like` is on the device meta.*torch\.empty\(0\)"):
+        kv.pull("a", like=torch.zeros(1, device="meta"))
+    with pytest.raises(mx.errors.InvalidArgumentError, match="`like` is of type Linear; an array is needed"):
+        kv.pull("a", like=torch.nn.Linear(1, 1))
+
+
 # ----------------------------------------------------------------------------------------------------- numpy, buffers
 
 

@@ -15,9 +15,13 @@ from .ndarray import NDArray
 _ON_HOST = (1, 3, 11)  # device types of DLPack: memory of the host, plain or pinned
 
 
-def _package_of(array: object) -> str:
-    """Return the package that has the type of an array; a class may have anything for its module."""
-    return str(type(array).__module__).partition(".")[0]
+def _framework_of(array: object) -> str:
+    """Return ``'torch'`` for a tensor of PyTorch or of a subclass, ``'jax'`` for an array of JAX, else ``''``."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, getattr(torch, "Tensor", ())):
+        return "torch"
+    package = str(type(array).__module__).partition(".")[0]  # a class may have anything for its module
+    return "jax" if package in ("jax", "jaxlib") else ""
 
 
 def _is_on_host(tensor: Any) -> bool:
@@ -57,11 +61,7 @@ def _of_jax(array: NDArray) -> Any:
 
 def has_framework(array: object) -> bool:
     """Return whether `like` finds the framework of an array."""
-    return (
-        isinstance(array, (NDArray, np.ndarray))
-        or is_row_sparse(array)
-        or _package_of(array) in ("torch", "jax", "jaxlib")
-    )
+    return isinstance(array, (NDArray, np.ndarray)) or is_row_sparse(array) or _framework_of(array) != ""
 
 
 def _one_like(array: NDArray, like: object) -> Any:
@@ -71,12 +71,16 @@ def _one_like(array: NDArray, like: object) -> Any:
         array = array.as_in_context(cpu())
     if is_row_sparse(like):
         return array.tostype("row_sparse")
-    module = _package_of(like)
-    if module == "torch":
+    framework = _framework_of(like)
+    if framework == "torch":
         import torch
 
+        if getattr(like, "is_meta", False):
+            raise InvalidArgumentError(
+                "pull: `like` is on the device meta, which keeps no elements; torch.empty(0) asks for a tensor on the CPU"
+            )
         return torch.from_dlpack(array)  # type: ignore[attr-defined,unused-ignore]
-    if module in ("jax", "jaxlib"):
+    if framework == "jax":
         return _of_jax(array)
     if isinstance(like, np.ndarray) or hasattr(like, "__buffer__"):
         return np.asarray(array)
