@@ -123,6 +123,17 @@ def test_paths_may_be_bytes_and_errors_name_them(tmp_path):
         mx.nd.load(path)
 
 
+@pytest.mark.parametrize("path", ["x\0y", b"x\0y", pathlib.Path("x\0y")])
+def test_a_path_with_a_zero_byte_is_refused_by_its_name(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    for form in ("npz", "mxnet"):
+        with pytest.raises(mx.errors.InvalidArgumentError, match=r"^save: the path 'x' goes on behind a zero byte"):
+            mx.nd.save(path, mx.nd.ones((2,)), format=form)
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"^load: the path 'x' goes on behind a zero byte"):
+        mx.nd.load(path)
+    assert os.listdir(tmp_path) == []
+
+
 def test_what_is_no_regular_file_is_neither_replaced_nor_read(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

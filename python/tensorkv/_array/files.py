@@ -109,6 +109,19 @@ def _mode_of(path: str) -> int | None:
     return stat.S_IMODE(status.st_mode)
 
 
+def _path_of(caller: str, fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> str:
+    """Return a path as text.
+
+    Raises:
+        InvalidArgumentError: a path with a zero byte, at which the system would end it.
+    """
+    path = os.fsdecode(fname)
+    before, zero, _ = path.partition("\0")
+    if zero:
+        raise InvalidArgumentError(f"{caller}: the path {before!r} goes on behind a zero byte")
+    return path
+
+
 @contextlib.contextmanager
 def replaced(
     fname: str | bytes | os.PathLike[str] | os.PathLike[bytes], mode: int | None = None
@@ -123,7 +136,7 @@ def replaced(
         InvalidArgumentError: a device, a pipe or a folder.
         OSError: the file cannot be written.
     """
-    path = os.path.realpath(os.fsdecode(fname))
+    path = os.path.realpath(_path_of("save", fname))
     found = _mode_of(path)
     mode = found if mode is None else mode
     temporary = os.path.join(os.path.dirname(path), f".tensorkv-{os.urandom(8).hex()}")
@@ -216,7 +229,7 @@ def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
     import struct
     import zipfile
 
-    path = os.fsdecode(fname)
+    path = _path_of("load", fname)
     problem = _NOT_OURS
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         try:
