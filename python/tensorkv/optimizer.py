@@ -17,6 +17,7 @@ from ._update.optimizers import *  # noqa: F403  # every class
 from ._update.optimizers import SGD, Adam
 from ._update.optimizers import __all__ as _plain_classes
 from ._update.updater import Updater, get_updater
+from .errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -65,6 +66,12 @@ class Program(_core.Program):
 
     def __init__(self, text: str) -> None:
         """Parse the text."""
+        if not isinstance(text, str):
+            raise InvalidArgumentError(f"program: type {type(text).__name__}, a str is needed")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgumentError(f"program: the text is no valid Unicode: {error}") from None
         super().__init__(text)
         self._native = _core.Optimizer(self)
 

@@ -144,6 +144,12 @@ def test_a_text_is_a_program_or_an_error_that_names_the_line(statements):
             mx.Program(text)
 
 
+@pytest.mark.parametrize("text", ["program p\ud800", b"program p", None])
+def test_what_is_no_text_is_no_program(text):
+    with pytest.raises(mx.errors.InvalidArgumentError, match=r"^program: .*(no valid Unicode|a str is needed)"):
+        mx.Program(text)
+
+
 @settings(max_examples=300, deadline=None)
 @given(text=st.text(alphabet="prgamstev=<- \n#01addmulsub", max_size=200))
 def test_no_text_without_a_head_is_a_program(text):
