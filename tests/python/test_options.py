@@ -185,6 +185,19 @@ def test_an_option_without_effect_on_a_store_is_refused(name):
         mx.kv.create("dist_sync", bootstrap="self", **options).close()
 
 
+def test_variables_of_torch_without_torchrun_say_what_to_pass(monkeypatch):
+    for name, value in (("MASTER_ADDR", "127.0.0.1"), ("RANK", "0"), ("WORLD_SIZE", "1")):
+        monkeypatch.setenv(name, value)
+    said = r"MASTER_ADDR, RANK and WORLD_SIZE are set, .*bootstrap=torch\.distributed\.TCPStore\(MASTER_ADDR, PORT"
+    with pytest.raises(FailedPreconditionError, match=said):
+        mx.kv.create("dist_sync")
+    mx.kv.create("dist_sync", bootstrap="self").close()
+    mx.kv.create("local").close()
+    monkeypatch.delenv("RANK")
+    with pytest.raises(FailedPreconditionError, match="nothing says who else takes part"):
+        mx.kv.create("dist_sync")
+
+
 def test_a_default_that_is_given_is_no_error():
     mx.kv.create("local", staleness=0, transport="auto", deterministic=False).close()
 

@@ -20,6 +20,7 @@ RAY_PREFIX = "tensorkv:"  # of the names of the actors with the heads of jobs un
 def from_torchrun(type: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options by which the processes of torchrun find each other; none without torchrun."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
+        _check_no_torch_variables()
         return {}
     try:
         from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined,unused-ignore]
@@ -54,6 +55,22 @@ def from_torchrun(type: str, options: dict[str, Any]) -> dict[str, Any]:
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     prefix = f"tensorkv/{os.environ['TORCHELASTIC_RUN_ID']}/{restarts}/{num_workers}"
     return {"bootstrap": PrefixStore(prefix, store), "rank": rank, "num_workers": num_workers}
+
+
+def _check_no_torch_variables() -> None:
+    """Raise FailedPreconditionError if nothing but the variables of torch.distributed says who takes part.
+
+    Launchers such as those of Kubeflow, DeepSpeed and SageMaker set these without torchrun.
+    """
+    names = ("MASTER_ADDR", "RANK", "WORLD_SIZE")
+    if _core.job_signs() or not all(os.environ.get(name) for name in names):
+        return
+    raise FailedPreconditionError(
+        "create: MASTER_ADDR, RANK and WORLD_SIZE are set, and torchrun has not started this process. Give create() a store"
+        " of PyTorch, at a free port of that host: bootstrap=torch.distributed.TCPStore(MASTER_ADDR, PORT,"
+        " is_master=RANK == 0, wait_for_workers=False), rank=RANK, num_workers=WORLD_SIZE; or start the job by `torchrun`,"
+        " `mpirun` or `tkv launch -n WORKERS -s SERVERS COMMAND`"
+    )
 
 
 def _text(variable: str) -> str:
