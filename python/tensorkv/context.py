@@ -39,7 +39,26 @@ class _Defaults(threading.local):
 _defaults = _Defaults()
 
 
-class Context:
+def _missing(found: object, name: str) -> NoReturn:
+    """Say what to use in the place of a member of MXNet's Context."""
+    from .mxnet import elsewhere
+
+    elsewhere.missing("Context", name, found)
+
+
+class _ContextMeta(type):
+    """Refuses MXNet's `Context.default_ctx`: code that sets it would find that nothing has changed."""
+
+    @property
+    def default_ctx(cls) -> NoReturn:
+        _missing(cls, "default_ctx")
+
+    @default_ctx.setter
+    def default_ctx(cls, value: object) -> NoReturn:
+        _missing(cls, "default_ctx")
+
+
+class Context(metaclass=_ContextMeta):
     """A device: ``Context('cpu', 0)``. Every ``cpu(i)`` is host memory; the index only says which worker it stands for.
 
     Args:
@@ -83,6 +102,12 @@ class Context:
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuse: contexts are values."""
         raise AttributeError("a Context cannot be changed")
+
+    if not TYPE_CHECKING:  # checkers say themselves that a name is not here
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Say what to use in the place of what MXNet has."""
+            _missing(self, name)
 
     @property
     def device_typeid(self) -> int:

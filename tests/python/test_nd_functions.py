@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -45,6 +46,54 @@ def test_what_has_no_sense_is_an_error_that_names_the_function(names, case):
     kind = getattr(mx.errors, DIFFERENT[case], TypeError)
     with pytest.raises(kind, match=case[3:].split("(")[0]):
         eval(case, names)
+
+
+ABSENT = {  # arguments that MXNet has, and what the error says to use
+    "nd.softmax(a, length=a)": "mx.nd.softmax(mx.nd.where(",
+    "nd.softmax(a, use_length=True)": "mx.nd.where(",
+    "a.softmax(length=a)": "mx.nd.where(",
+    "nd.log_softmax(a, use_length=True)": "mx.nd.log_softmax(mx.nd.where(",
+    "nd.norm(a, out_dtype='float64')": "astype",
+    "nd.reshape(a, target_shape=(3, 2))": "shape=",
+    "nd.reshape(a, shape=(3, 2), keep_highest=True)": "shape=",
+    "nd.reshape_like(a, b, lhs_begin=0, lhs_end=1)": "mx.nd.reshape(",
+    "nd.concat(a, b, num_args=2)": "leave it out",
+    "nd.stack(a, b, num_args=2)": "leave it out",
+    "nd.add_n(a, b, num_args=2)": "leave it out",
+}
+
+
+@pytest.mark.parametrize("case", ABSENT)
+def test_an_argument_that_mxnet_has_and_we_do_not_says_what_to_use(names, case):
+    name, _, rest = case.partition("(")
+    argument = re.findall(r"(\w+)=", rest)[-1 if "keep" in rest else 0]
+    with pytest.raises(mx.errors.UnimplementedError) as error:
+        eval(case, names)
+    said = str(error.value)
+    assert said.startswith(
+        f"{name[name.index('.') + 1 :]}: {'lhs_begin' if 'lhs' in case else argument}= is not here: "
+    )
+    assert ABSENT[case] in said and said.endswith(" (docs/mxnet.md)")
+
+
+def test_other_arguments_are_errors_of_the_call(names):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nothing'"):
+        mx.nd.softmax(names["a"], nothing=1)
+
+
+def test_from_numpy_shares_memory_or_copies_as_asked():
+    x = np.zeros(2)
+    mx.nd.from_numpy(x)[:] = 1
+    mx.nd.from_numpy(x, zero_copy=True)[:] += 1
+    copied = mx.nd.from_numpy(x, zero_copy=False)
+    copied[:] = 7
+    assert x.tolist() == [2, 2] and copied.dtype_name == "float64"
+
+
+def test_random_functions_fill_an_array():
+    out = mx.nd.zeros((3,))
+    assert mx.nd.random_uniform(1, 2, out=out) is out and out.min().asscalar() >= 1
+    assert mx.nd.random_normal(50, 1, out=out, name="x") is out and out.min().asscalar() > 9
 
 
 def test_results_have_the_context_and_the_class_of_the_first_array():

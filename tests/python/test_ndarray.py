@@ -81,6 +81,18 @@ def test_contexts_are_values():
     assert mx.test_utils.list_gpus() == list(range(mx.context.num_gpus()))
 
 
+def test_the_default_context_of_mxnets_class_says_what_to_use():
+    said = r"^Context\.default_ctx is not here: .*`with context:`.*mx\.current_context\(\)"
+    for found in (mx.Context, mx.cpu()):
+        assert not hasattr(found, "default_ctx")
+        with pytest.raises(AttributeError, match=said):
+            found.default_ctx
+    with pytest.raises(AttributeError, match=said):
+        mx.Context.default_ctx = mx.gpu(0)
+    with pytest.raises(AttributeError, match="'Context' object has no attribute 'nothing'"):
+        mx.cpu().nothing
+
+
 def test_the_default_context_is_that_of_the_innermost_with_block_of_the_thread():
     outer = mx.current_context()
     with mx.cpu(1):

@@ -131,6 +131,9 @@ def host(
                 raise InvalidArgumentError(text if text.startswith(f"{caller}: ") else f"{caller}: {text}") from None
             except TypeError as error:
                 if "argument" in str(error):  # of the call, which says what is wrong
+                    from ..mxnet import elsewhere
+
+                    elsewhere.check_arguments(caller, options)
                     raise
                 raise InvalidArgumentError(f"{caller}: {error}") from None
             except (ValueError, IndexError, OverflowError) as error:

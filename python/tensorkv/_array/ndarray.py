@@ -483,11 +483,27 @@ def from_dlpack(x: DenseArray) -> NDArray:
     return _core._view_of(NDArray, x, False)
 
 
-from_numpy = from_dlpack
+def from_numpy(ndarray: DenseArray, zero_copy: bool = True) -> NDArray:
+    """Return an array that shares the memory of NumPy's, as `from_dlpack`; with ``zero_copy=False`` a copy.
+
+    Example:
+        >>> memory = np.zeros(2, np.float32)
+        >>> mx.nd.from_numpy(memory)[:] = 5
+        >>> memory
+        array([5., 5.], dtype=float32)
+    """
+    shared = from_dlpack(ndarray)
+    return shared if zero_copy else shared._copy()
 
 
 def random_uniform(
-    low: float = 0.0, high: float = 1.0, shape: Shape | None = None, ctx: Where = None, dtype: DType = None
+    low: float = 0.0,
+    high: float = 1.0,
+    shape: Shape | None = None,
+    ctx: Where = None,
+    dtype: DType = None,
+    out: NDArray | None = None,
+    name: object = None,
 ) -> NDArray:
     """Return uniform random numbers from `low` to `high`, drawn as `mx.random.uniform` does.
 
@@ -497,11 +513,17 @@ def random_uniform(
     """
     from .. import random
 
-    return random.uniform(low, high, shape, ctx=ctx, dtype=dtype)
+    return random.uniform(low, high, shape, ctx=ctx, dtype=dtype, out=out)
 
 
 def random_normal(
-    loc: float = 0.0, scale: float = 1.0, shape: Shape | None = None, ctx: Where = None, dtype: DType = None
+    loc: float = 0.0,
+    scale: float = 1.0,
+    shape: Shape | None = None,
+    ctx: Where = None,
+    dtype: DType = None,
+    out: NDArray | None = None,
+    name: object = None,
 ) -> NDArray:
     """Return normal random numbers, drawn as `mx.random.normal` does.
 
@@ -511,7 +533,7 @@ def random_normal(
     """
     from .. import random
 
-    return random.normal(loc, scale, shape, ctx=ctx, dtype=dtype)
+    return random.normal(loc, scale, shape, ctx=ctx, dtype=dtype, out=out)
 
 
 def waitall() -> None:

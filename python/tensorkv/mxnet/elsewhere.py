@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy as np
+
+from ..errors import UnimplementedError
 
 _TORCH = "PyTorch and JAX compute networks and their gradients; the store takes their arrays as they are"
 _DATA = "torch.utils.data.DataLoader has batches of data"
@@ -196,6 +199,9 @@ _INSTEAD: dict[str, dict[str, str]] = {
         "load": "mx.init.Load",
         "NDArray": "mx.nd.NDArray",
     },
+    "Context": {
+        "default_ctx": "`with context:` makes a context the default, and mx.current_context() says which it is"
+    },
     "mx.context": {"cpu_pinned": "mx.cpu; nothing is copied to a GPU from there"},
     "mx.npx": {
         **_each("use_np use_np_array use_np_shape set_np_shape set_np_array np_array np_shape", _SWITCH),
@@ -262,6 +268,30 @@ _INSTEAD: dict[str, dict[str, str]] = {
         "writable": "read_only",
     },
 }
+
+
+_MASKED = "mx.nd.{}(mx.nd.where(mask, x, -numpy.inf)) leaves out elements whose mask is 0"
+_SHAPE = "shape= has the extents, 0 keeps one, and reverse=True counts from the last"
+_PART = "mx.nd.reshape(lhs, shape) takes any shape, such as one made of lhs.shape and rhs.shape"
+_COUNTED = "the arrays are counted; leave it out"
+
+# Arguments of functions of mx.nd that MXNet has.
+_ARGUMENTS: dict[str, dict[str, str]] = {
+    "softmax": dict.fromkeys(("length", "use_length"), _MASKED.format("softmax")),
+    "log_softmax": dict.fromkeys(("length", "use_length"), _MASKED.format("log_softmax")),
+    "norm": {"out_dtype": "astype(dtype) of the array before converts"},
+    "reshape": dict.fromkeys(("target_shape", "keep_highest"), _SHAPE),
+    "reshape_like": dict.fromkeys(("lhs_begin", "lhs_end", "rhs_begin", "rhs_end"), _PART),
+    **{name: {"num_args": _COUNTED} for name in ("add_n", "concat", "stack")},
+}
+
+
+def check_arguments(function: str, names: Iterable[str]) -> None:
+    """Raise UnimplementedError for an argument that MXNet's function of this name has, with a replacement."""
+    known = _ARGUMENTS.get(function, {})
+    for name in names:
+        if name in known:
+            raise UnimplementedError(f"{function}: {name}= is not here: {known[name]} (docs/mxnet.md)")
 
 
 def instead(owner: str, name: str) -> str | None:
