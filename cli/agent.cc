@@ -190,6 +190,7 @@ class Agent {
     sigprocmask(SIG_SETMASK, &signals_.old(), nullptr);
     // Python may have started this program, and ignores these signals.
     for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
+    RestoreFileLimit();
     execvp(words[0], words.data());
     std::fprintf(stderr, "tkv: %s: %s\n", words[0], std::strerror(errno));
     _exit(127);

@@ -57,6 +57,7 @@ void Become(const SpawnOptions& options, const Pipe& input, const Pipe& output, 
   }
   if (dup2(output.ends[1], 1) < 0 || dup2(error.ends[1], 2) < 0) return;
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_DFL);
+  RestoreFileLimit();
   sigprocmask(SIG_SETMASK, &options.signals, nullptr);
   execvpe(words[0], words, variables);
 }

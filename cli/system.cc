@@ -1,10 +1,12 @@
 #include "system.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +18,10 @@ namespace tkv::cli {
 namespace {
 
 constexpr const char* kTokenName = "token";
+constexpr rlim_t kFilesMax = rlim_t{1} << 20;
+
+rlimit files_before{};
+bool has_raised_files = false;
 
 }  // namespace
 
@@ -28,6 +34,17 @@ void OpenStandardFiles() {
   while ((file = open("/dev/null", O_RDWR)) >= 0 && file <= STDERR_FILENO) {
   }
   if (file >= 0) close(file);
+}
+
+void RaiseFileLimit() {
+  if (getrlimit(RLIMIT_NOFILE, &files_before) != 0) return;
+  rlimit raised = files_before;
+  raised.rlim_cur = std::max(raised.rlim_cur, std::min(raised.rlim_max, kFilesMax));
+  has_raised_files = setrlimit(RLIMIT_NOFILE, &raised) == 0;
+}
+
+void RestoreFileLimit() noexcept {
+  if (has_raised_files) setrlimit(RLIMIT_NOFILE, &files_before);
 }
 
 void SignalGroup(pid_t leader, int signal) {

@@ -18,6 +18,11 @@ namespace tkv::cli {
 // stderr.
 void OpenStandardFiles();
 
+// Lets this process have as many open files as the system permits: a launcher has three for each
+// child.  RestoreFileLimit gives a child of fork() the limit from before; it is async-signal-safe.
+void RaiseFileLimit();
+void RestoreFileLimit() noexcept;
+
 // Sends a signal to a process that leads a group, and to the group.  SIGUSR1 and SIGUSR2 go to the
 // process alone, because helpers that it has started would die of them.
 void SignalGroup(pid_t leader, int signal);

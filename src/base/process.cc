@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -153,6 +154,25 @@ std::string StartOf(const std::string& path, size_t bytes_max) {
   close(file);
   text.resize(size);
   return text;
+}
+
+void RaiseFileLimit() noexcept {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = std::min<rlim_t>(limit.rlim_max, kFilesMax);
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+uint64_t FileLimit() noexcept {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
+std::string SystemText(const std::error_code& error) {
+  if (error != std::errc::too_many_files_open) return error.message();
+  return Format("{} (this process may have {}; ulimit -n)", error.message(), FileLimit());
 }
 
 size_t LastLevelCacheBytes() {

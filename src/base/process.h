@@ -4,7 +4,9 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <system_error>
 
 namespace tkv {
 
@@ -36,6 +38,17 @@ double CgroupCpuQuota(const std::string& root, const std::string& proc_self_cgro
 // The descriptor is closed on exec, unlike that of a std::ifstream: a process that another thread
 // starts meanwhile does not inherit it.
 std::string StartOf(const std::string& path, size_t bytes_max);
+
+// Raises the number of files that this process may have open: the soft limit becomes the hard one,
+// at most kFilesMax.  Call it in a process with a connection for each member of a job.
+inline constexpr uint64_t kFilesMax = uint64_t{1} << 20;
+void RaiseFileLimit() noexcept;
+
+// Returns the number of files that this process may have open.
+uint64_t FileLimit() noexcept;
+
+// Returns the system's text for an error.  The text for too many open files names the limit.
+std::string SystemText(const std::error_code& error);
 
 // Returns the size of the last-level cache as the system reports it; 32 MiB if it reports none.
 size_t LastLevelCacheBytes();

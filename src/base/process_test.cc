@@ -1,11 +1,14 @@
 #include "base/process.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "tests/scarce_memory.h"
 
@@ -66,6 +69,20 @@ TEST(Process, AChildOfForkHasAnotherGeneration) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 0);
   EXPECT_EQ(ForkGeneration(), before);
+}
+
+TEST(Process, TheLimitOfFilesIsRaisedToTheHardOneAndNamedByErrors) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto code = std::make_error_code(std::errc::too_many_files_open);
+  EXPECT_EQ(SystemText(code), "Too many open files (this process may have 64; ulimit -n)");
+  RaiseFileLimit();
+  EXPECT_EQ(FileLimit(), std::min<uint64_t>(before.rlim_max, kFilesMax));
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(SystemText(std::make_error_code(std::errc::io_error)), "Input/output error");
 }
 
 TEST(Process, ThereIsAtLeastOneCoreAndSomeCache) {

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/process.h"
 #include "base/without_write_signals.h"
 
 namespace tkv::checkpoint {
@@ -57,7 +58,7 @@ Code CodeOf(int error) {
 }
 
 Error Failed(const std::string& path, const char* call, int error) {
-  const std::string why = std::generic_category().message(error);
+  const std::string why = SystemText({error, std::generic_category()});
   return {CodeOf(error), Format("{}: {}: {}", path, call, why), error};
 }
 

@@ -207,9 +207,11 @@ Finding Pmix() {
 Finding Files() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  const bool is_enough = limit.rlim_cur >= kFilesWanted;
+  const auto as_server = std::min<uint64_t>(limit.rlim_max, kFilesMax);  // see RaiseFileLimit
+  const bool is_enough = as_server >= kFilesWanted;
   return {is_enough ? Kind::kGood : Kind::kNote, "files",
-          Format("this process may open {}", limit.rlim_cur),
+          Format("this process may open {}{}", limit.rlim_cur,
+                 as_server > limit.rlim_cur ? Format(", as a server or head {}", as_server) : ""),
           is_enough ? "" : "ulimit -n 4096, for jobs of many processes"};
 }
 

@@ -8,6 +8,7 @@
 #include "base/duration.h"
 #include "base/format.h"
 #include "base/logfmt.h"
+#include "base/process.h"
 #include "job/cluster.h"
 #include "job/failpoints.h"
 #include "job/process_job.h"
@@ -148,6 +149,7 @@ class JobService final : public Service {
                  "{}: {} workers and {} servers; 1 to {} workers and 1 to {} servers are possible",
                  WhoIs(job), job.workers, job.servers, kWorkersMax, kServersMax);
     }
+    RaiseFileLimit();  // the head and the servers have a connection for each worker
     EndpointOptions endpoint_options = EndpointOf(job, ListenAddresses(job), log);
     if (endpoint_options.listen.empty()) {
       throw Fail(Code::kInvalidArgument,

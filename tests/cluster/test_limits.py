@@ -13,7 +13,7 @@ import sys
 import time
 
 import pytest
-from jobs import finish, pids_of, read_until, restorer_of, start_by_hand, wait_until
+from jobs import FILE_STORE, finish, pids_of, read_until, restorer_of, start_by_hand, wait_until
 
 SLACK = 4 << 20  # bytes of memory for small allocations
 PATIENCE = 6  # seconds; the longest wait for a server that cannot accept
@@ -489,6 +489,41 @@ def test_a_save_for_which_there_is_no_thread_stands_in_the_way_of_no_other(proce
     status, said = finish(processes.start([sys.executable, "-u", processes.script(UNWRITTEN), str(tmp_path)]))
     assert status == 0 and "save: no thread to write a snapshot with" in said, said
     assert f"{tmp_path}/000001" in said and "closed after 0." in said, said
+
+
+FILES = """
+import resource
+print("begins with", resource.getrlimit(resource.RLIMIT_NOFILE)[0], flush=True)
+options = {}
+if len(sys.argv) > 1:
+    options = {"bootstrap": FileStore(sys.argv[1]), "rank": 0, "num_workers": 1}
+kv = mx.kv.create("dist_sync", **options)
+print("goes on with", resource.getrlimit(resource.RLIMIT_NOFILE)[0], flush=True)
+sys.stdin.readline()
+kv.close()
+"""
+
+
+def test_servers_and_launchers_take_the_hard_limit_of_files_and_workers_keep_theirs(processes, tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    script = processes.script(FILE_STORE + FILES, "hosting.py")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+    try:
+        job = processes.launch(FILES, workers=1, servers=1, stdin=subprocess.PIPE)
+        hosting = processes.start([sys.executable, "-u", script, str(tmp_path)], stdin=subprocess.PIPE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    raised = min(hard, 1 << 20)
+    said = read_until(job, "goes on")
+    assert "begins with 200" in said and "goes on with 200" in said, said
+    for pid in (job.pid, *pids_of(job, "server")):
+        assert resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] == raised, pid
+    said = read_until(hosting, "goes on")
+    assert "begins with 200" in said and f"goes on with {raised}" in said, said
+    for process in (job, hosting):
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert finish(process)[0] == 0
 
 
 def has_namespaces():

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/format.h"
+#include "base/process.h"
 #include "transport/socket/handshake.h"
 #include "transport/socket/peer.h"
 
@@ -120,7 +121,7 @@ Dialer::Result Dialer::Connected(Connection* connection, const boost::system::er
   if (!error) return {Result::Kind::kConnected, false, std::nullopt};
   if (IsOutOfMeans(error)) {  // the next address would fail in the same way
     return Failed(Fail(Code::kResourceExhausted, "{}: no connection: {}", connection->peer().name,
-                       error.message()));
+                       SystemText(error)));
   }
   return TryNext(connection,
                  Fail(Code::kUnavailable, "{}: {}", connection->peer().name, error.message()));

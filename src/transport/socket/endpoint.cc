@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "base/process.h"
 #include "transport/socket/admission.h"
 #include "transport/socket/connection.h"
 #include "transport/socket/connection_table.h"
@@ -554,7 +555,7 @@ std::unique_ptr<Endpoint> OpenSockets(SocketOptions options) {
   try {
     return std::make_unique<Sockets>(std::move(options));
   } catch (const boost::system::system_error& error) {  // from the reactor's creation
-    throw Fail(Code::kResourceExhausted, "sockets: {}", error.code().message());
+    throw Fail(Code::kResourceExhausted, "sockets: {}", SystemText(error.code()));
   }
 }
 

@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "base/format.h"
+#include "base/process.h"
 #include "transport/socket/handshake.h"
 #include "transport/socket/peer.h"
 
@@ -78,7 +79,7 @@ void Listener::Listen(const std::string& where) {
   } catch (const boost::system::system_error& error) {
     const bool is_taken = error.code() == asio::error::address_in_use;
     throw Fail(is_taken ? Code::kAlreadyExists : Code::kUnavailable, "listen at {}: {}", where,
-               error.code().message());
+               SystemText(error.code()));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/format.h"
 #include "base/logfmt.h"
+#include "base/process.h"
 #include "transport/socket/reactor.h"
 
 namespace tkv {
@@ -14,7 +15,7 @@ void Reports::Report(Kind* kind, const char* what, const boost::system::error_co
   const int64_t now = SteadyNow();
   if (now < kind->quiet_until || !tell_) return;
   try {
-    tell_(Format("{}: {}: {}", what, error.message(),
+    tell_(Format("{}: {}: {}", what, SystemText(error),
                  Fields().Add("connections", table_->size()).text()));
   } catch (const std::bad_alloc&) {
     return;  // the next failure may be reported
