@@ -46,6 +46,37 @@ TEST(ADroppedStore, OfAProgramThatFailsWithoutMemoryDoesNotEndItsProcess) {
   });
 }
 
+// If memory ends while the client starts the push, the worker cannot go on.
+TEST(APush, WithoutMemoryHasHadNoEffectOrEndsTheWorker) {
+  ClusterOptions options = JobOf(1, 1);
+  options.store.patience = options.store.server_patience = std::chrono::seconds(2);
+  int failed = 0;
+  int unharmed = 0;
+  bool has_lacked = true;
+  for (int allocations = 0; has_lacked; ++allocations) {
+    ASSERT_LT(allocations, 1000);
+    Cluster cluster(options);
+    const std::unique_ptr<KVStore> store = cluster.Join(0);
+    store->Init("w", Full({10}, 0));
+    const NDArray value = Full({10}, 1);
+    const test::Attempt attempt =
+        test::WithMemoryFor(allocations, [&] { store->Push("w", value); });
+    has_lacked = attempt.ran_out;
+    if (attempt.succeeded) continue;
+    ++failed;
+    const NDArray out = Full({10}, 7);
+    const test::Failure failure = test::FailureOf([&] { store->Pull("w", out); });
+    if (failure.message.empty()) {
+      ++unharmed;
+      EXPECT_TRUE(test::SameBytes(out, Full({10}, 0))) << allocations;
+    } else {
+      EXPECT_EQ(failure.code, Code::kResourceExhausted) << allocations << failure.message;
+    }
+  }
+  EXPECT_GT(failed, unharmed);
+  EXPECT_GT(unharmed, 3);
+}
+
 // If memory ends within the node that this thread runs, the worker cannot go on.
 TEST(AStore, SavesAfterASaveThatHasLackedMemory) {
   std::string name = ::testing::TempDir() + "tkv-XXXXXX";

@@ -104,6 +104,7 @@ class NodeThread final : private LinkHandler {
   void Break(const Error& error) noexcept;
   // Breaks for lack of memory.  Takes no memory.
   void BreakForLack() noexcept { Break(no_memory_); }
+  const Error& no_memory() const { return no_memory_; }
   static Time Now() { return SteadyTime(); }
   // Returns the traffic of all links, present and former, to a peer that this process has dialed.
   // Call it from within Run.

@@ -59,9 +59,17 @@ void RunningCalls::LaunchPart(const CallPtr& call, std::vector<Operation> operat
       for (const Operation& operation : operations)
         noted_.Began(id++, operation, client.client().rank(), now);
     }
-    const std::vector<OpId> ids = client.Begin(std::move(operations), now);
-    for (size_t i = 0; i < ids.size(); ++i) calls_[ids[i]] = {call, is_push[i]};
-    call->ops.insert(call->ops.end(), ids.begin(), ids.end());
+    const OpId first = client.client().next_op();
+    try {
+      const std::vector<OpId> ids = client.Begin(std::move(operations), now);
+      for (size_t i = 0; i < ids.size(); ++i) calls_[ids[i]] = {call, is_push[i]};
+      call->ops.insert(call->ops.end(), ids.begin(), ids.end());
+    } catch (const std::bad_alloc&) {
+      if (client.client().next_op() == first) throw;
+      // Some operations have begun, with messages that read the caller's memory.
+      thread_->BreakForLack();
+      throw Error(thread_->no_memory());
+    }
   });
 }
 
