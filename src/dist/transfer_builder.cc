@@ -185,7 +185,8 @@ std::vector<PushSource> TransferBuilder::RowSources(std::string_view verb,
         throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
                    item.key.ToString());
       }
-      for (const Rows* rows : item.values) CheckRows(verb, item.key, rows, geometry);
+      ForEachOf("value", item.values.size(),
+                [&](size_t i) { CheckRows(verb, item.key, item.values[i], geometry); });
       const auto [position, is_new] = positions.emplace(record.get(), sources.size());
       if (is_new) {
         updater_.Check(verb, *record);

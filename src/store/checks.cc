@@ -45,38 +45,67 @@ void CheckReachable(std::string_view verb, const KeyView& key, const NDArray& ar
 
 void CheckOnGpus(std::string_view verb, std::span<const PushItem> items,
                  std::span<const PullItem> outs) {
-  const auto check = [&](const KeyView& key, std::span<const NDArray* const> arrays) {
-    for (const NDArray* array : arrays) {
-      CheckMade(verb, key, array);
-      if (array->context().kind == DeviceKind::kGpu) continue;
-      throw Fail(
-          Code::kInvalidArgument,
-          "{} {}: an array on {}; a store 'nccl' takes those on GPUs, 'device' all; `out` of a "
-          "pull says where to",
-          verb, key.ToString(), array->context().ToString());
-    }
+  const auto check = [&](const KeyView& key, const NDArray* array) {
+    CheckMade(verb, key, array);
+    if (array->context().kind == DeviceKind::kGpu) return;
+    throw Fail(
+        Code::kInvalidArgument,
+        "{} {}: an array on {}; a store 'nccl' takes those on GPUs, 'device' all; `out` of a "
+        "pull says where to",
+        verb, key.ToString(), array->context().ToString());
   };
-  for (const PushItem& item : items) check(item.key, item.values);
-  for (const PullItem& item : outs) check(item.key, item.outs);
+  for (const PushItem& item : items) {
+    ForEachOf("value", item.values.size(), [&](size_t i) { check(item.key, item.values[i]); });
+  }
+  for (const PullItem& item : outs) {
+    ForEachOf("output", item.outs.size(), [&](size_t i) { check(item.key, item.outs[i]); });
+  }
 }
+
+namespace {
+
+// Throws if a value has another shape or dtype than its key, or cannot be reached.
+void CheckValue(std::string_view verb, const KeyView& key, const NDArray* value, const Shape& shape,
+                DType dtype) {
+  CheckMade(verb, key, value);
+  CheckReachable(verb, key, *value);
+  if (value->shape() != shape) {
+    throw Fail(Code::kInvalidArgument, "{} {}: shape {}, the key has {}", verb, key.ToString(),
+               value->shape().ToString(), shape.ToString());
+  }
+  if (value->dtype() != dtype) {
+    throw Fail(Code::kInvalidArgument, "{} {}: dtype {}, the key has {}", verb, key.ToString(),
+               Name(value->dtype()), Name(dtype));
+  }
+}
+
+void CheckOut(std::string_view verb, const KeyView& key, const NDArray* out, const Shape& shape,
+              DType dtype) {
+  CheckMade(verb, key, out);
+  CheckReachable(verb, key, *out);
+  if (out->shape() != shape) {
+    throw Fail(Code::kInvalidArgument, "{} {}: the output has shape {}, the key has {}", verb,
+               key.ToString(), out->shape().ToString(), shape.ToString());
+  }
+  if (out->dtype() != dtype && !(IsFloat(out->dtype()) && IsFloat(dtype))) {
+    throw Fail(Code::kInvalidArgument,
+               "{} {}: the output is {}, the key has {}; only floats convert", verb, key.ToString(),
+               Name(out->dtype()), Name(dtype));
+  }
+  if (out->read_only() || !out->contiguous()) {
+    CheckWritable(*out, Format("{} {}", verb, key.ToString()), "output");
+  }
+}
+
+}  // namespace
 
 void CheckValues(std::string_view verb, const PushItem& item, const Shape& shape, DType dtype) {
   if (item.values.empty()) {
     throw Fail(Code::kInvalidArgument, "{} {}: the list of values is empty", verb,
                item.key.ToString());
   }
-  for (const NDArray* value : item.values) {
-    CheckMade(verb, item.key, value);
-    CheckReachable(verb, item.key, *value);
-    if (value->shape() != shape) {
-      throw Fail(Code::kInvalidArgument, "{} {}: shape {}, the key has {}", verb,
-                 item.key.ToString(), value->shape().ToString(), shape.ToString());
-    }
-    if (value->dtype() != dtype) {
-      throw Fail(Code::kInvalidArgument, "{} {}: dtype {}, the key has {}", verb,
-                 item.key.ToString(), Name(value->dtype()), Name(dtype));
-    }
-  }
+  ForEachOf("value", item.values.size(),
+            [&](size_t i) { CheckValue(verb, item.key, item.values[i], shape, dtype); });
 }
 
 void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, DType dtype) {
@@ -84,22 +113,8 @@ void CheckOuts(std::string_view verb, const PullItem& item, const Shape& shape, 
     throw Fail(Code::kInvalidArgument, "{} {}: the list of outputs is empty", verb,
                item.key.ToString());
   }
-  for (const NDArray* out : item.outs) {
-    CheckMade(verb, item.key, out);
-    CheckReachable(verb, item.key, *out);
-    if (out->shape() != shape) {
-      throw Fail(Code::kInvalidArgument, "{} {}: the output has shape {}, the key has {}", verb,
-                 item.key.ToString(), out->shape().ToString(), shape.ToString());
-    }
-    if (out->dtype() != dtype && !(IsFloat(out->dtype()) && IsFloat(dtype))) {
-      throw Fail(Code::kInvalidArgument,
-                 "{} {}: the output is {}, the key has {}; only floats convert", verb,
-                 item.key.ToString(), Name(out->dtype()), Name(dtype));
-    }
-    if (out->read_only() || !out->contiguous()) {
-      CheckWritable(*out, Format("{} {}", verb, item.key.ToString()), "output");
-    }
-  }
+  ForEachOf("output", item.outs.size(),
+            [&](size_t i) { CheckOut(verb, item.key, item.outs[i], shape, dtype); });
 }
 
 AssignedValues::AssignedValues(std::string_view verb, std::span<const InitItem> items) {

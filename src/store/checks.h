@@ -20,6 +20,20 @@ std::invoke_result_t<F&> NamingKey(std::string_view verb, const KeyView& key, F 
   return NamedBy([&] { return Format("{} {}", verb, key.ToString()); }, f);
 }
 
+// Calls check(i) for each element of a list.  The error of a list of several says which one it is.
+//   what  the word for an element
+template <typename F>
+void ForEachOf(const char* what, size_t count, F check) {
+  for (size_t i = 0; i < count; ++i) {
+    try {
+      check(i);
+    } catch (const Error& error) {
+      if (count == 1) throw;
+      throw Fail(error.code(), "{} ({} {} of {}, counted from 0)", error.what(), what, i, count);
+    }
+  }
+}
+
 //   throws  kInvalidArgument  null, or an NDArray that was never made or was moved from
 void CheckMade(std::string_view verb, const KeyView& key, const NDArray* array);
 //   throws  kUnimplemented  the array is on a device

@@ -90,7 +90,8 @@ void FindAndCheckRows(std::span<const RowsPushItem> items, Claim* claim) {
                  item.key.ToString());
     }
     const RowGeometry geometry = GeometryOf(verb, entry);
-    for (const Rows* rows : item.values) CheckRows(verb, item.key, rows, geometry);
+    ForEachOf("value", item.values.size(),
+              [&](size_t i) { CheckRows(verb, item.key, item.values[i], geometry); });
     claim->push_groups.push_back(group);
   }
 }

@@ -70,6 +70,19 @@ TEST_P(StoreConformance, AListMayGrowAndShrinkBetweenPushes) {
   }
 }
 
+TEST_P(StoreConformance, AnErrorOfAListSaysWhichArrayItIs) {
+  InitFloats(3, {1, 2});
+  const auto pushed =
+      test::FailureOf([&] { store_->Push(3, std::vector{Floats({1, 1}), Floats({1})}); });
+  EXPECT_EQ(pushed.message, "push 3: shape (1,), the key has (2,) (value 1 of 2, counted from 0)");
+  const NDArray fits = Full({2}, 0), longer = Full({3}, 0);
+  const NDArray* outs[] = {&longer, &fits};
+  const PullItem pulls[] = {{3, outs}};
+  const auto pulled = test::FailureOf([&] { store_->Pull(pulls); });
+  EXPECT_EQ(pulled.message,
+            "pull 3: the output has shape (3,), the key has (2,) (output 0 of 2, counted from 0)");
+}
+
 TEST_P(StoreConformance, APushOfAnotherShapeOrDTypeChangesNothing) {
   InitFloats(3, {1, 2});
   EXPECT_FAILS(Code::kInvalidArgument, store_->Push(3, Full({3}, 1)));
