@@ -80,6 +80,8 @@ class Client final : private KnownChunks {
   // Handles a connection for which this machine lacked descriptors or memory.  Fails the server's
   // operations if none of their messages was sent.  Else they wait for the server_patience.
   void Lacked(uint32_t server, const Error& error, Time now, Effects* effects);
+  // Tells the servers that this worker has left, if the head cannot tell them.  Call it last.
+  void SayGoodbye(Effects* effects);
   // Gives the server up for good: dialing it again would fail too.  Fails its operations.
   void ServerRefused(uint32_t server, const Error& error, Effects* effects);
   // Returns the memory for the body of this message, or an empty block to drop the body.

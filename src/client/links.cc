@@ -101,6 +101,14 @@ void Client::Refused(const Error& error, Effects* effects) {
   }
 }
 
+void Client::SayGoodbye(Effects* effects) {
+  if (!has_left_ || !head_.is_lost()) return;
+  for (ServerLink& link : links_) {
+    if (link.state() != ServerLink::State::kOpen) continue;
+    effects->Close(link.link(), Code::kAborted, "the worker has left");
+  }
+}
+
 ServerLink* Client::LinkOf(LinkId id) {
   for (ServerLink& link : links_) {
     if (link.link() == id && id != kNoLink) return &link;

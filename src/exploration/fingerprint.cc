@@ -178,7 +178,7 @@ class StateWriter {
   }
   void Add(const Session& session) {
     All(session.id, session.role, session.link, session.low, session.window, session.waiting,
-        session.parked, session.closed);
+        session.parked, session.closed, session.end);
   }
   void Add(const ClosedStores& stores) { All(stores.below_, stores.above_); }
   void Add(const Shard& shard) {

@@ -195,10 +195,19 @@ class JobService final : public Service {
 
   bool Wait(std::chrono::milliseconds longest) override {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, longest, [&] { return over_ || refused_ || broken_; });
+    changed_.wait_for(lock, longest, [&] { return over_ || refused_ || broken_ || all_ended_; });
     if (broken_) throw Fail(broken_->code(), "{}: {}", who_, broken_->what());
     if (refused_) throw Error(*refused_);
-    if (over_) return true;
+    if (over_) {
+      const bool tells = all_ended_ && !std::exchange(has_told_end_, true);
+      lock.unlock();  // the log is a function of the user
+      if (tells && log_) {
+        log_(static_cast<int>(Level::kWarning),
+             Format("{}: the head and all other workers have ended, some without close()", who_));
+      }
+      return true;
+    }
+    if (all_ended_) throw Fail(Code::kUnavailable, "the head and all workers have ended");
     if (idle_since_ == kNever) return false;
     const Time idle = NodeThread::Now() - idle_since_;
     if (!was_joined_) {
@@ -210,7 +219,8 @@ class JobService final : public Service {
     }
     const bool is_served_out = is_in_worker_ && head_has_ended_;
     const std::chrono::nanoseconds longest_idle =
-        is_served_out   ? std::min<std::chrono::nanoseconds>(kServedOut, Saturated(patience_))
+        is_served_out ? std::min<std::chrono::nanoseconds>(
+                            {kServedOut, Saturated(patience_), Saturated(first_patience_) / 2})
         : awaits_lives_ ? Saturated(std::chrono::duration<double>(patience_) * kLivesFactor)
                         : Saturated(patience_);
     if (idle < longest_idle.count()) return false;
@@ -380,6 +390,7 @@ class JobService final : public Service {
         !epoch.workers.empty() && std::ranges::all_of(epoch.workers, &Epoch::Seat::IsOver);
     bool head_is_lost = false;
     bool head_has_ended = false;
+    bool all_ended = false, all_left = false;  // without a head, and nobody else comes
     const std::optional<Error>* refused = nullptr;
     if (is_head) {
       // Servers report when they are done.  A server that reports nothing more is not awaited for
@@ -392,6 +403,10 @@ class JobService final : public Service {
       refused = &server->member().refused();
       head_is_lost = !server->member().joined() || server->member().link() == kNoLink;
       head_has_ended = server->member().head_has_ended();
+      const bool is_useless =
+          head_has_ended && !server->shard().has_clients() && server->shard().HaveLivingEnded();
+      all_ended = is_useless && !server->shard().HaveAllLeft();
+      all_left = is_useless && !all_ended;
       is_idle = is_idle || (head_is_lost && !server->shard().has_clients());
       if (is_over && !has_left_) {
         has_left_ = true;
@@ -404,6 +419,7 @@ class JobService final : public Service {
           epoch.workers, [](const Epoch::Seat& seat) { return seat.state == Epoch::State::kLeft; });
       is_over =
           is_over && (!head_has_ended || is_in_worker_ || have_all_left || server->has_left());
+      is_over = is_over || all_left || (all_ended && is_in_worker_);
     }
     const bool may_return =
         std::ranges::count(epoch.workers, Epoch::State::kDead, &Epoch::Seat::state) > 0;
@@ -412,10 +428,11 @@ class JobService final : public Service {
     awaits_lives_ = may_return && !head_is_lost;
     head_is_lost_ = head_is_lost;
     head_has_ended_ = head_has_ended;
+    all_ended_ = all_ended;
     idle_since_ = !is_idle ? kNever : std::min(idle_since_, NodeThread::Now());
     over_ = is_over;
     if (refused != nullptr && *refused && !has_left_ && !refused_) refused_ = *refused;
-    if (over_ || refused_) changed_.notify_all();
+    if (over_ || refused_ || all_ended_) changed_.notify_all();
   }
 
   // Declared first, so that the transport outlives the endpoint that it opened.
@@ -442,6 +459,8 @@ class JobService final : public Service {
   bool awaits_lives_ = false;  // dead workers may have next incarnations
   bool head_is_lost_ = false;
   bool head_has_ended_ = false;
+  bool all_ended_ = false;  // the head and all workers have ended, and some had not left
+  bool has_told_end_ = false;
   Time idle_since_ = kNever;
   std::optional<Error> refused_;
   std::optional<Error> broken_;  // the reason why the node can do nothing more

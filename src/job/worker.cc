@@ -131,6 +131,15 @@ Worker::~Worker() {
   if (thread_ != nullptr) thread_->Stop();
 }
 
+void Worker::Stop() noexcept {
+  try {
+    Run([](ClientNode& node, Time) { node.SayGoodbye(); });
+  } catch (const std::exception& error) {
+    static_cast<void>(error);  // the servers then wait for the worker
+  }
+  thread_->Stop();
+}
+
 void Worker::KeepHost() const {
   // Kept until the process ends.
   if (host_ == nullptr || !after_leave_) return;

@@ -126,8 +126,9 @@ class Worker final {
   void AfterLeave() {
     if (after_leave_) after_leave_();
   }
-  // Stops the node's thread and closes all links.
-  void Stop() { thread_->Stop(); }
+  // Stops the node's thread and closes all links.  Where the head is lost, a worker that has left
+  // tells the servers first.
+  void Stop() noexcept;
 
  private:
   void AwaitJoin(const std::string& doing, const StoreOptions& store);

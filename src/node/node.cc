@@ -276,7 +276,8 @@ void ServerNode::OnClosed(LinkId link, const Peer* dialed, Time now) {
 }
 
 void ServerNode::OnPeerEnded(LinkId link, Time) {
-  if (DialedPeer(link) == nullptr || !member_.HeadEnded()) return;
+  if (DialedPeer(link) == nullptr) return shard_.Ended(link);
+  if (!member_.HeadEnded()) return;
   const size_t sent_before = effects_.sends.size();
   shard_.On(member_.epoch(), &effects_);
   EndSpans(sent_before);
@@ -461,6 +462,11 @@ void ClientNode::AddStats(Time now, StoreStats* stats) const {
 
 void ClientNode::Cancel(std::span<const OpId> ids, const Error& error, Time now) {
   Apply([&] { client_.Cancel(ids, error, now, &effects_); });
+  Flush();
+}
+
+void ClientNode::SayGoodbye() {
+  Apply([&] { client_.SayGoodbye(&effects_); });
   Flush();
 }
 

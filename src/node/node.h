@@ -291,6 +291,7 @@ class ClientNode final : public Node {
   void Detach(std::span<const OpId> ids);
   std::vector<Outcome> TakeOutcomes() { return client_.TakeOutcomes(); }
   void BeginAnew() { client_.BeginAnew(); }
+  void SayGoodbye();
   // Returns true if the head has welcomed this process and has sent an EPOCH.
   bool joined() const { return member_.joined() && member_.epoch().number > 0; }
   const Client& client() const { return client_; }

@@ -811,6 +811,28 @@ TEST_F(ShardTest, AControlChangesEveryRoundFromItsOwnOn) {
   EXPECT_EQ(Value(), 6.0F) << "round 2 adds";
 }
 
+TEST_F(ShardTest, AWorkerWhoseProcessHasEndedOrThatHasLeftDoesNotComeBack) {
+  EXPECT_FALSE(shard_.HaveLivingEnded());
+  Message bye = Make(Type::kError, 0, static_cast<uint64_t>(Code::kCancelled));
+  Send(kLink0, bye);
+  shard_.Closed(kLink0);
+  shard_.Ended(kLink1);
+  shard_.Closed(kLink1);
+  EXPECT_FALSE(shard_.HaveLivingEnded()) << "worker 0 has lost its connection";
+  Greet(kLink0, 0, 4);
+  bye.number = static_cast<uint64_t>(Code::kAborted);
+  Send(kLink0, bye);
+  EXPECT_TRUE(shard_.has_clients());
+  shard_.Closed(kLink0);
+  EXPECT_TRUE(shard_.HaveLivingEnded());
+  EXPECT_FALSE(shard_.HaveAllLeft()) << "worker 1 has not";
+  Greet(kLink1, 1, 5);
+  EXPECT_FALSE(shard_.HaveLivingEnded()) << "it was another one";
+  Send(kLink1, bye);
+  shard_.Closed(kLink1);
+  EXPECT_TRUE(shard_.HaveAllLeft());
+}
+
 // A shard with two workers and a rule whose hyperparameter either worker may send with a push.
 class HyperparameterTest : public ShardTest {
  protected:

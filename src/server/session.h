@@ -45,8 +45,16 @@ struct Session {
     std::string extra;
   };
 
+  // The end of the sender, as far as the server knows without the head.
+  enum class End : uint8_t {
+    kNone,
+    kLeft,   // the worker has said that it leaves
+    kEnded,  // its process has ended
+  };
+
   SessionId id;
   Role role = Role::kWorker;
+  End end = End::kNone;
   LinkId link = kNoLink;
   uint64_t low = 0;              // the client has the replies of all mutating operations below
   std::vector<Result> window;    // mutating operations from `low` on, ascending by seq

@@ -136,6 +136,7 @@ void Shard::AdmitSession(LinkId link, const Hello& hello, Effects* effects) {
   if (opened.replaced != kNoLink) {
     effects->Close(opened.replaced, Code::kCancelled, "another connection has taken over");
   }
+  opened.session->end = Session::End::kNone;
   if (!opened.is_new) UnparkAll(opened.session);
   Welcome welcome;
   welcome.server_incarnation = incarnation_;
@@ -162,6 +163,35 @@ void Shard::UnparkAll(Session* session) {
   }
   describes_.RemoveAllOf(session->id);
   session->parked = session->parked_bytes = 0;
+}
+
+void Shard::Ended(LinkId link) {
+  if (Session* const session = sessions_.Of(link)) session->end = Session::End::kEnded;
+}
+
+// Returns the end of the newest incarnation of a rank, as far as it is known without the head.
+Session::End Shard::EndOf(size_t rank) const {
+  const SessionId id{static_cast<Rank>(rank), epoch_.workers[rank].incarnation};
+  const Session* const session = sessions_.Find(id);
+  return session == nullptr ? Session::End::kNone : session->end;
+}
+
+bool Shard::HaveLivingEnded() const {
+  bool is_any = false;
+  for (size_t rank = 0; rank < epoch_.workers.size(); ++rank) {
+    if (epoch_.IsLast(static_cast<Rank>(rank))) continue;
+    if (EndOf(rank) == Session::End::kNone) return false;
+    is_any = true;
+  }
+  return is_any;
+}
+
+bool Shard::HaveAllLeft() const {
+  for (size_t rank = 0; rank < epoch_.workers.size(); ++rank) {
+    const bool has_left = epoch_.workers[rank].state == Epoch::State::kLeft;
+    if (!has_left && EndOf(rank) != Session::End::kLeft) return false;
+  }
+  return true;
 }
 
 void Shard::Closed(LinkId link) {
@@ -348,8 +378,12 @@ void Shard::Received(LinkId link, Message&& message, Effects* effects) {
     if (known == nullptr) return OnHello(link, message, effects);
     return;  // a repetition on a welcomed link
   }
-  if (message.type == Type::kError) return;  // the client says why it closes the link
   Session* const session = sessions_.Of(link);
+  if (message.type == Type::kError) {  // the client says why it closes the link
+    const bool leaves = message.seq == 0 && ErrorOf(message).code() == Code::kAborted;
+    if (session != nullptr && leaves) session->end = Session::End::kLeft;
+    return;
+  }
   if (session == nullptr) {
     if (hellos_.contains(link)) return;  // the client repeats it after WELCOME
     return effects->Close(link, Code::kUnauthenticated,

@@ -63,6 +63,13 @@ class Shard {
   bool has_clients() const { return sessions_.HasWorker(); }
   // Adopts a new membership.  An epoch that is not newer is ignored.
   void On(const Epoch& epoch, Effects* effects);
+  // Notes that the process on the other side of a link has ended.  Call Closed afterwards.
+  void Ended(LinkId link);
+  // Returns true if no worker that lives in the newest EPOCH can connect again: each of them has
+  // said that it leaves, or its process has ended.  Returns false if none lives.
+  bool HaveLivingEnded() const;
+  // Returns true if all workers have left, as the head or they themselves have said.
+  bool HaveAllLeft() const;
   // Forgets a link that has closed.  The session of a worker stays, so that it can resume.
   void Closed(LinkId link);
   // Handles a frame's header: the client has the replies of all mutating operations below `low`.
@@ -139,6 +146,7 @@ class Shard {
   bool IsListed(const Hello& hello) const;
   bool IsOver(Role role, const SessionId& id) const;
   void EndOldSessions(Effects* effects);
+  Session::End EndOf(size_t rank) const;
   void Violation(Session* session, const Message& message, std::string reason, Effects* effects);
 
   // The sizes that Admit allows, and the valid INITs.

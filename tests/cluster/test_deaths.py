@@ -169,6 +169,37 @@ def test_the_head_dies_at(processes, moment, stores):
     finish(started["server"], timeout=30)
 
 
+@pytest.mark.parametrize("end", ["kv.close()", "os._exit(0)"])
+def test_a_server_whose_head_was_killed_ends_with_the_last_worker(processes, tmp_path, end):
+    text = """
+        kv = mx.kv.create("dist_sync")
+        kv.init("w", mx.nd.zeros((3,)))
+        print("ready", flush=True)
+        while not os.path.exists(os.environ["MARK"]):
+            time.sleep(0.01)
+        kv.push("w", mx.nd.ones((3,)))
+        assert kv.pull("w").asnumpy()[0] == 2
+        time.sleep(0.2 * kv.rank)
+    """
+    mark = tmp_path / "mark"
+    started = start_by_hand(processes, text + f"    {end}\n", MARK=mark)
+    for rank in (0, 1):
+        read_until(started[f"worker {rank}"], "ready")
+    started["head"].kill()
+    finish(started["head"])
+    mark.touch()
+    for rank in (0, 1):
+        status, said = finish(started[f"worker {rank}"])
+        assert status == 0, said
+    begin = time.monotonic()
+    status, said = finish(started["server"])  # its patience is 30 s
+    assert time.monotonic() - begin < 5, said
+    if end == "kv.close()":
+        assert status == 0, said
+    else:
+        assert status != 0 and "the head and all workers have ended" in said, said
+
+
 @pytest.mark.parametrize("moment", ["received:HELLO:2", "received:HELLO:3", "sent:EPOCH:4"])
 def test_the_launcher_dies_at(processes, moment):
     job = processes.launch(work(steps=10_000), TKV_FAILPOINTS=f"head:{moment}:kill")
