@@ -158,6 +158,7 @@ void Head::Welcome(LinkId link, const Life& life, bool resumed, Effects* effects
   }
   Message message;
   message.type = Type::kWelcome;
+  message.number = static_cast<uint64_t>(options_.dead_after);
   message.extra = Encode(welcome);
   effects->Send(link, std::move(message));
   effects->Send(link, MakeEpoch());

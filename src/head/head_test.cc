@@ -408,6 +408,30 @@ TEST(Member, TimeInWhichItDidNotReadIsNotTheHeadsSilence) {
   EXPECT_EQ(effects.closes.size(), 1U);
 }
 
+TEST(Member, TheSilenceThatTheHeadAllowsCounts) {
+  Head head({"job", 1, 1, Epoch::Policy::kFail, kSecond / 2}, 0);
+  Member member({.job = "job", .rank = 0, .process = 7});
+  Effects effects;
+  member.Start(0, &effects);
+  member.Opened(1, 0, &effects);
+  ASSERT_EQ(effects.sends.size(), 1U);
+  const Message hello = effects.sends[0].message;
+  effects.Clear();
+  head.Received(5, hello, 0, &effects);
+  const Effects answer = std::exchange(effects, {});
+  for (const Effects::Sending& sending : answer.sends) {
+    member.Received(1, sending.message, 0, &effects);
+  }
+  EXPECT_EQ(member.verdict_at(), kSecond / 2);
+  ASSERT_EQ(effects.notices.size(), 1U);
+  EXPECT_EQ(effects.notices[0].text,
+            "silence_ms is 5000 here and 500 at the head, whose value counts");
+  effects.Clear();
+  member.Tick(kSecond / 20, &effects);
+  ASSERT_EQ(effects.sends.size(), 1U) << "ten signs of life are sent in that time";
+  EXPECT_EQ(effects.sends[0].message.type, Type::kPing);
+}
+
 TEST(Member, AHeadOfAnotherProtocolIsDialedOnce) {
   Member member({.job = "job", .rank = 0, .process = 7});
   Effects effects;

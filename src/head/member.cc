@@ -99,6 +99,7 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
         effects->Close(link, error->code(), error->what());
         return false;
       }
+      AdoptSilence(message.number, now, effects);
       if (!joined()) welcome_ = welcome;
       welcomed_ = true;
       head_has_ended_ = false;
@@ -123,6 +124,19 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
     default:
       return false;
   }
+}
+
+// Takes the silence that the head allows.  With another one, this process would send too few signs
+// of life, or would give the head up too early.
+void Member::AdoptSilence(uint64_t nanoseconds, Time now, Effects* effects) {
+  constexpr auto kMost = static_cast<uint64_t>(kNever / 2);
+  const auto silence = static_cast<Time>(std::min(nanoseconds, kMost));
+  if (silence == 0 || silence == options_.dead_after) return;
+  effects->Log(Level::kWarning,
+               Format("silence_ms is {} here and {} at the head, whose value counts",
+                      options_.dead_after / kMillisecond, silence / kMillisecond));
+  options_.AllowSilence(silence);
+  next_ping_ = std::min(next_ping_, now + options_.ping_every);
 }
 
 // Throws if an EPOCH has other numbers of workers or servers than the EPOCH before, or lacks this

@@ -25,8 +25,8 @@ struct MemberOptions {
   Rank worker_beside_head = -1;
   Rank server_beside_head = -1;
 
-  // Adapts both times to a head that allows this much silence.  A process may be suspended for nine
-  // tenths of that time just before a ping, so ten pings fit into it.
+  // Adapts both times to a head that allows this much silence, more than 0.  A process may be
+  // suspended for nine tenths of that time just before a ping, so ten pings fit into it.
   void AllowSilence(Time silence) {
     dead_after = silence;
     ping_every = std::min(kSecond / 2, silence / 10);
@@ -73,6 +73,7 @@ class Member {
   friend class StateWriter;  // for checks: compares the states of machines
   void Dial(Time now, Effects* effects);
   void CheckEpoch(const Epoch& epoch) const;
+  void AdoptSilence(uint64_t nanoseconds, Time now, Effects* effects);
 
   MemberOptions options_;
   LinkId link_ = kNoLink;

@@ -121,6 +121,7 @@ enum Flag : uint8_t {  // wire value: never renumber
 //            ABSTAIN: last round;  CANCEL: seq of the operation to cancel
 //            CONTROL, COMMIT, WITHDRAW: generation;  EPOCH: epoch
 //            GOODBYE: 1 from a worker that has failed, else 0;  ERROR: code
+//            WELCOME of the head: the silence in ns after which it declares a process dead, or 0
 //            TRACE: the first span to return;  TRACED: the span after the returned ones
 //            LISTED: 1 if there are more keys
 //   key      LIST: the last key that the asker already has; {}: none

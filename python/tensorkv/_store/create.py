@@ -165,7 +165,7 @@ def create(
         check_values: messages over TCP carry a checksum of their values (XXH3), beside that of their headers. A message
             whose checksum does not match is sent again. With TLS each record has a check of its own. Default False.
         silence_ms: milliseconds without a message from a process after which the head declares it dead; default 5000.
-            All processes of a job need the same value, so prefer ``TKV_SILENCE_MS`` or `tkv launch --silence-ms`.
+            The head's value counts in all processes, so prefer ``TKV_SILENCE_MS`` or `tkv launch --silence-ms`.
         silence: the same in seconds.
         failpoints: rehearsed failures, as `docs/failures.md` describes them; default none.
         rows_dir: a folder on a local disk for rows of tables that memory has no room for: those of `init_table` with `memory`.
