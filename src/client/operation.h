@@ -67,7 +67,8 @@ struct Operation {
   struct Push {
     codec::Contribution value;  // in the encoding that it names
     std::optional<std::vector<double>> scalars;
-    PushStep step;  // the training step
+    uint64_t rule = 0;  // with scalars: UpdateSpec::Digest of the worker's optimizer; 0: not given
+    PushStep step;      // the training step
   };
   struct Pull {
     codec::Contribution ids;  // by rows: the wanted ids, divided among the buckets

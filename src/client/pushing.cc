@@ -26,7 +26,7 @@ void AddTask(const Operation::Barrier& what, const ServerLink& link, Message* ba
 }
 
 // Adds to a PUSH its training step, its scalars, and its chunk's part of the value.
-void AddPush(const Operation::Push& push, bool takes_steps, Message* message) {
+void AddPush(const Operation::Push& push, bool takes_steps, bool takes_rules, Message* message) {
   if (push.step.number != 0 && takes_steps) {
     message->flags |= kInStep;
     message->extra = Encode(push.step);
@@ -34,6 +34,10 @@ void AddPush(const Operation::Push& push, bool takes_steps, Message* message) {
   if (push.scalars) {
     message->flags |= kHasScalars;
     message->extra += EncodeScalars(*push.scalars);
+    if (push.rule != 0 && takes_rules) {
+      message->flags |= kOfRule;
+      message->extra += EncodeRuleDigest(push.rule);
+    }
   }
   message->encoding = push.value.encoding;
   message->param = push.value.param;
@@ -95,8 +99,9 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
       message.need = op->what.store;
       AddTask(*op->what.As<Operation::Barrier>(), links_[key->chunks[c].server], &message);
     }
-    const bool takes_steps = is_sync && links_[key->chunks[c].server].TakesSteps();
-    if (what != nullptr) AddPush(*what, takes_steps, &message);
+    const ServerLink& link = links_[key->chunks[c].server];
+    const bool takes_steps = is_sync && link.TakesSteps();
+    if (what != nullptr) AddPush(*what, takes_steps, link.TakesRules(), &message);
     ++key->pushes;
     ++key->chunks[c].queued_pushes;
     ++op->unaccepted;

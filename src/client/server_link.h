@@ -107,6 +107,8 @@ class ServerLink {
   bool has_begun() const { return has_begun_; }
   // Returns false if the server is known not to keep the steps of pushes.
   bool TakesSteps() const { return incarnation_ == 0 || (features_ & kStepsFeature) != 0; }
+  // Returns false if the server is known not to compare the optimizers of workers.
+  bool TakesRules() const { return incarnation_ == 0 || (features_ & kOfRuleFeature) != 0; }
   // Returns false if the server is known not to take the step of restored values.
   bool RestoresSteps() const {
     return incarnation_ == 0 || (features_ & kRestoresStepsFeature) != 0;

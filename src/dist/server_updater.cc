@@ -32,12 +32,14 @@ void ServerUpdater::Set(const std::string& verb, std::shared_ptr<const Optimizer
                  !DoSame(*optimizer_, *optimizer, core_.keys.order());
   }
   std::vector<double> params = spec.params;
+  const uint64_t digest = spec.Digest();
   const bool is_mine = Control(verb, std::move(spec));
   const auto lock = core_.Lock(verb);
   is_optimizer_of_other_ = !is_mine;
   ++optimizer_number_;
   optimizer_ = std::move(optimizer);
   committed_params_ = std::move(params);
+  digest_ = digest;
   compiled_ = {};
 }
 
@@ -68,7 +70,10 @@ void ServerUpdater::AddParams(const KeyView& key, PushSource* source) const {
   std::vector<double> params = optimizer_->ParamsFor(key);
   const bool is_first =
       is_optimizer_of_other_ && std::atomic_ref(record.params_sent_for).load() != optimizer_number_;
-  if (is_first) source->params_sent_for = optimizer_number_;
+  if (is_first) {
+    source->params_sent_for = optimizer_number_;
+    source->rule = digest_;
+  }
   if (params != committed_params_ || is_first) source->scalars = std::move(params);
 }
 

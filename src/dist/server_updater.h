@@ -52,6 +52,7 @@ class ServerUpdater {
   // The mutex of the store's keys guards the members below.
   std::shared_ptr<const Optimizer> optimizer_;
   std::vector<double> committed_params_;  // that the servers have
+  uint64_t digest_ = 0;                   // of the optimizer
   uint64_t optimizer_number_ = 0;         // counts the calls of Set
   // Another rank has sent the optimizer to the servers.  This one then sends its hyperparameters
   // with the first push of each key, so that the servers can see differences.

@@ -18,6 +18,7 @@ Operation::Push PushOf(const PushSource& source, const CallPtr& call) {
     push.value.bytes = MemoryOf(source.array);
   }
   push.scalars = source.scalars;
+  push.rule = source.rule;
   push.step = source.step;
   call->keys.push_back(source.record);
   call->sources.push_back(push.value.bytes);

@@ -44,6 +44,7 @@ struct PushSource {
   std::vector<NDArray> packed = {};  // the values, if there is a residual
   std::optional<codec::Contribution> encoded = {};
   std::optional<std::vector<double>> scalars = {};
+  uint64_t rule = 0;  // with scalars: UpdateSpec::Digest of the optimizer; 0: not sent
   // The new value of KeyRecord::params_sent_for after the launch; 0: it stays.
   uint64_t params_sent_for = 0;
   int priority = 0;

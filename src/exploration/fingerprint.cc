@@ -180,6 +180,10 @@ class StateWriter {
     All(session.id, session.role, session.link, session.low, session.window, session.waiting,
         session.parked, session.closed, session.end);
   }
+  void Add(const Round::Hyperparameters& sent) {
+    const std::optional<std::vector<double>>& values = sent.values;
+    All(sent.rank, values, sent.values.rule);
+  }
   void Add(const ClosedStores& stores) { All(stores.below_, stores.above_); }
   void Add(const Shard& shard) {
     All(shard.incarnation_, shard.epoch_, shard.member_count_, shard.sessions_, shard.came_again_,

@@ -339,6 +339,7 @@ void ChunkEditor::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec:
 Round::Hyperparameters* ChunkEditor::FindHyperparameters(Round* round, const Scalars& scalars) {
   for (Round::Hyperparameters& known : round->hyperparameters) {
     if (known.values.has_value() != scalars.has_value()) continue;
+    if (known.values.rule != scalars.rule) continue;
     if (!scalars || IsSame(*known.values, *scalars)) return &known;
   }
   return nullptr;
@@ -369,9 +370,17 @@ void ChunkEditor::MarkArrived(Round* round, Rank rank, Scalars scalars) noexcept
   round->hyperparameters.push_back({rank, std::move(scalars)});
 }
 
-//   throws  kInvalidArgument  the number of hyperparameters is not that of the rule's program
+//   throws  kInvalidArgument  the number of hyperparameters is not that of the rule's program, or
+//           the worker has another program
 void ChunkEditor::CheckFits(const Rule& rule, Rank rank, const Scalars& scalars) {
-  if (!scalars || scalars->size() == rule.param_count()) return;
+  if (!scalars) return;
+  if (scalars->size() == rule.param_count()) {
+    if (scalars.rule == 0 || scalars.rule == rule.digest()) return;
+    throw Fail(Code::kInvalidArgument,
+               "worker {} has another optimizer than worker {}, which set '{}' for all: set the "
+               "same one on every worker",
+               rank, rule.sender(), rule.program().name());
+  }
   throw Fail(Code::kInvalidArgument,
              "worker {} has an optimizer of {} hyperparameters; that of worker {}, which set it "
              "for all, has {}",

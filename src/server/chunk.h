@@ -66,7 +66,10 @@ class ChunkData {
 
 // The hyperparameters of a push.  nullopt: the worker has set no optimizer, or the server knows its
 // hyperparameters already.  An empty list: the worker's program has no hyperparameters.
-using Scalars = std::optional<std::vector<double>>;
+struct Scalars : std::optional<std::vector<double>> {
+  using std::optional<std::vector<double>>::optional;
+  uint64_t rule = 0;  // UpdateSpec::Digest of the worker's optimizer; 0: it has not said
+};
 
 // The pushes of workers for one round.
 struct Round {

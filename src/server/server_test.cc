@@ -894,6 +894,33 @@ TEST_F(HyperparameterTest, ThoseOfAnotherProgramAreAnError) {
                "all, has 1");
 }
 
+TEST_F(HyperparameterTest, AnotherProgramWithAsManyHyperparametersIsAnError) {
+  const UpdateSpec rule{Optimizer::Create("test")->program().ToText(), false, {1.0}};
+  const UpdateSpec other{.program = rule.program, .multi_precision = true, .params = {1.0}};
+  for (const UpdateSpec& spec : {rule, other}) {
+    const bool is_same = spec == rule;
+    const uint64_t round = is_same ? 1 : 2;
+    Message push = With(Push(round, round, 2), {1.0});
+    push.flags |= kOfRule;
+    push.extra += EncodeRuleDigest(spec.Digest());
+    Send(kLink1, push);
+    Send(kLink0, Push(2 + round, round, 1));
+    const Message reply = Pulled(round);
+    EXPECT_EQ(reply.type, is_same ? Type::kValue : Type::kError);
+    if (is_same) continue;
+    EXPECT_STREQ(ErrorOf(reply).what(),
+                 "worker 1 has another optimizer than worker 0, which set 'test' for all: set the "
+                 "same one on every worker");
+  }
+}
+
+TEST_F(HyperparameterTest, ADigestThatIsCutShortClosesTheSession) {
+  Message push = Push(1, 1, 2);
+  push.flags |= kHasScalars | kOfRule;
+  push.extra = "short";
+  ExpectViolation(kLink1, push);
+}
+
 TEST_F(ShardTest, ThoseOfAWorkerWithoutARuleAreAnErrorThatSaysWhoSetsIt) {
   Message push = Push(1, 1, 2);
   push.flags |= kHasScalars;

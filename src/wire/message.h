@@ -96,6 +96,7 @@ enum Flag : uint8_t {  // wire value: never renumber
   kBarrierKey = 1,     // PUSH: to an internal key of zero bytes, created by its first push
   kOnlyListed = 1,     // CONTROL: applies to no existing synchronous key that is not listed
   kHasScalars = 2,     // PUSH: `extra` holds hyperparameters
+  kOfRule = 16,        // PUSH with kHasScalars: `extra` ends with the digest of the worker's rule
   kOfBirth = 4,        // PUSH, PULL, ABSTAIN, DELETE: `need` is the birth of the intended key
   kCut = 8,            // PULL with kNoBody: keeps the answered version, to be read in parts
   kOfCut = 16,         // PULL: reads a part of the version that a kCut of this session kept
@@ -120,8 +121,8 @@ enum Flag : uint8_t {  // wire value: never renumber
 //            number of the grant
 //            ABSTAIN: last round;  CANCEL: seq of the operation to cancel
 //            CONTROL, COMMIT, WITHDRAW: generation;  EPOCH: epoch
-//            GOODBYE: 1 from a worker that has failed, else 0;  ERROR: code
 //            WELCOME of the head: the silence in ns after which it declares a process dead, or 0
+//            GOODBYE: 1 from a worker that has failed, else 0;  ERROR: code
 //            TRACE: the first span to return;  TRACED: the span after the returned ones
 //            LISTED: 1 if there are more keys
 //   key      LIST: the last key that the asker already has; {}: none
@@ -209,6 +210,9 @@ struct UpdateSpec {     // CONTROL, and in a KeyMeta
   bool fresh = false;  // drops the state of the earlier rule, even if the program is the same
   bool lazy = true;    // updates only the elements or rows that the pushes name
   bool operator==(const UpdateSpec&) const = default;
+  // Returns a number that two rules share only if they differ in nothing but their hyperparameters
+  // and `fresh`.  It is not 0.
+  uint64_t Digest() const;
 };
 
 // The description of a key.  INIT fixes it.
@@ -385,6 +389,7 @@ std::string Encode(const ChunkState& value);
 std::string Encode(const RowRange& value);
 std::string Encode(const Epoch& value);
 std::string EncodeScalars(const std::vector<double>& scalars);
+std::string EncodeRuleDigest(uint64_t digest);
 std::string Encode(const PushStep& value);
 std::string EncodeFailure(const Error& failure);  // PUSH with kFails; a long text is cut
 
@@ -398,6 +403,8 @@ ChunkState DecodeChunkState(std::string_view bytes);
 RowRange DecodeRowRange(std::string_view bytes);
 Epoch DecodeEpoch(uint64_t number, std::string_view bytes);
 std::vector<double> DecodeScalars(std::string_view bytes);
+// Removes the digest from the end of `bytes` (`extra` of a PUSH with kOfRule) and returns it.
+uint64_t TakeRuleDigest(std::string_view* bytes);
 // Removes the step from the beginning of `bytes` (`extra` of a PUSH with kInStep) and returns it.
 PushStep TakeStep(std::string_view* bytes);
 Error DecodeFailure(std::string_view bytes);

@@ -1,5 +1,10 @@
 // The payloads of optimizers: the rule of a CONTROL, hyperparameters, steps and chunk states.
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+
 #include "base/byte_io.h"
 #include "wire/checked_fields.h"
 #include "wire/message.h"
@@ -52,6 +57,26 @@ std::vector<double> DecodeScalars(std::string_view bytes) {
   for (double& scalar : scalars) scalar = reader.Number<double>();
   reader.End();
   return scalars;
+}
+
+std::string EncodeRuleDigest(uint64_t digest) {
+  ByteWriter writer;
+  writer.Number(digest);
+  return writer.Take();
+}
+
+uint64_t TakeRuleDigest(std::string_view* bytes) {
+  if (bytes->size() < sizeof(uint64_t)) {
+    throw Fail(Code::kInvalidArgument, "{} bytes, and a digest has 8", bytes->size());
+  }
+  ByteReader reader(bytes->substr(bytes->size() - sizeof(uint64_t)));
+  bytes->remove_suffix(sizeof(uint64_t));
+  return reader.Number<uint64_t>();
+}
+
+uint64_t UpdateSpec::Digest() const {
+  const uint64_t seed = (multi_precision ? 1U : 0U) | (lazy ? 2U : 0U);
+  return std::max<uint64_t>(1, XXH3_64bits_withSeed(program.data(), program.size(), seed));
 }
 
 std::string Encode(const PushStep& value) {

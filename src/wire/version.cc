@@ -40,7 +40,7 @@ Protocol ThisProtocol() {
   Protocol protocol;
   protocol.features = kTraceFeature | kFailsFeature | kDoneFeature | kSavesRowsFeature |
                       kListFeature | kRuleFeature | kAssignsFeature | kMakersFeature |
-                      kStepsFeature | kRestoresStepsFeature | kBegunFeature;
+                      kStepsFeature | kRestoresStepsFeature | kBegunFeature | kOfRuleFeature;
   protocol.package = PackageName();
   return protocol;
 }

@@ -30,6 +30,7 @@ inline constexpr uint64_t kRestoresStepsFeature =
     512;  // a server that takes a RESTORE with kInStep
 // A server whose WELCOME says if the job has begun, and that takes a PUSH with kBegins.
 inline constexpr uint64_t kBegunFeature = 1024;
+inline constexpr uint64_t kOfRuleFeature = 2048;  // a server that takes a PUSH with kOfRule
 
 // Returns the package that this process runs, such as "tensorkv 0.1.0".
 std::string PackageName();

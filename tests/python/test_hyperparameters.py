@@ -68,6 +68,20 @@ def test_another_optimizer_of_another_rank_is_an_error_at_its_first_push():
         job.run(act_of_another_kind)
 
 
+def test_another_optimizer_with_the_same_hyperparameters_is_an_error_too():
+    def act(kv):
+        kv.init(0, mx.nd.zeros((1,)))
+        kv.set_optimizer((mx.optimizer.SGD if kv.rank == 0 else mx.optimizer.NAG)(learning_rate=0.5, momentum=0.9))
+        with pytest.raises(mx.errors.InvalidArgumentError, match="worker 1 has another optimizer than worker 0"):
+            step(kv)
+        if kv.rank == 1:
+            kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5, momentum=0.9))
+        return step(kv)
+
+    with mx.testing.cluster(workers=2) as job:
+        assert job.run(act) == [-1.0, -1.0]
+
+
 @pytest.mark.parametrize("is_set_by_all", [False, True])
 def test_only_rank_0_has_to_set_the_optimizer_or_to_change_it(is_set_by_all):
     def act(kv):
