@@ -50,7 +50,7 @@ struct NamedText {
   std::string_view name;
   std::string_view text;
 };
-// Sets these arguments for a store of type `type`.
+// Sets these arguments for a store of type `type`, or those of connect() for "connect".
 //   throws  kInvalidArgument  as SetOption, and if an argument has no effect on such a store
 TKV_API void SetArguments(StoreOptions* options, std::string_view type,
                           std::span<const NamedText> arguments);

@@ -25,8 +25,8 @@ std::string Shown(nb::handle value) {
   return text.is_valid() ? TextOf(text) : TextOf(value.type());
 }
 
-Error WrongType(const std::string& name, nb::handle value, const char* needed) {
-  return Fail(Code::kInvalidArgument, "create: {}={}: {} is needed", name, Shown(value), needed);
+Error WrongType(const char* verb, const std::string& name, nb::handle value, const char* needed) {
+  return Fail(Code::kInvalidArgument, "{}: {}={}: {} is needed", verb, name, Shown(value), needed);
 }
 
 const char* NeededFor(const OptionInfo& option) {
@@ -49,12 +49,12 @@ std::string NameInSeconds(const OptionInfo& option) {
 }
 
 // Returns the UTF-8 of a str.  Throws if the str has unpaired surrogates.
-std::string Utf8Of(const std::string& name, nb::handle value) {
+std::string Utf8Of(const char* verb, const std::string& name, nb::handle value) {
   Py_ssize_t size = 0;
   const char* const text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
   if (text != nullptr) return {text, static_cast<size_t>(size)};
   ClearError();
-  throw WrongType(name, value, "valid Unicode");
+  throw WrongType(verb, name, value, "valid Unicode");
 }
 
 // Converts a path object to its text; returns another object unchanged.
@@ -66,24 +66,25 @@ nb::object WithoutPath(nb::handle value) {
 }
 
 // Converts a value to the text for SetOption.
-std::string GivenTextOf(const OptionInfo& option, const std::string& name, nb::handle given) {
+std::string GivenTextOf(const char* verb, const OptionInfo& option, const std::string& name,
+                        nb::handle given) {
   const nb::object value = option.kind == Kind::kText ? WithoutPath(given) : nb::borrow(given);
   const bool is_flag = PyBool_Check(value.ptr());
   if (name == NameInSeconds(option)) {
     const double seconds = is_flag ? -1.0 : PyFloat_AsDouble(value.ptr());
     if (is_flag || (seconds == -1.0 && PyErr_Occurred() != nullptr)) {
       ClearError();
-      throw WrongType(name, value, "a number of seconds");
+      throw WrongType(verb, name, value, "a number of seconds");
     }
-    return Format("{}", MillisecondsFromSeconds(seconds, "create", name).count());
+    return Format("{}", MillisecondsFromSeconds(seconds, verb, name).count());
   }
   const bool is_whole = PyLong_Check(value.ptr()) && !is_flag;
   const bool fits = option.kind == Kind::kFlag   ? is_flag
                     : option.kind == Kind::kText ? PyUnicode_Check(value.ptr()) != 0
                                                  : is_whole;
-  if (!fits) throw WrongType(name, value, NeededFor(option));
+  if (!fits) throw WrongType(verb, name, value, NeededFor(option));
   if (is_flag) return value.ptr() == Py_True ? "1" : "0";
-  return option.kind == Kind::kText ? Utf8Of(name, value) : TextOf(value);
+  return option.kind == Kind::kText ? Utf8Of(verb, name, value) : TextOf(value);
 }
 
 const OptionInfo* Find(const std::string& name) {
@@ -96,10 +97,10 @@ const OptionInfo* Find(const std::string& name) {
 constexpr std::array<std::string_view, 5> kPlaces = {"rank", "num_workers", "url", "token_file",
                                                      "token"};
 
-std::string PlaceText(const std::string& name, nb::handle value) {
+std::string PlaceText(const char* verb, const std::string& name, nb::handle value) {
   if (name != "rank" && name != "num_workers") {
-    if (PyUnicode_Check(value.ptr()) == 0) throw WrongType(name, value, "a str");
-    return Utf8Of(name, value);
+    if (PyUnicode_Check(value.ptr()) == 0) throw WrongType(verb, name, value, "a str");
+    return Utf8Of(verb, name, value);
   }
   const nb::object number =
       nb::steal(PyBool_Check(value.ptr()) ? nullptr : PyNumber_Index(value.ptr()));
@@ -108,7 +109,7 @@ std::string PlaceText(const std::string& name, nb::handle value) {
       number.is_valid() ? PyLong_AsLongLongAndOverflow(number.ptr(), &overflow) : 0;
   if (number.is_valid() && overflow == 0) return Format("{}", whole);
   ClearError();
-  throw WrongType(name, value, "an int");
+  throw WrongType(verb, name, value, "an int");
 }
 
 nb::builtin_exception NoSuchOption(const std::string& name) {
@@ -125,16 +126,17 @@ nb::builtin_exception NoSuchOption(const std::string& name) {
 // The names and texts for SetArguments.
 class Arguments {
  public:
+  explicit Arguments(const char* verb) : verb_(verb) {}
   void Add(const std::string& name, std::string text) {
     texts_.emplace_back(name, std::move(text));
   }
   void AddOption(const OptionInfo& option, const std::string& name, nb::handle value) {
     for (const auto& [other, text] : texts_) {
       if (other != option.name) continue;
-      throw Fail(Code::kInvalidArgument, "create: {} and {} are one option", option.name,
+      throw Fail(Code::kInvalidArgument, "{}: {} and {} are one option", verb_, option.name,
                  NameInSeconds(option));
     }
-    Add(option.name, GivenTextOf(option, name, value));
+    Add(option.name, GivenTextOf(verb_, option, name, value));
   }
   std::vector<NamedText> Views() const {
     std::vector<NamedText> views;
@@ -144,6 +146,7 @@ class Arguments {
   }
 
  private:
+  const char* verb_;  // the first word of errors
   std::vector<std::pair<std::string, std::string>> texts_;
 };
 
@@ -151,7 +154,8 @@ class Arguments {
 
 StoreOptions ParseOptions(const nb::dict& given, const std::string& type) {
   StoreOptions options = OptionsFromEnvironment();
-  Arguments arguments;
+  const char* const verb = type == "connect" ? "connect" : "create";
+  Arguments arguments(verb);
   nb::object bootstrap = nb::none();
   // Iterates over a copy, because inspecting the values may run Python code.
   const nb::dict own = nb::steal<nb::dict>(PyDict_Copy(given.ptr()));
@@ -162,11 +166,11 @@ StoreOptions ParseOptions(const nb::dict& given, const std::string& type) {
     if (option == nullptr && !is_place && name != "bootstrap") throw NoSuchOption(name);
     if (value.is_none()) continue;
     if (is_place) {
-      arguments.Add(name, PlaceText(name, value));
+      arguments.Add(name, PlaceText(verb, name, value));
     } else if (option != nullptr) {
       arguments.AddOption(*option, name, value);
     } else if (nb::isinstance<nb::str>(value)) {
-      arguments.Add(name, Utf8Of(name, value));
+      arguments.Add(name, Utf8Of(verb, name, value));
     } else {
       bootstrap = nb::borrow(value);
     }

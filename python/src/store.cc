@@ -446,7 +446,7 @@ void BindStore(nb::module_& m) {
       .def(
           "__init__",
           [](Store* self, const std::string& url, const nb::dict& options, uint32_t number) {
-            const StoreOptions parsed = ParseOptions(options, "dist_sync");
+            const StoreOptions parsed = ParseOptions(options, "connect");
             Construct(self, [&] { return KVStore::Connect(url, parsed, number); });
           },
           nb::arg("url"), nb::arg("options"), nb::arg("store"))

@@ -172,7 +172,7 @@ bool IsNameOfJob(std::string_view text) {
 
 std::unique_ptr<KVStore> KVStore::Connect(std::string_view url, const StoreOptions& given,
                                           uint32_t store) {
-  StoreOptions options = CheckedOptions(given);
+  StoreOptions options = CheckedOptions("connect", given);
   WarnOfUnknownVariables(options);
   options.url = IsNameOfJob(url) ? FindJob(url) : std::string(url);
   if (options.rank >= 0 || options.num_workers > 0 || !options.bootstrap.empty() ||

@@ -101,7 +101,7 @@ tkv_code tkv_store_connect(const char* url, uint32_t number, const tkv_store_opt
     const char* const verb = "connect";
     CheckNotNull(store, verb, "the place for the result");
     const std::string_view given_url = url == nullptr ? "" : Text(url, verb, "the URL");
-    Options given(options, "dist_sync", verb);
+    Options given(options, "connect", verb);
     *store = new tkv_store(KVStore::Connect(given_url, given.core(), number));
     given.Keep();
   });

@@ -193,7 +193,7 @@ Job JobOf(const StoreOptions& options) {
   static_cast<NetworkOptions&>(job) = options;
   job.rank = options.rank;
   if (!options.token.empty() && !options.token_file.empty()) {
-    throw Fail(Code::kInvalidArgument, "create: token and token_file; one of them says the secret");
+    throw Fail(Code::kInvalidArgument, "token and token_file: one of them says the secret");
   }
   job.token = !options.token.empty()        ? options.token
               : !options.token_file.empty() ? TokenOfFile(options.token_file)

@@ -261,13 +261,21 @@ std::string EnvironmentText(const Row& row) {
 
 // ---- arguments of create()
 
-int WholeNumber(const NamedText& argument) {
+// The type in SetArguments for the arguments of connect().
+constexpr std::string_view kObserverType = "connect";
+
+// Returns the call whose arguments these are.
+std::string_view VerbOf(std::string_view type) {
+  return type == kObserverType ? std::string_view("connect") : std::string_view("create");
+}
+
+int WholeNumber(std::string_view verb, const NamedText& argument) {
   int value = 0;
   const char* const begin = argument.text.data();
   const char* const end = begin + argument.text.size();
   const auto [stop, error] = std::from_chars(begin, end, value);
   if (error != std::errc() || stop != end || value < 0) {
-    throw Fail(Code::kInvalidArgument, "create: {}={}: a whole number is needed", argument.name,
+    throw Fail(Code::kInvalidArgument, "{}: {}={}: a whole number is needed", verb, argument.name,
                argument.text);
   }
   return value;
@@ -275,7 +283,7 @@ int WholeNumber(const NamedText& argument) {
 
 // Sets an option by which processes find each other.  Returns false if the argument is an option of
 // the table.
-bool SetPlace(StoreOptions* options, const NamedText& argument) {
+bool SetPlace(StoreOptions* options, std::string_view verb, const NamedText& argument) {
   if (argument.name == "bootstrap") {
     options->bootstrap = argument.text;
   } else if (argument.name == "url") {
@@ -285,9 +293,9 @@ bool SetPlace(StoreOptions* options, const NamedText& argument) {
   } else if (argument.name == "token") {
     options->token = argument.text;
   } else if (argument.name == "rank") {
-    options->rank = WholeNumber(argument);
+    options->rank = WholeNumber(verb, argument);
   } else if (argument.name == "num_workers") {
-    options->num_workers = WholeNumber(argument);
+    options->num_workers = WholeNumber(verb, argument);
   } else {
     return false;
   }
@@ -353,14 +361,14 @@ void SetArguments(StoreOptions* options, std::string_view type,
   StoreOptions changed = *options;
   std::vector<NamedText> texts;
   for (const NamedText& argument : arguments) {
-    if (!SetPlace(&changed, argument)) texts.push_back(argument);
+    if (!SetPlace(&changed, VerbOf(type), argument)) texts.push_back(argument);
   }
   const Scope scope = ScopeOf(type, changed);
   for (const auto& [name, text] : texts) {
     try {
       SetOption(&changed, name, text);
     } catch (const Error& error) {
-      throw Fail(error.code(), "create: {}", error.what());
+      throw Fail(error.code(), "{}: {}", VerbOf(type), error.what());
     }
     CheckHasEffect(RowOf(name).info, text, type, scope);
   }
@@ -373,6 +381,10 @@ std::string OptionText(const StoreOptions& options, std::string_view name) {
 }
 
 StoreOptions CheckedOptions(const StoreOptions& options) {
+  return CheckedOptions("create", options);
+}
+
+StoreOptions CheckedOptions(std::string_view verb, const StoreOptions& options) {
   StoreOptions checked = options;
   checked.log = WithoutThrowing(options.log);
   for (const Row& row : kRows) {
@@ -380,7 +392,7 @@ StoreOptions CheckedOptions(const StoreOptions& options) {
     if (options.on_death.empty() && std::string_view(row.info.name) == "on_death") continue;
     const std::string why = TrySetOption(&checked, row.info.name, text);
     if (why.empty()) continue;
-    throw Fail(Code::kInvalidArgument, "create: {}={}: {} is needed", row.info.name, text, why);
+    throw Fail(Code::kInvalidArgument, "{}: {}={}: {} is needed", verb, row.info.name, text, why);
   }
   return checked;
 }

@@ -14,6 +14,10 @@ namespace tkv {
 //   throws  kInvalidArgument  no such option; the message names the nearest one
 std::string TrySetOption(StoreOptions* options, std::string_view name, std::string_view text);
 
+// Like the function of tkv/config.h, for another call than create().
+//   verb  the first word of errors
+StoreOptions CheckedOptions(std::string_view verb, const StoreOptions& options);
+
 // Checks that every option which the program has set has an effect on a store of that type.
 // Defaults and values from the environment are not checked.
 //   throws  kInvalidArgument  an option without effect; the message names it

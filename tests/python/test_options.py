@@ -97,6 +97,19 @@ def test_a_duration_in_seconds_is_in_force(name):
         _core.options_in_force("dist_sync", {name: 5, seconds: 5})
 
 
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"transport": "pigeon"}, "transport='pigeon'"),
+        ({"silence": 0.0001}, "silence_ms='1'"),
+        ({"server_patience": "soon"}, "server_patience='soon': a number of seconds is needed"),
+    ],
+)
+def test_errors_of_connect_begin_with_connect(options, problem):
+    with pytest.raises(InvalidArgumentError, match=f"^connect: {problem}"):
+        mx.kv.connect("tkv://job@unix:0/x", **options)
+
+
 def test_variables_are_in_force():
     variables = {ROWS[name]["environment"]: text for name, (text, _) in VALUES.items()}
     status, said = config("config", **variables)
