@@ -422,6 +422,9 @@ std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, 
                 bytes, kDeleteRight);
   }
   if (pull->no_body) return std::nullopt;
+  if (bytes % sizeof(uint64_t) != 0) {
+    return Fail(Code::kInvalidArgument, "{} bytes of ids; an id has 8", bytes);
+  }
   if (bytes > 0 && !message.body) {  // Admit refused memory for the ids
     return Fail(Code::kResourceExhausted, "{} bytes of ids of this worker are too many", bytes);
   }

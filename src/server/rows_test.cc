@@ -282,6 +282,8 @@ TEST_F(RowsOfShardTest, ABodyThatIsNotWorthMemoryIsNotTaken) {
   EXPECT_FALSE(shard_.Admit(kLink0, pull));
   pull.body = {nullptr, size_t{1} << 40, nullptr};  // the form of a body that Admit refused
   ExpectError(kLink0, pull, Code::kResourceExhausted);
+  pull.body.size = 7;
+  ExpectError(kLink0, pull, Code::kInvalidArgument);
   pull = PullOf(5, 0, {1});
   pull.key = IdOf(CanonicalKey(0, "w"));
   EXPECT_FALSE(shard_.Admit(kLink0, pull)) << "a dense key takes no ids";

@@ -190,6 +190,10 @@ void Shard::OnReadSomeRows(Session* session, const Message& message, const Chunk
     return AnswerError(session, message, Code::kInvalidArgument,
                        Format("part {} is not read by ids", message.number), effects);
   }
+  if (message.body.size % sizeof(uint64_t) != 0) {
+    return AnswerError(session, message, Code::kInvalidArgument,
+                       Format("{} bytes of ids; an id has 8", message.body.size), effects);
+  }
   if (message.body.size > 0 && !message.body) {  // Admit refused memory for the ids
     return AnswerError(session, message, Code::kResourceExhausted,
                        Format("{} bytes of ids of this worker are too many", message.body.size),
