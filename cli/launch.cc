@@ -624,7 +624,9 @@ class Launcher {
   // The exit status of an agent is that of its process; 255 is ssh's own.
   static std::string HowItEnded(const Seat& seat, bool by_signal, int code) {
     if (seat.is_far() && code == 255) return "is lost with the connection to " + seat.host;
-    const bool is_killed = by_signal || (seat.is_far() && code > 128 && code < 255);
+    constexpr int kSignalMax = 64;
+    const bool is_far_signal = seat.is_far() && code > 128 && code <= 128 + kSignalMax;
+    const bool is_killed = by_signal || is_far_signal;
     return is_killed ? "was killed by signal " + std::to_string(code - 128)
                      : "ended with status " + std::to_string(code);
   }

@@ -92,6 +92,8 @@ def test_the_remote_side_is_told_what_it_needs(start, processes, hosts):  # noqa
 def test_statuses_and_signals_cross_hosts(start, processes, hosts):  # noqa: F811
     status, said = finish(launch(start, processes, hosts, "sys.exit(3 if os.environ['TKV_RANK'] == '1' else 0)"))
     assert status == 3 and "worker 1 ended with status 3" in said, said
+    status, said = finish(launch(start, processes, hosts, "sys.exit(200 if os.environ['TKV_RANK'] == '1' else 0)"))
+    assert status == 200 and "worker 1 ended with status 200" in said, said  # 128 + 72: there is no such signal
     status, said = finish(launch(start, processes, hosts, SURVIVOR + "work(100_000, doomed=1)", "--grace", "5"))
     assert status == 128 + signal.SIGKILL and "worker 1 was killed by signal 9" in said, said
     assert re.search(r"rank 0 step \d+: UnavailableError: .*worker 1", said), said
