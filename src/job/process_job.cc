@@ -136,7 +136,8 @@ class Look final : public LinkHandler {
 
 // Connects to the head of a job.  Returns "" if the head answers there and knows the job's token;
 // otherwise the reason.
-std::string WhyNoHead(const Job& job) {
+//   interrupt  called meanwhile; what it throws ends the wait
+std::string WhyNoHead(const Job& job, const std::function<void()>& interrupt) {
   constexpr std::chrono::seconds kLongest{2};
   EndpointOptions options = EndpointOf(job, {}, {});
   options.arena = nullptr;
@@ -146,6 +147,7 @@ std::string WhyNoHead(const Job& job) {
   const auto deadline = DeadlineAfter(kLongest);
   while (!look.is_open && look.closed.empty()) {
     if (std::chrono::steady_clock::now() >= deadline) return "nobody answers there";
+    if (interrupt) interrupt();
     if (endpoint->Poll(&look, 1) == 0) endpoint->Wait(kSecond / 20);
   }
   return look.closed;
@@ -384,7 +386,7 @@ static std::string AskRendezvous(const StoreOptions& options, const std::string&
       // Perhaps the terms of another version, with its token; do not show them.
       why = kNoTerms;
       if (ReadTerms(text, &job)) {
-        why = WhyNoHead(job);
+        why = WhyNoHead(job, options.interrupt);
         if (why.empty()) return text;
         why = Format("{}, and there: {}", job.head, why);
       }
