@@ -247,8 +247,8 @@ def connect(
 
     `KVStore.keys`, `KVStore.describe` and ``in`` find the current keys. `KVStore.pull` and `KVStore.pull_rows` give the
     newest complete round, and `KVStore.round` its number. `KVStore.status` reports the state of the job. For a key that
-    was deleted and created again one call is an error; the next call finds the key. Every call that would change the
-    job raises FailedPreconditionError.
+    was deleted and created again one call is an error; the next call finds the key. The first pull of a key waits for
+    its shape and dtype, also with ``async_op=True``. Every call that would change the job raises FailedPreconditionError.
 
     Args:
         url: ``'tkv://HOST:PORT/JOB'``, as `KVStore.url` says it, or the beginning of a name that ``tkv jobs`` lists.
