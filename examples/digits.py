@@ -9,15 +9,18 @@ With ``--kv dist_sync`` each worker is a process of its own, and the servers run
 
     tkv launch -n 2 -s 2 python examples/digits.py --kv dist_sync
 
-With ``--checkpoint FILE`` a job that lost a server and is started again continues from its last checkpoint.
+With ``--checkpoint FILE`` a job that lost a server and is started again continues from its last checkpoint. With
+``--events FOLDER`` each worker writes the times of its steps there, for digits_picture.py.
 """
 
 import argparse
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,6 +104,19 @@ class Progress:
             print(f"{100 * done // self.total:3d} %  {text}", flush=True)
 
 
+class Events:
+    """A file of what a worker has done and when: a JSON object in each line."""
+
+    def __init__(self, folder: str | None, rank: int) -> None:
+        self.path = Path(folder) / f"worker-{rank}.jsonl" if folder else None
+
+    def add(self, **event: Any) -> None:
+        """Write an event with its time. A killed worker leaves whole lines."""
+        if self.path is not None:
+            with self.path.open("a") as file:
+                file.write(json.dumps({"time": time.time(), **event}) + "\n")
+
+
 def train_with_store(
     kv: mx.KVStore, data: Data, weights: Weights, arguments: argparse.Namespace, progress: Progress
 ) -> tuple[list[float], float]:
@@ -161,6 +177,8 @@ def train_as_worker(
     kv.set_optimizer(mx.optimizer.SGD(learning_rate=LEARNING_RATE, rescale_grad=1 / arguments.batch))
     weights = {key: kv.pull(key).asnumpy() for key in KEYS}
     schedule = list(batches(len(labels), arguments.batch, arguments.epochs))
+    events = Events(arguments.events, kv.rank)
+    events.add(began=start + min(kv.round(key) for key in KEYS))
     if kv.rejoined:
         print(f"started again; goes on with step {start + min(kv.round(key) for key in KEYS)}", flush=True)
     losses = []
@@ -170,11 +188,13 @@ def train_as_worker(
         if not keys:
             continue
         if step == arguments.die_at and kv.rank == 1 and not kv.rejoined:
+            events.add(killed=step)
             os.kill(os.getpid(), signal.SIGKILL)
         mine = np.array_split(indices, kv.num_workers)[kv.rank]
         loss, grads = gradient(weights, images[mine], labels[mine])
         kv.pushpull(keys, [grads[key] for key in keys], out=[weights[key] for key in keys])
-        losses.append(loss / len(mine))
+        losses.append(float(loss) / len(mine))
+        events.add(step=step, loss=losses[-1])
         progress.show(step + 1, f"step {step + 1}/{len(schedule)}  loss {losses[-1]:.3f}")
         if arguments.checkpoint and kv.rank == 0 and (step + 1) % arguments.every == 0:
             save(weights, step + 1, arguments.checkpoint)
@@ -197,6 +217,7 @@ def run_worker(arguments: argparse.Namespace) -> int:
     alone = train_without_store(data, start, arguments)
     difference = max(np.abs(weights[key] - alone[key]).max() for key in KEYS)
     accuracy, matrix = judge(weights, images, labels)
+    Events(arguments.events, rank).add(difference=float(difference), accuracy=accuracy)
     if losses:
         draw(losses, matrix, accuracy, arguments.picture)
     print(f"test accuracy           {accuracy:.4f}")
@@ -287,6 +308,7 @@ def main() -> int:
     parser.add_argument("--checkpoint", metavar="FILE", help="save all keys here and resume from it")
     parser.add_argument("--every", type=int, default=100, metavar="N", help="steps between checkpoints")
     parser.add_argument("--picture", metavar="PNG", default="digits.png", help="where the picture goes")
+    parser.add_argument("--events", metavar="FOLDER", help="where workers write the times of their steps")
     parser.add_argument("--die-at", type=int, default=-1, metavar="STEP", help="worker 1 of a job kills itself there")
     arguments = parser.parse_args()
     if arguments.batch < WORKERS or arguments.epochs < 1 or arguments.every < 1:

@@ -1,5 +1,6 @@
 """The examples run, and the demonstration keeps its promises."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -45,6 +46,26 @@ def test_a_run_resumed_from_a_checkpoint_ends_with_the_same_weights(tmp_path):
     rest = run("digits.py", "--picture", picture, "--checkpoint", checkpoint)
     assert "resumed from" in rest.stdout and rest.returncode == 0, first.stderr + rest.stderr
     assert figure(rest.stdout, "test accuracy") == figure(whole.stdout, "test accuracy")
+
+
+def test_a_job_whose_worker_is_killed_is_drawn_on_one_time_axis(tmp_path):
+    examples, folder, picture = ROOT / "examples", tmp_path / "events", tmp_path / "job.png"
+    folder.mkdir()
+    launch = [sys.executable, "-m", "tensorkv", "launch", "-n", "2", "-s", "2", "--restart", "1", sys.executable]
+    worker = [examples / "digits.py", "--kv", "dist_sync", "--epochs", "30", "--die-at", "300", "--events", folder]
+    watcher = [":", "--observers", "1", sys.executable, examples / "digits_watch.py", folder]
+    result = subprocess.run(
+        [*launch, *worker, "--picture", tmp_path / "digits.png", *watcher], capture_output=True, text=True, timeout=100
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    lines = {path.stem: list(map(json.loads, path.read_text().splitlines())) for path in folder.iterdir()}
+    assert [line["step"] for line in lines["worker-1"] if "step" in line] == list(range(660))
+    assert [line["killed"] for line in lines["worker-1"] if "killed" in line] == [300]
+    assert any(line["workers"][1] == "dead" for line in lines["job"])
+    drawn = run("digits_picture.py", str(folder), str(picture))
+    difference = re.search(r"the largest difference is (\S+)\.  9\d", drawn.stdout)
+    assert drawn.returncode == 0 and float(difference.group(1)) < 1e-4, drawn.stdout + drawn.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_words_find_their_neighbours_though_a_worker_dies(tmp_path):
