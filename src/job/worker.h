@@ -126,8 +126,8 @@ class Worker final {
   void AfterLeave() {
     if (after_leave_) after_leave_();
   }
-  // Stops the node's thread and closes all links.  Where the head is lost, a worker that has left
-  // tells the servers first.
+  // Stops the node's thread and closes all links.  A worker that has left tells the servers first
+  // if the head is lost.
   void Stop() noexcept;
 
  private:

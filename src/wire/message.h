@@ -211,7 +211,7 @@ struct UpdateSpec {     // CONTROL, and in a KeyMeta
   bool lazy = true;    // updates only the elements or rows that the pushes name
   bool operator==(const UpdateSpec&) const = default;
   // Returns a number that two rules share only if they differ in nothing but their hyperparameters
-  // and `fresh`.  It is not 0.
+  // and `fresh`.  Never returns 0.
   uint64_t Digest() const;
 };
 
