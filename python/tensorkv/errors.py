@@ -13,6 +13,7 @@ Example:
 
 from __future__ import annotations
 
+import errno
 import functools
 from typing import cast
 
@@ -183,6 +184,21 @@ def _file_class(code: int, number: int) -> type[FileError]:
     if not any(issubclass(base, builtin) for base in bases):
         bases.append(builtin)
     return cast("type[FileError]", type(name, tuple(bases), {"code": code, "__module__": __name__}))
+
+
+def _from_os_error(verb: str, path: str, error: OSError) -> FileError:
+    """Return the error of a verb whose call on a file, made by Python, has failed."""
+    codes = {errno.ENOENT: "NotFound", errno.EACCES: "FailedPrecondition", errno.EPERM: "FailedPrecondition"}
+    codes |= {
+        errno.EISDIR: "FailedPrecondition",
+        errno.ENOTDIR: "FailedPrecondition",
+        errno.EROFS: "FailedPrecondition",
+    }
+    codes |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE), "ResourceExhausted")
+    number = error.errno or errno.EIO
+    made = _file_error(_CODES[codes.get(number, "Unavailable")], number, f"{verb}: {path}: {error.strerror}")
+    made.strerror, made.filename = error.strerror, path
+    return made
 
 
 def _file_error(code: int, number: int, message: str) -> FileError:

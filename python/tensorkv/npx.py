@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .context import cpu, current_context, gpu, num_gpus
 from .errors import UnimplementedError
-from .ndarray import load, save, waitall
+from .ndarray import NDArray, save, waitall
+from .ndarray import load as _load
 from .random import seed
 
 __all__ = [
@@ -29,6 +31,28 @@ __all__ = [
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
+
+
+def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
+    """Read a file as `mx.nd.load`; its dense arrays are those of `mx.np`.
+
+    Raises:
+        InvalidArgumentError, ResourceExhaustedError, OSError: as `mx.nd.load`.
+
+    Example:
+        >>> path = os.path.join(tempfile.mkdtemp(), 'arrays')
+        >>> mx.npx.save(path, {'w': mx.np.ones((2,))})
+        >>> mx.npx.load(path)['w']
+        array([1., 1.])
+    """
+    loaded = _load(fname)
+
+    def of_np(array: Any) -> Any:
+        return array.as_np_ndarray() if isinstance(array, NDArray) else array
+
+    if isinstance(loaded, dict):
+        return {name: of_np(array) for name, array in loaded.items()}
+    return [of_np(array) for array in loaded]
 
 
 def set_np(shape: bool = True, array: bool = True, dtype: bool = False) -> None:

@@ -140,3 +140,29 @@ assert tensorkv.random.uniform().shape == (1,)
 def test_a_name_that_is_imported_from_a_module_says_what_to_use():
     result = subprocess.run([sys.executable, "-c", FROM], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
+
+
+def test_a_module_of_mxnet_is_imported_by_another_name():
+    text = "import tensorkv; tensorkv.install_as_mxnet()\n" + "".join(
+        f"import mxnet.{name} as x; assert x is tensorkv.{ours}\n"
+        for name, ours in (
+            ("numpy_extension", "npx"),
+            ("kvstore.base", "kvstore"),
+            ("optimizer.optimizer", "optimizer"),
+        )
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_text_is_run_as_a_script():
+    words = [
+        sys.executable,
+        "-m",
+        "tensorkv.mxnet",
+        "-c",
+        "import sys, mxnet; print(mxnet.nd.ones((2,)).sum(), sys.argv)",
+        "a",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.endswith("['-c', 'a']\n"), done.stdout + done.stderr

@@ -211,3 +211,35 @@ def test_parameters_that_a_distribution_cannot_have_are_named():
     for call in (lambda: mx.np.random.exponential(-1), lambda: mx.np.random.randint(3, 3)):
         with pytest.raises(InvalidArgumentError, match="^(exponential|randint): "):
             call()
+
+
+def test_a_dtype_is_numpys_and_a_number_takes_a_form():
+    array = mx.np.array([1, 2.5])
+    assert array.dtype == "float32" and array.dtype is np.dtype("float32") and {array.dtype: 1}[np.dtype("float32")]
+    assert mx.np.ones(2, dtype="bfloat16").dtype == "bfloat16"
+    assert f"{array[1]:.2f} {array.mean():.3f}" == "2.50 1.750"
+    with pytest.raises(TypeError):
+        f"{array:.2f}"
+
+
+@pytest.mark.parametrize(
+    "name, parameters", [("normal", (0, 1)), ("uniform", (0, 1)), ("gumbel", (0, 1)), ("poisson", (2,))]
+)
+def test_shapes_of_draws_may_be_positional(name, parameters):
+    draw = getattr(mx.np.random, name)
+    assert draw(*parameters, (2, 3)).shape == (2, 3)
+    with pytest.raises(mx.errors.InvalidArgumentError, match="size is given twice"):
+        draw(*parameters, (2,), size=(2,))
+    if name in ("normal", "uniform"):
+        assert draw(*parameters, 4, "float64").dtype == "float64"
+    else:
+        assert draw(*parameters, 4, mx.cpu(1)).context == mx.cpu(1)
+
+
+def test_arrays_of_npx_load_are_those_of_np(tmp_path):
+    mx.npx.save(str(tmp_path / "w"), {"w": mx.np.array([[1, 2], [3, 4.0]])})
+    w = mx.npx.load(str(tmp_path / "w"))["w"]
+    assert type(w) is mx.np.ndarray and w[w > 2].asnumpy().tolist() == [3, 4]
+    with pytest.raises(mx.base.MXNetError, match="No such file") as caught:
+        mx.npx.load(str(tmp_path / "none"))
+    assert isinstance(caught.value, FileNotFoundError) and caught.value.filename == str(tmp_path / "none")

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
 import numpy as np
 
 from .. import _core
-from ..errors import InvalidArgumentError, OutOfRangeError
+from ..errors import InvalidArgumentError, OutOfRangeError, _from_os_error
 from .elements import Elements, is_row_sparse
 from .rows import ROWS_MAX
 
@@ -145,7 +145,7 @@ def replaced(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else 0o600
         )
     except OSError as error:  # which names the file that was asked for
-        raise OSError(error.errno, error.strerror, os.fsdecode(fname)) from None
+        raise _from_os_error("save", os.fsdecode(fname), error) from None
     try:
         with os.fdopen(handle, "wb") as out:
             if mode is not None:
@@ -231,7 +231,11 @@ def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
 
     path = _path_of("load", fname)
     problem = _NOT_OURS
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+    try:
+        opened = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    except OSError as error:
+        raise _from_os_error("load", path, error) from None
+    with opened as file:
         try:
             begin = _begin(file)
             if begin == MXNET:

@@ -202,6 +202,15 @@ _INSTEAD: dict[str, dict[str, str]] = {
     "Context": {
         "default_ctx": "`with context:` makes a context the default, and mx.current_context() says which it is"
     },
+    "mx.base": {
+        "string_types": "(str,)",
+        "numeric_types": "(float, int, numpy.generic)",
+        "integer_types": "(int, numpy.integer)",
+        **_each(
+            "c_str c_array c_str_array check_call mx_real_t mx_uint NDArrayHandle KVStoreHandle _LIB",
+            "docs/c.md has the C interface",
+        ),
+    },
     "mx.context": {"cpu_pinned": "mx.cpu; nothing is copied to a GPU from there"},
     "mx.npx": {
         **_each("use_np use_np_array use_np_shape set_np_shape set_np_array np_array np_shape", _SWITCH),

@@ -127,5 +127,6 @@ def install_as_mxnet() -> None:
         sys.meta_path.insert(0, _Finder)
     for name, ours in _MODULES.items():
         module = sys.modules[f"mxnet.{name}"] = operator.attrgetter(ours)(tensorkv)
+        sys.modules.setdefault(f"tensorkv.{name}", module)  # `import mxnet.opt as opt` asks for it by this name
         if not hasattr(module, "__path__"):
             module.__path__ = []  # `from mxnet.random import name` asks the finder then, whose error says what to use

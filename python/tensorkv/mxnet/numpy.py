@@ -144,6 +144,16 @@ class ndarray(NDArray):
         """Return the elements alone."""
         return str((self.astype("float32") if self.dtype_name in _elements.BITS else self)._host())
 
+    @property
+    def dtype(self) -> Any:
+        """The element type as a ``numpy.dtype``, or its name for bfloat16, float8_e4m3fn and float8_e5m2."""
+        name = self.dtype_name
+        return name if name in _elements.BITS else _np.dtype(name)
+
+    def __format__(self, form: str) -> str:
+        """Return the only element of an array of shape ``()`` in a form such as ``.2f``."""
+        return format(self.item(), form) if form and self.ndim == 0 else super().__format__(form)
+
     def __getitem__(self, key: Any) -> Self:
         """Return a view for an int or a slice of the first axis, else a copy; a row of a 1-D array has shape ``()``."""
         row = super().__getitem__(key)

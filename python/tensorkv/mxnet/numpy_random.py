@@ -62,12 +62,27 @@ def _stored(drawn: _mxnp.ndarray, out: Any) -> _mxnp.ndarray:
     return drawn if out is None else _host.stored(drawn, out)
 
 
-def _drawn(name: str) -> Callable[..., _mxnp.ndarray]:
-    """Return the distribution of that name of NumPy's generator."""
+def _drawn(name: str, parameters: int = 1, rest: str = "size ctx out") -> Callable[..., _mxnp.ndarray]:
+    """Return the distribution of that name of NumPy's generator.
+
+    Args:
+        name: as there.
+        parameters: how many positional arguments are parameters of the distribution.
+        rest: names of the positional arguments behind them, as MXNet has them.
+    """
 
     def draw(
         *args: Any, size: Any = None, dtype: DType = None, ctx: Where = None, out: Any = None, **kwargs: Any
     ) -> _mxnp.ndarray:
+        if len(args) > parameters:
+            named = {"size": size, "dtype": dtype, "ctx": ctx, "out": out}
+            given = dict(zip(rest.split(), args[parameters:], strict=False))
+            twice = [key for key in given if named[key] is not None]
+            if twice or len(args) > parameters + len(rest.split()):
+                raise InvalidArgumentError(
+                    f"{name}: {twice[0]} is given twice" if twice else f"{name}: {len(args)} arguments"
+                )
+            return draw(*args[:parameters], **{**named, **given}, **kwargs)
         try:
             drawn = getattr(_random._stream(), name)(*args, size=size, **kwargs)
         except ValueError as error:
@@ -89,42 +104,43 @@ def _drawn(name: str) -> Callable[..., _mxnp.ndarray]:
     return draw
 
 
+_TYPED = "size dtype ctx out"
 _EXAMPLES = {"beta": "2, 3", "chisquare": "2", "gamma": "2", "pareto": "2", "power": "2", "weibull": "2"}
-beta: Callable[..., _mxnp.ndarray] = _drawn("beta")
-chisquare: Callable[..., _mxnp.ndarray] = _drawn("chisquare")
+beta: Callable[..., _mxnp.ndarray] = _drawn("beta", 2, _TYPED)
+chisquare: Callable[..., _mxnp.ndarray] = _drawn("chisquare", 1, _TYPED)
 exponential: Callable[..., _mxnp.ndarray] = _drawn("exponential")
-gamma: Callable[..., _mxnp.ndarray] = _drawn("gamma")
-gumbel: Callable[..., _mxnp.ndarray] = _drawn("gumbel")
-laplace: Callable[..., _mxnp.ndarray] = _drawn("laplace")
-logistic: Callable[..., _mxnp.ndarray] = _drawn("logistic")
-lognormal: Callable[..., _mxnp.ndarray] = _drawn("lognormal")
-normal: Callable[..., _mxnp.ndarray] = _drawn("normal")
+gamma: Callable[..., _mxnp.ndarray] = _drawn("gamma", 2, _TYPED)
+gumbel: Callable[..., _mxnp.ndarray] = _drawn("gumbel", 2)
+laplace: Callable[..., _mxnp.ndarray] = _drawn("laplace", 2, _TYPED)
+logistic: Callable[..., _mxnp.ndarray] = _drawn("logistic", 2)
+lognormal: Callable[..., _mxnp.ndarray] = _drawn("lognormal", 2, _TYPED)
+normal: Callable[..., _mxnp.ndarray] = _drawn("normal", 2, _TYPED)
 pareto: Callable[..., _mxnp.ndarray] = _drawn("pareto")
 poisson: Callable[..., _mxnp.ndarray] = _drawn("poisson")
 power: Callable[..., _mxnp.ndarray] = _drawn("power")
 rayleigh: Callable[..., _mxnp.ndarray] = _drawn("rayleigh")
-uniform: Callable[..., _mxnp.ndarray] = _drawn("uniform")
+uniform: Callable[..., _mxnp.ndarray] = _drawn("uniform", 2, _TYPED)
 weibull: Callable[..., _mxnp.ndarray] = _drawn("weibull")
 
 
-def rand(*size: int) -> _mxnp.ndarray:
+def rand(*size: int, dtype: DType = None, ctx: Where = None) -> _mxnp.ndarray:
     """Return numbers from 0 to 1 in an array whose axes are the arguments.
 
     Example:
         >>> mx.np.random.rand(2, 3).shape
         (2, 3)
     """
-    return uniform(size=size)
+    return uniform(size=size, dtype=dtype, ctx=ctx)
 
 
-def randn(*size: int) -> _mxnp.ndarray:
+def randn(*size: int, dtype: DType = None, ctx: Where = None) -> _mxnp.ndarray:
     """Return normally distributed numbers in an array whose axes are the arguments.
 
     Example:
         >>> mx.np.random.randn(2, 3).shape
         (2, 3)
     """
-    return normal(size=size)
+    return normal(size=size, dtype=dtype, ctx=ctx)
 
 
 def randint(
