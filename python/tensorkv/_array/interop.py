@@ -77,7 +77,8 @@ def _one_like(array: NDArray, like: object) -> Any:
 
         if getattr(like, "is_meta", False):
             raise InvalidArgumentError(
-                "pull: `like` is on the device meta, which keeps no elements; torch.empty(0) asks for a tensor on the CPU"
+                "pull: `like` is on the device meta, which keeps no elements;"
+                " torch.empty(0) asks for a tensor on the CPU"
             )
         return torch.from_dlpack(array)  # type: ignore[attr-defined,unused-ignore]
     if framework == "jax":

@@ -66,10 +66,10 @@ def _check_no_torch_variables() -> None:
     if _core.job_signs() or not all(os.environ.get(name) for name in names):
         return
     raise FailedPreconditionError(
-        "create: MASTER_ADDR, RANK and WORLD_SIZE are set, and torchrun has not started this process. Give create() a store"
-        " of PyTorch, at a free port of that host: bootstrap=torch.distributed.TCPStore(MASTER_ADDR, PORT,"
-        " is_master=RANK == 0, wait_for_workers=False), rank=RANK, num_workers=WORLD_SIZE; or start the job by `torchrun`,"
-        " `mpirun` or `tkv launch -n WORKERS -s SERVERS COMMAND`"
+        "create: MASTER_ADDR, RANK and WORLD_SIZE are set, and torchrun has not started this process. Give create() a"
+        " store of PyTorch, at a free port of that host: bootstrap=torch.distributed.TCPStore(MASTER_ADDR, PORT,"
+        " is_master=RANK == 0, wait_for_workers=False), rank=RANK, num_workers=WORLD_SIZE; or start the job by"
+        " `torchrun`, `mpirun` or `tkv launch -n WORKERS -s SERVERS COMMAND`"
     )
 
 
