@@ -65,6 +65,9 @@ nb::object WithoutPath(nb::handle value) {
   return text;
 }
 
+// A text that is often a number: `snapshot_every=100` is `snapshot_every='100'`.
+constexpr std::string_view kTextThatMayBeWhole = "snapshot_every";
+
 // Converts a value to the text for SetOption.
 std::string GivenTextOf(const char* verb, const OptionInfo& option, const std::string& name,
                         nb::handle given) {
@@ -79,6 +82,7 @@ std::string GivenTextOf(const char* verb, const OptionInfo& option, const std::s
     return Format("{}", MillisecondsFromSeconds(seconds, verb, name).count());
   }
   const bool is_whole = PyLong_Check(value.ptr()) && !is_flag;
+  if (is_whole && name == kTextThatMayBeWhole) return TextOf(value);
   const bool fits = option.kind == Kind::kFlag   ? is_flag
                     : option.kind == Kind::kText ? PyUnicode_Check(value.ptr()) != 0
                                                  : is_whole;

@@ -123,7 +123,7 @@ class ClusterOptions(TypedDict, total=False):
     deterministic: bool | None
     window_bytes: int | None
     snapshots: str | PathLike[str] | None
-    snapshot_every: str | None
+    snapshot_every: str | int | None
     transport: Transport | None
     insecure_network: bool | None
     tls: Tls | None

@@ -294,7 +294,7 @@ def start(
     on_death: OnDeath = "wait",
     resources: Mapping[str, Any] | None = None,
     snapshots: str | os.PathLike[str] | None = None,
-    snapshot_every: str | None = None,
+    snapshot_every: str | int | None = None,
     patience: float = 60.0,
     **options: Any,
 ) -> Job:
@@ -434,7 +434,7 @@ def _plan(
     name: str,
     on_death: str,
     snapshots: str | os.PathLike[str] | None,
-    snapshot_every: str | None,
+    snapshot_every: str | int | None,
     patience: float,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:

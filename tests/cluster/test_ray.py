@@ -228,7 +228,7 @@ def test_a_server_that_is_killed_comes_back_with_the_newest_snapshot(start, tmp_
 
 def test_a_job_whose_snapshots_are_gone_does_not_begin_anew(start, tmp_path):
     folder = tmp_path / "saved"
-    job = start(workers=1, snapshots=folder, snapshot_every="5")
+    job = start(workers=1, snapshots=folder, snapshot_every=5)
     training = trainers(1)[0].train.remote(job, 100_000, slow=0.02)
     wait_until(lambda: list(folder.glob("0*/*.index.json")))
     time.sleep(2)  # the head looks once a second

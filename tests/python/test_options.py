@@ -211,6 +211,19 @@ def test_variables_of_torch_without_torchrun_say_what_to_pass(monkeypatch):
         mx.kv.create("dist_sync")
 
 
+def test_rounds_between_snapshots_may_be_an_int(tmp_path):
+    found = _core.options_in_force("dist_sync", {"snapshots": tmp_path, "snapshot_every": 10})
+    assert found["snapshot_every"] == "10"
+    with mx.kv.create("dist_sync", bootstrap="self", snapshots=tmp_path, snapshot_every=2) as kv:
+        kv.init(0, mx.nd.zeros((1,)))
+        for _ in range(3):
+            kv.push(0, mx.nd.ones((1,)))
+    assert any(tmp_path.iterdir())
+    for wrong in (True, 1.5, 0, -1):
+        with pytest.raises(InvalidArgumentError, match="snapshot_every"):
+            mx.kv.create("dist_sync", bootstrap="self", snapshots=tmp_path, snapshot_every=wrong)
+
+
 def test_a_default_that_is_given_is_no_error():
     mx.kv.create("local", staleness=0, transport="auto", deterministic=False).close()
 

@@ -102,7 +102,7 @@ def create(
     deterministic: bool | None = None,
     window_bytes: int | None = None,
     snapshots: str | PathLike[str] | None = None,
-    snapshot_every: str | None = None,
+    snapshot_every: str | int | None = None,
     transport: Transport | None = None,
     insecure_network: bool | None = None,
     tls: Tls | None = None,
@@ -154,7 +154,7 @@ def create(
             it a push waits; default 64 MiB.
         snapshots: a folder that the store saves snapshots to by itself; with `snapshot_every`. Under ``tkv launch --restore``
             that folder is the default.
-        snapshot_every: ``'100'``: every 100 rounds; ``'30s'``: every 30 seconds, between two rounds. The lowest rank
+        snapshot_every: ``100`` or ``'100'``: every 100 rounds; ``'30s'``: every 30 seconds, between two rounds. The lowest rank
             that lives saves, while all workers continue.
         transport: how the processes talk: ``'auto'`` (default) by shared memory and Unix sockets on one host and by TCP
             between hosts, ``'unix'`` the same without shared memory, ``'tcp'`` by TCP alone.
