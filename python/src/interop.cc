@@ -159,6 +159,18 @@ std::string WhyNotShared(nb::handle tensor, const std::string& text) {
   return text.substr(0, text.find("\nException raised from"));  // without torch's C++ stack trace
 }
 
+// Returns why an array of JAX cannot share its memory: our text for known cases, else JAX's.
+std::string WhyJaxNotShared(nb::handle array, const std::string& text) {
+  const nb::object sharding = AttributeOf(array, "sharding");
+  const nb::object devices = sharding.is_valid() ? AttributeOf(sharding, "num_devices") : sharding;
+  int count = 0;
+  if (!devices.is_valid() || !nb::try_cast(devices, count) || count < 2) return text;
+  static const Attribute is_whole("is_fully_addressable");
+  return Format("it is on {} devices, and the store takes arrays of one; {}", count,
+                is_whole.IsTrueOf(array) ? "numpy.asarray(array) is one on the host"
+                                         : "array.addressable_data(0) is a part of this process");
+}
+
 bool IsOfGpu(DLDevice device) {
   return device.device_type == kDLCUDA || device.device_type == kDLCUDAManaged;
 }
@@ -397,7 +409,8 @@ NDArray ImportForeign(nb::handle object, Use use, Life life,
     }
     // BufferError, RuntimeError ...: the framework's reason for not exporting this array.
     const std::string text = TextOf(error.value());
-    throw NotShared(object, framework == Framework::kTorch ? WhyNotShared(object, text) : text);
+    if (framework == Framework::kTorch) throw NotShared(object, WhyNotShared(object, text));
+    throw NotShared(object, is_jax ? WhyJaxNotShared(object, text) : text);
   }
 }
 

@@ -129,6 +129,37 @@ def test_like_takes_a_subclass_of_torch_and_refuses_what_has_no_elements(kv):
         kv.pull("a", like=torch.nn.Linear(1, 1))
 
 
+SEVERAL_DEVICES = """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+import jax, numpy as np, tensorkv as mx
+kv = mx.kv.create()
+kv.init("a", np.zeros(4, np.float32))
+for spec in ("d", None):
+    mesh = jax.sharding.Mesh(jax.devices(), ("d",))
+    x = jax.device_put(jax.numpy.ones(4), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(spec)))
+    try:
+        kv.push("a", x)
+    except mx.errors.InvalidArgumentError as error:
+        print(error)
+    kv.push("a", np.asarray(x))
+assert kv.pull("a").asnumpy().tolist() == [1] * 4
+"""
+
+
+@pytest.mark.framework
+def test_an_array_of_jax_on_several_devices_says_what_to_pass():
+    pytest.importorskip("jax")
+    run = subprocess.run([sys.executable, "-c", SEVERAL_DEVICES], capture_output=True, text=True, timeout=110)
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert line.startswith("push 'a': a ") and line.endswith(
+            "it is on 2 devices, and the store takes arrays of one; numpy.asarray(array) is one on the host"
+        )
+
+
 # ----------------------------------------------------------------------------------------------------- numpy, buffers
 
 
