@@ -63,8 +63,9 @@ CutTurn::CutTurn(std::shared_ptr<StoreSaves> saves, const std::string& verb,
     : saves_(std::move(saves)) {
   std::lock_guard lock(saves_->mutex_);
   if (saves_->IsBusyNow()) {
-    throw Fail(Code::kFailedPrecondition, "{}: an earlier save or export of {} is under way", verb,
-               whose);
+    throw Fail(Code::kFailedPrecondition,
+               "{}: an earlier save or export of {} is under way; begin the next one after it",
+               verb, whose);
   }
   saves_->cutting_ = cutting;
 }

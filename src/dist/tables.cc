@@ -8,6 +8,7 @@
 #include "base/mix.h"
 #include "rows/row_table.h"
 #include "store/checks.h"
+#include "wire/message.h"
 
 namespace tkv {
 namespace {
@@ -114,6 +115,17 @@ void Tables::ReadValues(const CutTable& cut, const Rows& rows) {
   }
 }
 
+Outcome Tables::CutFor(const std::string& verb, const KeyRecord* record) {
+  try {
+    return core_.calls.AwaitOutcome(verb, core_.calls.Make(Operation::Cut{}, verb, record));
+  } catch (const Error& error) {
+    const std::string_view text = error.what();
+    if (!text.ends_with(kIsSaving)) throw;
+    throw Fail(error.code(), "{} or exporting; one worker does at a time: let one rank export",
+               text);
+  }
+}
+
 RowsExport Tables::Export(const std::string& verb, const KeyView& key, const RowsFilter& filter) {
   const RecordPtr record = GetTable(verb, key);
   CheckFilter(verb, key, filter, record->meta->policy);
@@ -122,8 +134,7 @@ RowsExport Tables::Export(const std::string& verb, const KeyView& key, const Row
     ~Released() { saving.Release(); }
     Saving saving;
   } const released{{verb, {}, Parts::kAll, core_.worker, core_.number, core_.options}};
-  const Outcome outcome =
-      core_.calls.AwaitOutcome(verb, core_.calls.Make(Operation::Cut{}, verb, record.get()));
+  const Outcome outcome = CutFor(verb, record.get());
   const auto& kept = *outcome.As<Outcome::Cut>();
   const CutTable cut{verb, record, kept.meta, kept.states};
   uint64_t version = UINT64_MAX;

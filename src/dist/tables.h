@@ -30,6 +30,9 @@ class Tables {
  private:
   struct CutTable;
   RecordPtr GetTable(const std::string& verb, const KeyView& key);
+  // Makes the servers keep the present version of a table.
+  //   throws  kFailedPrecondition  another worker saves or exports
+  Outcome CutFor(const std::string& verb, const KeyRecord* record);
   NDArray ReadRowsPart(const CutTable& cut, uint64_t part, uint64_t first, uint64_t count);
   std::vector<int64_t> ExportedIds(const CutTable& cut, const RowsFilter& filter);
   void ReadValues(const CutTable& cut, const Rows& rows);

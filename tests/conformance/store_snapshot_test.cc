@@ -172,7 +172,9 @@ TEST_P(StoreSnapshots, OfTwoThreadsThatSaveOneMayBeRefusedAndNoneFails) {
         continue;
       }
       EXPECT_EQ(failure.code, Code::kFailedPrecondition) << failure.message;
-      EXPECT_EQ(failure.message, "save: an earlier save or export of this store is under way");
+      EXPECT_EQ(failure.message,
+                "save: an earlier save or export of this store is under way; begin the next one "
+                "after it");
     }
   };
   std::thread other(save_often, folder_ + "/other");

@@ -1,6 +1,7 @@
 """Tables: which rows they keep, their own optimizers, and rows that go out of them and into them."""
 
 import contextlib
+import re
 import threading
 
 import numpy as np
@@ -328,7 +329,11 @@ def test_an_export_that_another_worker_is_in_the_way_of_leaves_the_key_as_it_is(
         for _ in range(20):
             try:
                 assert len(kv.export_rows("t").ids) == 50_000
-            except mx.errors.FailedPreconditionError:
+            except mx.errors.FailedPreconditionError as error:
+                assert re.fullmatch(
+                    r"export_rows 't': worker [01] is saving or exporting; one worker does at a time: let one rank export",
+                    str(error),
+                )
                 refused += 1
         kv.barrier()
         kv.push_rows("t", [7], ONES[:1])
