@@ -310,8 +310,14 @@ void RowTable::Advance() noexcept {
 
 void RowTable::Evict(std::span<const uint64_t> mixes) {
   if (mixes.empty()) return;
-  Erase(mixes);
-  evicted_ += mixes.size();
+  const size_t rows = size();
+  try {
+    Erase(mixes);
+  } catch (...) {
+    evicted_ += rows - size();
+    throw;
+  }
+  evicted_ += rows - size();
 }
 
 void RowTable::Erase(std::span<const uint64_t> mixes) {

@@ -465,6 +465,35 @@ TEST(RowTable, WhereMemoryEndsTheTableIsAsItWas) {
   EXPECT_EQ(ReadAll(before, first).size(), first.size() * 64);
 }
 
+TEST(RowTable, RowsThatAreEvictedBeforeMemoryEndsAreCounted) {
+  constexpr size_t kRows = 200'000;  // of several segments
+  Random random(8);
+  RowTable table(DType::kF32, 1, {}, 1, {.age_max = 1});
+  const auto mixes = DrawMixes(&random, kRows, uint64_t{1} << 60);
+  ReservedRows reserved;
+  table.Admit(mixes, &reserved);
+  table.NotePush(mixes, reserved);
+  for (int version = 0; version < 3; ++version) table.Advance();
+  const TableStats before = table.Stats();
+  int partly = 0;
+  for (int n = 0;; ++n) {
+    RowTable copy = table;  // shares segments, so that erasing rows of each takes memory
+    const auto failure = test::FailureOf([&] {
+      test::allocations_left = n;
+      copy.Admit(mixes, &reserved);
+    });
+    test::allocations_left = -1;
+    const TableStats after = copy.Stats();
+    if (!failure.code) {
+      EXPECT_EQ(after.evicted, before.evicted + before.rows);
+      break;
+    }
+    ASSERT_EQ(after.evicted - before.evicted, before.rows - after.rows) << "allocation " << n;
+    if (after.rows > 0 && after.rows < before.rows) ++partly;
+  }
+  EXPECT_GT(partly, 0);
+}
+
 TEST(RowTable, ErasedRowsMakeRoomForOthers) {
   Random random(6);
   RowTable table(DType::kF32, 64, {});
