@@ -41,6 +41,9 @@ struct RowPolicy {
   Score score = Score::kAge;
   // Records when and how often each row was pushed: 16 bytes a row.
   bool has_notes = false;
+  // A push without an updater replaces the whole value, as in MXNet: rows that the push, or the
+  // round of pushes, does not bring are removed, and read as if never written.
+  bool replaces_all = false;
   // Bytes of rows and their optimizer state to keep in memory, over all servers; 0: all.  Other
   // rows are on a disk, first those whose last push is the oldest.  Reads return the same either
   // way.

@@ -242,18 +242,19 @@ void BindRows(nb::module_& m, nb::class_<Store>& store) {
       .def(
           "__init__",
           [](RowPolicy* self, uint32_t admit_count, uint64_t age_max, uint64_t rows_max,
-             const std::string& score, bool has_notes, uint64_t memory_max) {
+             const std::string& score, bool has_notes, uint64_t memory_max, bool replaces_all) {
             using Score = RowPolicy::Score;
             new (self) RowPolicy{.admit_count = admit_count,
                                  .age_max = age_max,
                                  .rows_max = rows_max,
                                  .score = ValueOf<Score>("score", score, {"age", "count", "norm"}),
                                  .has_notes = has_notes,
+                                 .replaces_all = replaces_all,
                                  .memory_max = memory_max};
           },
           nb::kw_only(), nb::arg("admit_count") = 1, nb::arg("age_max") = 0,
           nb::arg("rows_max") = 0, nb::arg("score") = "age", nb::arg("has_notes") = false,
-          nb::arg("memory_max") = 0);
+          nb::arg("memory_max") = 0, nb::arg("replaces_all") = false);
   nb::class_<TableForm>(m, "TableForm", "The form of a table of rows.")
       .def(
           "__init__",

@@ -367,7 +367,7 @@ class RowInitializer:
 class RowPolicy:
     """Which rows a table admits, removes and has in memory."""
 
-    def __init__(self, *, admit_count: int = 1, age_max: int = 0, rows_max: int = 0, score: str = 'age', has_notes: bool = False, memory_max: int = 0) -> None: ...
+    def __init__(self, *, admit_count: int = 1, age_max: int = 0, rows_max: int = 0, score: str = 'age', has_notes: bool = False, memory_max: int = 0, replaces_all: bool = False) -> None: ...
 
 class TableForm:
     """The form of a table of rows."""

@@ -87,9 +87,11 @@ const char* Name(RowPolicy::Score score) {
 }
 
 json::object EntryOf(const RowPolicy& policy) {
-  return {{"admit", policy.admit_count}, {"age", policy.age_max},
-          {"rows", policy.rows_max},     {"score", Name(policy.score)},
-          {"notes", policy.has_notes},   {"memory", policy.memory_max}};
+  json::object entry{{"admit", policy.admit_count}, {"age", policy.age_max},
+                     {"rows", policy.rows_max},     {"score", Name(policy.score)},
+                     {"notes", policy.has_notes},   {"memory", policy.memory_max}};
+  if (policy.replaces_all) entry["replaces_all"] = true;
+  return entry;
 }
 
 RowPolicy PolicyOf(const json::object& object) {
@@ -110,6 +112,9 @@ RowPolicy PolicyOf(const json::object& object) {
   // Snapshots of earlier releases have none.
   if (const json::value* const memory = object.if_contains("memory")) {
     policy.memory_max = NumberOf(*memory, "memory");
+  }
+  if (const json::value* const replaces = object.if_contains("replaces_all")) {
+    policy.replaces_all = BoolOf(*replaces, "replaces_all");
   }
   return policy;
 }

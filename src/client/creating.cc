@@ -54,6 +54,12 @@ bool BeginAlike(RowInitializer a, const RowInitializer& b) {
   return a == b;
 }
 
+// Returns true if both policies keep the same rows.  The caller compares `replaces_all`.
+bool PoliciesAgree(RowPolicy a, const RowPolicy& b) {
+  a.replaces_all = b.replaces_all;
+  return a == b;
+}
+
 // Returns how a key that a worker inits differs from the key in the store; empty: it does not.
 std::string Differences(const KeyMeta& mine, const KeyMeta& meta, bool rejoined) {
   if (meta.by_rows() != mine.by_rows()) {
@@ -66,7 +72,14 @@ std::string Differences(const KeyMeta& mine, const KeyMeta& meta, bool rejoined)
     return meta.own && mine.own ? std::string("the key's own optimizer is another one in the store")
                                 : Format("{} here, {} in the store", OwnText(mine), OwnText(meta));
   }
-  if (meta.by_rows() && meta.policy != mine.policy) {
+  // A key of a snapshot of an earlier version keeps its rows, whatever its maker says.
+  if (meta.by_rows() && !rejoined && meta.policy.replaces_all != mine.policy.replaces_all) {
+    const auto verb = [](const KeyMeta& key) {
+      return key.policy.replaces_all ? "init" : "init_table";
+    };
+    return Format("made by {} here, by {} in the store", verb(mine), verb(meta));
+  }
+  if (meta.by_rows() && !PoliciesAgree(meta.policy, mine.policy)) {
     return "rows are admitted, evicted or noted otherwise here than in the store";
   }
   if (meta.by_rows() && !BeginAlike(meta.initializer, mine.initializer)) {

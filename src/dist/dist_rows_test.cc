@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "base/format.h"
@@ -39,8 +40,9 @@ NDArray RowValues(const std::vector<float>& numbers) {
 }
 
 void InitTable(KVStore* store, uint64_t row_count, const Rows* rows = nullptr,
-               RowInitializer initializer = {}) {
+               RowInitializer initializer = {}, bool replaces_all = false) {
   RowsInitItem item{"e", Shape({kWidth}), DType::kF32, row_count, initializer, rows};
+  item.policy.replaces_all = replaces_all;
   store->InitRows({&item, 1});
 }
 
@@ -82,16 +84,28 @@ Contribution ContributionOf(uint64_t seed, int rank, int round, int64_t rows) {
   return made;
 }
 
+std::string WhyNot(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 class DistRows : public ::testing::TestWithParam<std::pair<int, int>> {};
 
 TEST_P(DistRows, EveryRowIsWhatAMapSays) {
   const auto [workers, servers] = GetParam();
-  for (const bool accumulates : {false, true}) {
+  enum class Pushes { kAssign, kReplaceAll, kAccumulate };
+  for (const Pushes pushes : {Pushes::kAssign, Pushes::kReplaceAll, Pushes::kAccumulate}) {
+    const bool accumulates = pushes == Pushes::kAccumulate;
+    const bool replaces_all = pushes == Pushes::kReplaceAll;
     Cluster cluster(JobOf(workers, servers, "dist_sync"));
     EachWorker(&cluster, [&, workers = workers](KVStore* store) {
       constexpr int64_t kRows = 50;
       const Rows first{Ids({7, 3}), RowValues({70, 30})};
-      InitTable(store, kRows, &first, {RowInitializer::Kind::kConstant, 5});
+      InitTable(store, kRows, &first, {RowInitializer::Kind::kConstant, 5}, replaces_all);
       if (accumulates) store->SetOptimizer(Optimizer::Create("test"));
       std::map<int64_t, float> truth = {{7, 70}, {3, 30}};
       const auto valued = [&](int64_t id) { return truth.contains(id) ? truth[id] : 5.0F; };
@@ -103,6 +117,7 @@ TEST_P(DistRows, EveryRowIsWhatAMapSays) {
         }
         const Contribution mine = ContributionOf(1, store->rank(), round, kRows);
         Push(store, mine.ids, mine.numbers);
+        if (replaces_all) truth.clear();
         for (const auto& [id, number] : sum) truth[id] = number + (accumulates ? valued(id) : 0);
         const std::vector<int64_t> asked = ContributionOf(2, store->rank(), round, kRows).ids;
         const std::vector<float> found = Pull(store, asked);
@@ -160,6 +175,38 @@ TEST(DistRows, AsynchronousPushesAllCount) {
     Pull(store, {1});
     store->Barrier();
     EXPECT_EQ(Pull(store, {far, 1, 2}), (std::vector<float>{200, 400, 0}));
+  });
+}
+
+TEST(DistRows, EachAsynchronousPushReplacesAllRows) {
+  Cluster cluster(JobOf(2, 2, "dist_async"));
+  EachWorker(&cluster, [&](KVStore* store) {
+    InitTable(store, 50, nullptr, {}, true);
+    for (int64_t turn = 0; turn < 2; ++turn) {
+      store->Barrier();
+      if (store->rank() == turn) {
+        Push(store, {1, 2, 3, 4, 5, 6, 7, 8}, std::vector<float>(8, 9));
+        Push(store, {10 + turn, 20}, {1, 2});
+        Pull(store, {1});
+      }
+      store->Barrier();
+      const std::vector<float> all = Pull(store, {1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 20});
+      EXPECT_EQ(std::accumulate(all.begin(), all.end(), 0.0F), 3.0F);
+      EXPECT_EQ(Pull(store, {10 + turn, 20}), (std::vector<float>{1, 2}));
+      EXPECT_EQ(store->StatsOfTable("e").rows, 2U);
+    }
+    store->Barrier();
+  });
+}
+
+TEST(DistRows, WhetherAPushReplacesAllRowsIsTheSameOnEachRank) {
+  Cluster cluster(JobOf(2, 2, "dist_sync"));
+  EachWorker(&cluster, [&](KVStore* store) {
+    const std::string why = WhyNot([&] { InitTable(store, 50, nullptr, {}, store->rank() == 0); });
+    EXPECT_EQ(why, store->rank() == 0
+                       ? ""
+                       : "init_table 'e': made by init_table here, by init in the store");
+    store->Barrier();
   });
 }
 
@@ -276,15 +323,6 @@ TEST(DistRows, SnapshotsGoToOtherServersAndToOneProcess) {
     });
   }
   std::filesystem::remove_all(folder);
-}
-
-std::string WhyNot(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(DistRows, TheSeedIsThatOfRankZero) {

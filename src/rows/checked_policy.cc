@@ -31,6 +31,12 @@ RowPolicy CheckedPolicy(const RowPolicy& policy, DType dtype) {
     throw Fail(Code::kInvalidArgument, "{} bytes of memory for rows, up to 2^63 are possible",
                policy.memory_max);
   }
+  if (policy.replaces_all && policy.admit_count > 1) {
+    throw Fail(Code::kInvalidArgument,
+               "a push replaces all rows, so that each push of an id makes its row; that of number "
+               "{} cannot be the first",
+               policy.admit_count);
+  }
   RowPolicy checked = policy;
   const bool needs_notes =
       policy.age_max > 0 || (policy.rows_max > 0 && policy.score != RowPolicy::Score::kNorm);

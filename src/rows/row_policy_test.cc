@@ -239,6 +239,11 @@ TEST(RowPolicy, WhatCannotBeIsRefused) {
   policy.score = RowPolicy::Score::kNorm;
   make(policy);
   EXPECT_FAILS(Code::kInvalidArgument, make(policy, DType::kI32));
+  policy = {};
+  policy.replaces_all = true;
+  make(policy);
+  policy.admit_count = 2;
+  EXPECT_FAILS(Code::kInvalidArgument, make(policy));
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ RowTable::RowTable(DType dtype, size_t row_elements, const RowInitializer& initi
 RowTable RowTable::Emptied() const {
   RowTable table(dtype(), row_elements(), initial_.initializer(), storage_.index().buckets(),
                  policy_, storage_.spill().disk());
+  table.StartStates(state_count(), has_master());
   table.clock_ = clock_;
   table.evicted_ = evicted_;
   return table;

@@ -37,8 +37,8 @@ class RowTable {
            uint32_t buckets = 1, const RowPolicy& policy = {},
            std::shared_ptr<RowDisk> disk = nullptr);
 
-  // Returns a table without rows and states, with the same options, version and number of evicted
-  // rows.
+  // Returns a table without rows, with the same options, version and number of evicted rows.  Its
+  // rows will have states of the same kind.
   RowTable Emptied() const;
   const RowInitializer& initializer() const noexcept { return initial_.initializer(); }
   const RowPolicy& policy() const noexcept { return policy_; }

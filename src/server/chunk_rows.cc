@@ -48,11 +48,14 @@ SparseSum ChunkEditor::RowsOf(const Chunk& chunk, const codec::Part& part,
 
 // Replaces rows by those of the sum, because the chunk has no rule.
 void ChunkEditor::AssignRows(Chunk* chunk, const SparseSum& sum) {
-  RowTable& table = *chunk->value.rows_;
+  std::optional<RowTable> fresh;
+  if (chunk->value.rows().policy().replaces_all) fresh = chunk->value.rows().Emptied();
+  RowTable& table = fresh ? *fresh : *chunk->value.rows_;
   ReservedRows reserved;
   table.Admit(sum.names(), &reserved);
   table.Assign(reserved, sum.values(), ComputeType(chunk->dtype));
   table.NotePush(sum.names(), reserved);
+  if (fresh) chunk->value.rows_ = std::move(fresh);
 }
 
 void ChunkEditor::UpdateRows(Chunk* chunk, const SparseSum& sum, const std::vector<double>& params,

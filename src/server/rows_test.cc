@@ -226,6 +226,33 @@ TEST_F(RowsOfShardTest, ARoundSumsTheRowsOfAllAndOthersStay) {
   EXPECT_EQ(chunk().value.rows().size(), 4U) << "reading makes no row";
 }
 
+TEST_F(RowsOfShardTest, ARoundReplacesAllRowsWhereThePolicySaysSo) {
+  MakeTable(3, {{7, 70}, {8, 80}}, "replaced", {.replaces_all = true});
+  Send(kLink0, PushOf(4, 1, BodyOf({{1, 10}, {2, 20}})));
+  EXPECT_EQ(Read(1, {1, 7}), (RowMap{{1, 5}, {7, 70}})) << "the round is open";
+  Send(kLink1, PushOf(2, 1, BodyOf({{2, 2}, {8, 3}})));
+  EXPECT_EQ(Read(3, {1, 2, 7, 8}), (RowMap{{1, 10}, {2, 22}, {7, 5}, {8, 3}}));
+  EXPECT_EQ(chunk().value.rows().size(), 3U);
+  Send(kLink0, PushOf(5, 2, {}));
+  Send(kLink1, PushOf(4, 2, {}));
+  EXPECT_EQ(Read(5, {1, 2, 8}), (RowMap{{1, 5}, {2, 5}, {8, 5}}));
+  const TableStats stats = chunk().value.rows().Stats();
+  EXPECT_EQ(stats.rows + stats.evicted, 0U);
+  EXPECT_EQ(stats.version, 2U);
+}
+
+TEST_F(RowsOfShardTest, ACutKeepsRowsThatAPushReplaces) {
+  MakeTable(3, {{7, 70}}, "replaced", {.replaces_all = true});
+  const Message cut = Send(kLink0, CutAt(4, 0));
+  ASSERT_EQ(cut.type, Type::kValue) << cut.extra;
+  Send(kLink0, PushOf(5, 1, BodyOf({{1, 10}})));
+  Send(kLink1, PushOf(2, 1, {}));
+  const Message value = Send(kLink0, ReadOf(6, ChunkState::kIds, 0, {0, 1}));
+  ASSERT_EQ(value.body.size, sizeof(uint64_t)) << value.extra;
+  EXPECT_EQ(*reinterpret_cast<const uint64_t*>(value.body.data), 7U);
+  EXPECT_EQ(Read(3, {1, 7}), (RowMap{{1, 10}, {7, 5}}));
+}
+
 TEST_F(RowsOfShardTest, AnEmptyPushIsAPush) {
   Send(kLink0, PushOf(3, 1, {}));
   EXPECT_EQ(Send(kLink1, PushOf(2, 1, {})).type, Type::kAccepted);

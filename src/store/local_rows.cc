@@ -142,7 +142,11 @@ RowsPush::RowsPush(Entry* entry, SparseSum sum, const std::shared_ptr<const Opti
       sum_(std::move(sum)),
       optimizer_(optimizer),
       state_of_(updater == nullptr ? nullptr : updater->StateOwner()) {
-  if (optimizer_ != nullptr) Prepare(updater);
+  if (optimizer_ != nullptr) {
+    Prepare(updater);
+  } else if (entry->rows->table.policy().replaces_all) {
+    fresh_ = entry->rows->table.Emptied();
+  }
   table().Admit(sum_.names(), &reserved_);
   is_reserved_ = true;
   try {
@@ -187,10 +191,13 @@ void RowsPush::Run() noexcept {
   }
   table().NotePush(sum_.names(), reserved_);
   table().Advance();
-  if (optimizer_ == nullptr) return;
-  if (fresh_) {
+  const bool is_fresh = fresh_.has_value();
+  if (is_fresh) {
     entry_->rows->table = std::move(*fresh_);
     fresh_.reset();
+  }
+  if (optimizer_ == nullptr) return;
+  if (is_fresh) {
     entry_->state_of = state_of_;
     entry_->updates = 0;
   }

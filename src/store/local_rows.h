@@ -65,7 +65,8 @@ class RowsPush {
   const SparseSum sum_;
   const std::shared_ptr<const Optimizer> optimizer_;
   const std::shared_ptr<const Optimizer> state_of_;  // owner of the states, as in Updater
-  // A copy of the table with fresh states, if the optimizer is another than before; shares pages.
+  // The table that Run gives to the key, if not the key's own changes: an empty one if the push
+  // replaces all rows, or a copy with fresh states (sharing pages) if the optimizer is another.
   std::optional<RowTable> fresh_;
   std::optional<RowUpdate> update_;
   std::vector<double> scalars_;  // scalar states after the push; after Run, those before it

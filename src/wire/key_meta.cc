@@ -63,10 +63,27 @@ void CheckText(const KeyView& key) {
   if (why != nullptr) throw Fail(Code::kInvalidArgument, "the key {} {}", key.ToString(), why);
 }
 
+enum PolicyBit : uint8_t { kHasNotes = 1, kReplacesAll = 2 };  // wire value
+
+uint8_t BitsOf(const RowPolicy& policy) {
+  const int bits = (policy.has_notes ? kHasNotes : 0) | (policy.replaces_all ? kReplacesAll : 0);
+  return static_cast<uint8_t>(bits);
+}
+
+//   throws  kInvalidArgument  a bit that no policy has
+void ReadBits(ByteReader* reader, RowPolicy* policy) {
+  const auto bits = reader->Number<uint8_t>();
+  if ((bits & ~(kHasNotes | kReplacesAll)) != 0) {
+    throw Fail(Code::kInvalidArgument, "policy bits {}", bits);
+  }
+  policy->has_notes = (bits & kHasNotes) != 0;
+  policy->replaces_all = (bits & kReplacesAll) != 0;
+}
+
 }  // namespace
 
 // Layout: name, birth, dtype, rank, dims, chunk elements, mode, staleness, deterministic, layout,
-// rows, buckets, initializer (kind, a, b, seed), policy (admission, age, rows, score, notes,
+// rows, buckets, initializer (kind, a, b, seed), policy (admission, age, rows, score, bits,
 // memory), own optimizer (or no bytes).
 std::string Encode(const KeyMeta& value) {
   ByteWriter writer;
@@ -90,7 +107,7 @@ std::string Encode(const KeyMeta& value) {
   writer.Number(value.policy.age_max);
   writer.Number(value.policy.rows_max);
   writer.Number(value.policy.score);
-  writer.Number(static_cast<uint8_t>(value.policy.has_notes));
+  writer.Number(BitsOf(value.policy));
   writer.Number(value.policy.memory_max);
   writer.Text(value.own ? Encode(*value.own) : std::string());
   return writer.Take();
@@ -135,7 +152,7 @@ KeyMeta DecodeKeyMeta(std::string_view bytes) {
   meta.policy.age_max = reader.Number<uint64_t>();
   meta.policy.rows_max = reader.Number<uint64_t>();
   meta.policy.score = ReadEnum(&reader, RowPolicy::Score::kNorm, "score");
-  meta.policy.has_notes = ReadBool(&reader);
+  ReadBits(&reader, &meta.policy);
   meta.policy.memory_max = reader.Number<uint64_t>();
   const std::string_view own = reader.Text(2 * kProgramBytesMax);
   if (!own.empty()) meta.own = DecodeUpdateSpec(own);

@@ -248,6 +248,29 @@ TEST(Payload, AStatusMayEndWithAStepOrWithTheFiguresOfABucket) {
   EXPECT_EQ(found.missing, status.missing);
 }
 
+TEST(Payload, AByteOfAPolicyHasItsTwoTruthValues) {
+  KeyMeta meta = MetaOf(CanonicalKey(0, "rows"));
+  meta.layout = Layout::kRows;
+  meta.row_count = 10;
+  meta.buckets = 1;
+  const std::string plain = Encode(meta);
+  size_t at = 0;
+  for (const int bits : {1, 2, 3}) {
+    meta.policy.has_notes = (bits & 1) != 0;
+    meta.policy.replaces_all = (bits & 2) != 0;
+    const std::string encoded = Encode(meta);
+    EXPECT_EQ(DecodeKeyMeta(encoded), meta);
+    const auto [before, after] = std::mismatch(plain.begin(), plain.end(), encoded.begin());
+    at = static_cast<size_t>(before - plain.begin());
+    std::string expected = plain;
+    expected[at] = static_cast<char>(bits);
+    EXPECT_EQ(encoded, expected) << "the payload of earlier versions but for one byte";
+  }
+  std::string wrong = plain;
+  wrong[at] = 4;
+  EXPECT_FAILS(Code::kInvalidArgument, DecodeKeyMeta(wrong));
+}
+
 TEST(Payload, AFailureIsACodeAndAtMostAKibibyteOfText) {
   const Error sent(Code::kNotFound, "load: there is no snapshot");
   const Error found = DecodeFailure(EncodeFailure(sent));

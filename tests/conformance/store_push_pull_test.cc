@@ -245,6 +245,58 @@ TEST_P(StoreConformance, AnOutputWhoseElementsShareMemoryIsRefusedAndIsAValue) {
   }
 }
 
+// Pushes some rows of one element to the keys "w", whose pushes replace all rows, and "t".
+void PushToBoth(KVStore* store, const std::vector<int64_t>& ids, const std::vector<float>& values) {
+  const auto count = static_cast<int64_t>(ids.size());
+  const Rows rows{NDArray::FromBytes(ids.data(), {count}, DType::kI64),
+                  NDArray::FromBytes(values.data(), {count, 1}, DType::kF32)};
+  const Rows* const list[] = {&rows};
+  const RowsPushItem items[] = {{"w", list}, {"t", list}};
+  store->PushRows(items);
+}
+
+TEST_P(StoreConformance, APushReplacesAllRowsOfAKeyThatSaysSo) {
+  const int64_t firsts[] = {0, 2};
+  const Rows first{NDArray::FromBytes(firsts, {2}, DType::kI64), Full({2, 1}, 9)};
+  RowsInitItem tables[] = {{"w", {1}, DType::kF32, 4}, {"t", {1}, DType::kF32, 4}};
+  for (RowsInitItem& table : tables) table.rows = &first;
+  tables[0].policy.replaces_all = true;
+  store_->InitRows(tables);
+  const auto both = [&] {
+    std::vector<float> all;
+    for (const char* key : {"w", "t"}) {
+      const NDArray out = NDArray::Empty({4, 1}, DType::kF32);
+      store_->Pull(key, out);
+      for (const float value : Values(out)) all.push_back(value);
+    }
+    return all;
+  };
+  using Expected = std::vector<float>;
+  PushToBoth(store_.get(), {3, 1, 3}, {1, 2, 3});
+  EXPECT_EQ(both(), (Expected{0, 2, 0, 4, 9, 2, 9, 4}));
+  PushToBoth(store_.get(), {0}, {5});
+  EXPECT_EQ(both(), (Expected{5, 0, 0, 0, 5, 2, 9, 4}));
+  PushToBoth(store_.get(), {}, {});
+  EXPECT_EQ(both(), (Expected{0, 0, 0, 0, 5, 2, 9, 4}));
+  TableStats stats = store_->StatsOfTable("w");
+  EXPECT_EQ(stats.rows, 0U);
+  EXPECT_EQ(stats.evicted, 0U);
+  EXPECT_EQ(stats.version, store_->StatsOfTable("t").version);
+  for (const char* key : {"w", "t"}) store_->Push(key, Full({4, 1}, 7));
+  EXPECT_EQ(both(), Expected(8, 7));
+  store_->SetOptimizer(Optimizer::Create("test"));
+  PushToBoth(store_.get(), {2}, {1});
+  EXPECT_EQ(both(), (Expected{7, 7, 8, 7, 7, 7, 8, 7}));
+}
+
+TEST_P(StoreConformance, AKeyWhoseRowsAreReplacedAdmitsEachId) {
+  RowsInitItem table{"w", {1}, DType::kF32, 4};
+  table.policy.replaces_all = true;
+  table.policy.admit_count = 2;
+  EXPECT_FAILS(Code::kInvalidArgument, store_->InitRows({&table, 1}));
+  EXPECT_FALSE(store_->Contains("w"));
+}
+
 TEST_P(StoreConformance, RowsArePulledIntoNoArrayWhoseElementsShareMemory) {
   const RowsInitItem table{.key = 1, .row_shape = Shape({3}), .row_count = 9};
   store_->InitRows({&table, 1});

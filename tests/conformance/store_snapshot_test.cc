@@ -528,6 +528,36 @@ TEST_P(StoreSnapshots, ATableWithoutRowsAndOneRowAreSaved) {
   }
 }
 
+TEST_P(StoreSnapshots, AKeyWhoseRowsAreReplacedIsStillOneAfterARestore) {
+  const auto store = GetParam().make();
+  const auto push = [](KVStore* to, int64_t id) {
+    const Rows one{NDArray::FromBytes(&id, {1}, DType::kI64), test::Full({1, 1}, 1)};
+    const Rows* const list[] = {&one};
+    const RowsPushItem items[] = {{"w", list}, {"t", list}};
+    to->PushRows(items);
+  };
+  const auto rows = [](KVStore* of, const char* key) {
+    const NDArray out = NDArray::Empty({4, 1}, DType::kF32);
+    of->Pull(key, out);
+    return test::Values(out);
+  };
+  RowsInitItem tables[] = {{"w", {1}, DType::kF32, 4}, {"t", {1}, DType::kF32, 4}};
+  tables[0].policy.replaces_all = true;
+  store->InitRows(tables);
+  push(store.get(), 0);
+  store->Save(path_);
+  push(store.get(), 1);
+  const auto restored = GetParam().make();
+  restored->Restore(path_);
+  store->Load(path_);
+  for (KVStore* const one : {store.get(), restored.get()}) {
+    EXPECT_EQ(rows(one, "w"), (std::vector<float>{1, 0, 0, 0}));
+    push(one, 2);
+    EXPECT_EQ(rows(one, "w"), (std::vector<float>{0, 0, 1, 0}));
+    EXPECT_EQ(rows(one, "t"), (std::vector<float>{1, 0, 1, 0}));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Stores, StoreSnapshots,
     ::testing::Values(StoreSubject{"local", [] { return KVStore::Create("local"); }},

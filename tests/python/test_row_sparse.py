@@ -193,10 +193,108 @@ def test_a_pull_of_floats_converts(kv):
 # ---------------------------------------------------------------------------------------------------------------- pushing
 
 
-def test_pushed_rows_are_stored_and_the_others_stay(kv):
+def read(kv, key="w"):
+    """The rows of a key that are not zero, by their ids, and all rows."""
+    out = sparse.zeros("row_sparse", kv.pull(key).shape)
+    kv.pull(key, out=out, ignore_sparse=False)
+    np.testing.assert_array_equal(out.asnumpy(), kv.pull(key).asnumpy())
+    return {int(i): row.tolist() for i, row in zip(out.indices.asnumpy(), out.data.asnumpy(), strict=True)}
+
+
+def test_a_push_replaces_the_value_of_a_key_that_was_made_from_rows(kv):
     kv.init("w", start())
     kv.push("w", rows([[5, 6], [7, 8]], [3, 0], (4, 2)))
-    holds(kv.pull("w"), [[7, 8], [0, 0], [3, 4], [5, 6]])
+    assert read(kv) == {0: [7, 8], 3: [5, 6]} and kv.table_stats("w")["rows"] == 2
+    kv.push_rows("w", [1, 1], np.ones((2, 2), np.float32))
+    assert read(kv) == {1: [2, 2]} and kv.pull_rows("w", [0, 1]).tolist() == [[0, 0], [2, 2]]
+    kv.push("w", sparse.zeros("row_sparse", (4, 2)))
+    assert read(kv) == {} and kv.round("w") == 3
+    stats = kv.table_stats("w")
+    assert stats["rows"] == 0 and stats["evicted"] == 0
+
+
+def test_a_push_of_no_ids_replaces_the_value_too(kv):
+    kv.init("w", start())
+    kv.push_rows("w", [], np.empty((0, 2), np.float32))
+    assert read(kv) == {} and kv.round("w") == 1
+
+
+def test_a_push_to_a_table_keeps_the_rows_that_it_does_not_bring(kv):
+    kv.init_table("w", 2, rows=4)
+    kv.push("w", start())
+    kv.push("w", rows([[5, 6], [7, 8]], [3, 0], (4, 2)))
+    assert read(kv) == {0: [7, 8], 2: [3, 4], 3: [5, 6]}
+    kv.push_rows("w", [], np.empty((0, 2), np.float32))
+    assert read(kv) == {0: [7, 8], 2: [3, 4], 3: [5, 6]}
+
+
+def test_a_push_with_an_updater_changes_only_the_rows_that_it_brings(kv):
+    kv.init("w", start())
+    kv.set_optimizer(mx.optimizer.create("test"))
+    kv.push("w", rows([[5, 6]], [3], (4, 2)))
+    assert read(kv) == {0: [1, 2], 2: [3, 4], 3: [5, 6]}
+    kv.set_updater(None)
+    kv.push("w", rows([[5, 6]], [1], (4, 2)))
+    assert read(kv) == {1: [5, 6]}
+    kv.set_optimizer(mx.optimizer.create("test"))
+    kv.push("w", rows([[5, 6]], [3], (4, 2)))
+    assert read(kv) == {1: [5, 6], 3: [5, 6]}
+
+
+def test_states_of_replaced_rows_begin_anew(kv):
+    momentum = mx.optimizer.SGD(learning_rate=1, momentum=0.5)
+    kv.init("w", start())
+    kv.set_optimizer(momentum)
+    kv.push("w", rows([[8, 8]], [3], (4, 2)))
+    kv.set_updater(None)
+    kv.push("w", rows([[1, 1]], [1], (4, 2)))
+    kv.set_optimizer(momentum)
+    kv.push("w", rows([[8, 8], [8, 8]], [3, 1], (4, 2)))
+    assert read(kv) == {1: [-7, -7], 3: [-8, -8]}
+
+
+def test_a_broadcast_makes_a_key_that_a_push_replaces(kv):
+    kv.broadcast("w", start(), out=mx.nd.zeros((4, 2)))
+    kv.push("w", rows([[5, 6]], [3], (4, 2)))
+    assert read(kv) == {3: [5, 6]}
+
+
+def test_replaced_rows_give_their_memory_back(kv):
+    count = 20_000
+    kv.init("w", sparse.zeros("row_sparse", (20 * count, 8)))
+    values = np.ones((count, 8), np.float32)
+    kv.push_rows("w", np.arange(count), values)
+    once = kv.table_stats("w")["memory_bytes"]
+    for turn in range(1, 20):
+        kv.push_rows("w", np.arange(count) + turn * count, values)
+    stats = kv.table_stats("w")
+    assert stats["rows"] == count and stats["memory_bytes"] < 2 * once
+    kv.push_rows("w", [], values[:0])
+    assert kv.table_stats("w")["memory_bytes"] < once / 4
+
+
+def test_an_export_that_has_begun_keeps_replaced_rows(kv):
+    kv.init("w", start())
+    before = kv.export_rows("w")
+    kv.push("w", rows([[5, 6]], [3], (4, 2)))
+    after = kv.export_rows("w")
+    assert before.ids.tolist() == [0, 2] and after.ids.tolist() == [3]
+    kv.import_rows("w", [1], np.full((1, 2), 9, np.float32))
+    assert read(kv) == {1: [9, 9], 3: [5, 6]}
+
+
+def test_a_key_of_a_loaded_snapshot_is_still_replaced(kv, tmp_path):
+    kv.init("w", start())
+    kv.init_table("t", 2, rows=4, notes=False)
+    kv.push("t", start())
+    kv.save(tmp_path / "saved")
+    kv.push("w", rows([[5, 6]], [3], (4, 2)))
+    kv.load(tmp_path / "saved")
+    assert read(kv) == {0: [1, 2], 2: [3, 4]}
+    for key in ("w", "t"):
+        kv.push(key, rows([[7, 8]], [1], (4, 2)))
+    assert read(kv) == {1: [7, 8]}
+    assert read(kv, "t") == {0: [1, 2], 1: [7, 8], 2: [3, 4]}
 
 
 def test_values_of_a_list_are_summed_row_by_row(kv):
@@ -204,7 +302,7 @@ def test_values_of_a_list_are_summed_row_by_row(kv):
     kv.push(
         "w", [rows([[1, 1]], [1], (4, 2)), rows([[2, 2], [4, 4]], [3, 1], (4, 2)), sparse.zeros("row_sparse", (4, 2))]
     )
-    holds(kv.pull("w"), [[1, 2], [5, 5], [3, 4], [2, 2]])
+    holds(kv.pull("w"), [[0, 0], [5, 5], [0, 0], [2, 2]])
 
 
 def test_a_key_that_stands_twice_has_all_its_values(kv):
@@ -336,7 +434,7 @@ def test_pushpull_and_broadcast(kv):
     holds(outs[0], start().asnumpy())
     holds(outs[1], start().asnumpy(), [0, 2])
     kv.pushpull("w", rows([[9, 9]], [1], (4, 2)), out=outs)
-    holds(outs[1], [[1, 2], [9, 9], [3, 4], [0, 0]], [0, 1, 2])
+    holds(outs[1], [[0, 0], [9, 9], [0, 0], [0, 0]], [1])
     kv.pushpull("w", rows([[8, 8]], [1], (4, 2)), out=outs, async_op=True).wait()
     assert outs[0].asnumpy()[1].tolist() == outs[1].asnumpy()[1].tolist() == [8, 8]
     kv.broadcast("d", mx.nd.ones((4, 2)), out=outs)
@@ -434,7 +532,8 @@ def test_several_keys(kv):
 
 
 def test_async_pulls(kv):
-    kv.init("w", start())
+    kv.init_table("w", 2, rows=4)
+    kv.push("w", start())
     out, dense = sparse.zeros("row_sparse", (4, 2)), np.zeros((4, 2), np.float32)
     tickets = [
         kv.push("w", rows([[9, 9]], [1], (4, 2)), async_op=True),
@@ -715,7 +814,8 @@ def test_floats_that_are_exact_are_ids(kv):
 
 
 def test_push_rows_sums_what_has_one_id(kv):
-    kv.init("w", start())
+    kv.init_table("w", 2, rows=4)
+    kv.push("w", start())
     kv.push_rows("w", np.array([[3, 1], [3, 3]]), np.arange(8, dtype=np.float32).reshape(2, 2, 2))
     holds(kv.pull("w"), [[1, 2], [2, 3], [3, 4], [0 + 4 + 6, 1 + 5 + 7]])
     kv.push_rows("w", mx.nd.array([0]), mx.nd.array([[5, 5]]))
@@ -854,12 +954,16 @@ class Program:
 
     SHAPES = {0: (7, 3), 1: (5,), 2: (4, 2, 2)}
 
-    def __init__(self, kv, seed):
-        self.kv, self.random = kv, np.random.default_rng(seed)
+    def __init__(self, kv, seed, is_replaced):
+        self.kv, self.random, self.is_replaced = kv, np.random.default_rng(seed), is_replaced
         self.values = {}
         for key, shape in self.SHAPES.items():
             value = random_rows(self.random, shape)
-            kv.init(key, value)
+            if is_replaced:
+                kv.init(key, value)
+            else:
+                kv.init_table(key, shape[1:], rows=shape[0])
+                kv.push(key, value)
             self.values[key] = value.asnumpy()
         self.update = None
 
@@ -874,7 +978,9 @@ class Program:
             np.add.at(total, ids, data)
             chosen |= set(ids.tolist())
         chosen = sorted(chosen)
-        if self.update is None:
+        if self.update is None and self.is_replaced:
+            value[:] = total
+        elif self.update is None:
             value[chosen] = total[chosen]
         else:
             self.update(value, chosen, total)
@@ -927,9 +1033,10 @@ class Program:
             np.testing.assert_array_equal(out.asnumpy(), value)
 
 
+@pytest.mark.parametrize("is_replaced", [True, False])
 @pytest.mark.parametrize("seed", range(12))
-def test_random_programs(kv, seed):
-    program = Program(kv, seed)
+def test_random_programs(kv, seed, is_replaced):
+    program = Program(kv, seed, is_replaced)
     steps = [program.push, program.push_rows, program.row_sparse_pull, program.pull_rows, program.pull]
     for number in range(60):
         if seed % 2 and number == 20:

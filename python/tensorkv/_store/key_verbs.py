@@ -66,7 +66,8 @@ class KVStoreKeys(KVStoreRows):
                 If JAX is loaded, its registered containers, such as a dataclass, are trees too.
             value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
                 a list of the same length. A row-sparse one (of `mx.nd.sparse` or SciPy, a ``torch.sparse_coo`` tensor) makes
-                a key that is kept by rows.
+                a key that is kept by rows. Without an updater a push replaces its whole value: rows that are not pushed
+                become 0.
             mode: ``'sync'`` or ``'async'``, of these keys in a distributed store; default that of the store. A store in one
                 process takes it and has one mode.
             async_op: return a Ticket, which is done when the keys exist; until then the values must not change.

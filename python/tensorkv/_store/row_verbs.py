@@ -91,7 +91,9 @@ class KVStoreRows(KVStoreTables):
     def push_rows(
         self, key: Key | Keys[Any], row_ids: RowIds, values: Any, priority: int = 0, *, async_op: bool = False
     ) -> Ticket[None] | None:
-        """Push some rows: sum those of one id and hand them to the updater (default: store them, and leave the other rows).
+        """Push some rows: sum those of one id and hand them to the updater (default: store them).
+
+        Without an updater the other rows of a table stay, and the other rows of a key that `init` made become 0.
 
         Args:
             key: a key or a list of keys. If a key is not kept by rows, the other rows count as zeros.

@@ -164,7 +164,12 @@ class KVStoreTables(KVStoreView):
         ]
         by_rows = [one if isinstance(one, GivenRows) else None for one in given]
         forms = [
-            _core.TableForm(row_shape=one.shape[1:], dtype=shape_and_dtype(one.values)[1], row_count=one.shape[0])
+            _core.TableForm(
+                row_shape=one.shape[1:],
+                dtype=shape_and_dtype(one.values)[1],
+                row_count=one.shape[0],
+                policy=_core.RowPolicy(replaces_all=True),
+            )
             if one
             else None
             for one in by_rows

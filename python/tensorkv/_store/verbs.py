@@ -68,8 +68,9 @@ class KVStoreVerbs(KVStoreKeys):
                 `init`. In a list of trees, one of each device, the values are summed.
             value: for one key an array or a list of arrays, each with the key's shape and dtype; for a list of keys a list
                 of such. Arrays of other frameworks are read in place, never copied; strided ones are packed. A
-                row-sparse value changes only its rows in a key that is kept by rows. In another key its missing rows
-                count as zeros, except that a lazy optimizer does not update them.
+                row-sparse value changes only its rows in a key that is kept by rows; without an updater it replaces the
+                whole value of one that `init` made. In another key its missing rows count as zeros, except that a lazy
+                optimizer does not update them.
             priority: in a distributed store messages that wait for a server leave in the order of their priority, the
                 highest first; others ignore it. Pushes of one key keep their order.
             async_op: return a Ticket, which is done when the round is complete. Without it a push of a distributed store
