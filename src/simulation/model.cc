@@ -178,10 +178,15 @@ bool Model::RuleAt(size_t key, uint64_t round, const Epoch& head) const {
 }
 
 // Returns the version that follows, without the names of its pushes.
+//   has_pushes  false: all workers abstain from the round, so that the value stays
 Model::Version Model::Result(const SimKey& key, uint32_t index, const Version& before,
-                             const Lanes& sum, RowSet touched, bool accumulate) const {
+                             const Lanes& sum, RowSet touched, bool accumulate,
+                             bool has_pushes) const {
   Version result{before.lanes, {}, before.rows};
   if (key.meta.by_rows()) {
+    if (key.meta.policy.replaces_all && has_pushes && !accumulate) {
+      result.rows.Clear(key, index, &result.lanes);
+    }
     result.rows.Advance(key, index, touched, sum, accumulate, &result.lanes);
     return result;
   }
@@ -343,7 +348,7 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
       if (needs(rank) && !from.contains(rank)) possible = false;
     }
     if (!possible || (from.empty() && !somebody_abstains)) continue;
-    Version version = Result(sim, index, before, sum, touched, accumulate);
+    Version version = Result(sim, index, before, sum, touched, accumulate, !from.empty());
     why = Differs(sim, index, chunk, value, version);
     if (!why.empty()) continue;
     version.from = std::move(from);
@@ -396,7 +401,7 @@ void Model::CompletedAsync(const Shard& shard, const Epoch& head, size_t key, ui
       if (!MayBeRule(shard.epoch(), head, key, accumulate)) continue;
       const RowSet touched =
           Touched(scenario_.seed, sim, push.life.rank, push.life.incarnation, push.ordinal);
-      Version result = Result(sim, index, before, lanes, touched, accumulate);
+      Version result = Result(sim, index, before, lanes, touched, accumulate, true);
       if (!Differs(sim, index, chunk, value, result).empty()) continue;
       for (const Push& earlier : model.all) {
         if (earlier.life == push.life && earlier.ordinal > state.applied[push.life] &&

@@ -118,7 +118,7 @@ class Model {
   void CompletedAsync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
                       const Chunk& chunk);
   Version Result(const SimKey& key, uint32_t index, const Version& before, const Lanes& sum,
-                 RowSet touched, bool accumulate) const;
+                 RowSet touched, bool accumulate, bool has_pushes) const;
   std::string Differs(const SimKey& key, uint32_t index, const Chunk& chunk, const Bytes& value,
                       const Version& version) const;
 

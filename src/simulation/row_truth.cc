@@ -45,6 +45,13 @@ void RowTruth::Advance(const SimKey& key, uint32_t chunk, RowSet pushed, const L
   if (policy.rows_max > 0) Trim(key, ids, lanes);
 }
 
+void RowTruth::Clear(const SimKey& key, uint32_t chunk, Lanes* lanes) {
+  for (const uint64_t id : RowsOf(key, chunk, kAllRows)) {
+    rows_[id] = {};
+    (*lanes)[id] = static_cast<int64_t>(key.meta.initializer.a);
+  }
+}
+
 // Removes the rows with the lowest scores.  All elements of a row are equal, so one element orders
 // rows as their norm does.
 void RowTruth::Trim(const SimKey& key, const std::vector<uint64_t>& ids, Lanes* lanes) {

@@ -43,6 +43,8 @@ class RowTruth {
   //   lanes  the values of the rows, which are updated
   void Advance(const SimKey& key, uint32_t chunk, RowSet pushed, const Lanes& sum, bool accumulate,
                Lanes* lanes);
+  // Removes all rows, as a push to a key of `replaces_all` does first.
+  void Clear(const SimKey& key, uint32_t chunk, Lanes* lanes);
   // Returns an empty text if the bucket is as predicted, or the first difference.
   std::string Compare(const SimKey& key, uint32_t chunk, const SeenRows& seen) const;
 

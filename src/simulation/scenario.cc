@@ -17,6 +17,7 @@ constexpr std::array<const char*, Fault::kKinds> kFaultNames = {
 // stay the same.
 constexpr uint64_t kValues = 0x76616C756573;
 constexpr uint64_t kPolicyDraws = 0x706F6C696379;
+constexpr uint64_t kReplacementDraws = 0x7265706C616365;
 constexpr uint64_t kMemoryDraws = 0x6469736B73;
 constexpr uint64_t kLifeDraws = 0x6C69766573;
 constexpr uint64_t kRefusalDraws = 0x6D656D6F7279;
@@ -361,6 +362,12 @@ Scenario MakeScenario(const testing::SimulationOptions& options) {
   Random policies(options.seed ^ kPolicyDraws);
   for (SimKey& key : scenario.keys) {
     if (key.meta.by_rows() && policies.Chance(0.6)) DrawPolicy(&policies, &key);
+  }
+  Random replacements(options.seed ^ kReplacementDraws);
+  for (SimKey& key : scenario.keys) {
+    RowPolicy& policy = key.meta.policy;
+    const bool may_replace = key.meta.by_rows() && policy.admit_count == 1;
+    policy.replaces_all = may_replace && replacements.Chance(0.3);
   }
   Random memories(options.seed ^ kMemoryDraws);
   for (SimKey& key : scenario.keys) {
