@@ -56,6 +56,7 @@ _INSTEAD: dict[str, dict[str, str]] = {
         "registry": "mx.optimizer.register, mx.init.register, mx.metric.register and mx.kv.KVStoreBase.register",
         **_each("runtime libinfo", _SETTINGS),
         "ndarray_doc": "docs/api.md",
+        "misc": "mx.lr_scheduler has the schedules",
     },
     "mx.nd": {
         **_each("BatchNorm BatchNorm_v1", "torch.nn.functional.batch_norm"),
@@ -139,6 +140,8 @@ _INSTEAD: dict[str, dict[str, str]] = {
         "amp_multicast": "array.astype",
         **_each("image imdecode", "torchvision has transformations of images"),
         "load_frombuffer": "mx.nd.load of a file",
+        **_each("op _internal", "mx.nd has the functions itself"),
+        "utils": "mx.nd.save and mx.nd.load",
         **_each("to_dlpack_for_read to_dlpack_for_write", _DLPACK),
         **_each("numpy npx numpy_extension", "mx.np"),
     },
@@ -200,7 +203,8 @@ _INSTEAD: dict[str, dict[str, str]] = {
         "NDArray": "mx.nd.NDArray",
     },
     "Context": {
-        "default_ctx": "`with context:` makes a context the default, and mx.current_context() says which it is"
+        "empty_cache": "memory of GPUs that nobody uses returns by itself",
+        "default_ctx": "`with context:` makes a context the default, and mx.current_context() says which it is",
     },
     "mx.base": {
         "string_types": "(str,)",
@@ -215,6 +219,7 @@ _INSTEAD: dict[str, dict[str, str]] = {
     "mx.npx": {
         **_each("use_np use_np_array use_np_shape set_np_shape set_np_array np_array np_shape", _SWITCH),
         "random": "mx.np.random",
+        "gpu_memory_info": "mx.context.gpu_memory_info",
         "image": "torchvision has transformations of images",
         **_each("batch_dot cast log_softmax one_hot pick relu reshape reshape_like sigmoid", _OF_ND),
         **_each("slice softmax topk", _OF_ND),
