@@ -42,16 +42,28 @@ bool IsKeptFree(const NDArray& array, const std::shared_ptr<Pending>& reader) {
 
 }  // namespace
 
-void ArrayKeeper::FreeSources(const CallPtr& call, const std::vector<PushSource>& sources) {
-  bool waits = false;
-  size_t foreign_bytes = 0;
+// Marks the arrays of this library as in use, and returns the bytes of the other arrays; nothing if
+// there is none.
+std::optional<size_t> ArrayKeeper::ForeignBytes(const CallPtr& call,
+                                                const std::vector<PushSource>& sources) {
+  std::optional<size_t> bytes;
   const std::shared_ptr<Pending> reader = ReaderOf(call);
   for (const PushSource& source : sources) {
     if (source.is_own || IsKeptFree(source.array, reader)) continue;
-    waits = true;
-    foreign_bytes += source.array.bytes();
+    bytes = bytes.value_or(0) + source.array.bytes();
   }
-  if (!waits) return;
+  return bytes;
+}
+
+void ArrayKeeper::FreeSources(const CallPtr& call, const std::vector<PushSource>& sources) {
+  std::optional<size_t> bytes;
+  try {
+    bytes = ForeignBytes(call, sources);
+  } catch (const std::bad_alloc&) {  // no memory for the marks: the push counts, so it goes on
+    return Copy(call, 0);
+  }
+  if (!bytes) return;
+  const size_t foreign_bytes = *bytes;
   const bool fits = BytesCopied() + foreign_bytes <= core_.options.window_bytes;
   try {
     core_.calls.Timed(WaitCause::kAccepted, [&] {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,8 @@ class ArrayKeeper {
                   const std::vector<NDArray>& outputs);
 
  private:
+  static std::optional<size_t> ForeignBytes(const CallPtr& call,
+                                            const std::vector<PushSource>& sources);
   void Copy(const CallPtr& call, size_t bytes);
   bool GoesOnWithCopies(const CallPtr& call, size_t bytes);
   size_t BytesCopied();
