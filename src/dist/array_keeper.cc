@@ -114,6 +114,10 @@ void ArrayKeeper::Copy(const CallPtr& call, size_t bytes) {
   try {
     core_.calls.Timed(WaitCause::kAccepted,
                       [&] { call->WaitAccepted(core_.calls.LongestWait(core_.options.patience)); });
+  } catch (const std::bad_alloc&) {
+    // The push may count, and its caller has an error: nothing may follow.
+    core_.worker->calls().BreakForLack();
+    throw;
   } catch (...) {
     core_.worker->calls().GiveUp(call);
     throw;

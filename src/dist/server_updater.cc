@@ -1,7 +1,10 @@
 #include "dist/server_updater.h"
 
+#include <algorithm>
 #include <atomic>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/format.h"
 #include "store/checks.h"
@@ -23,6 +26,13 @@ void ServerUpdater::Clear(const std::string& verb) {
   optimizer_ = nullptr;
 }
 
+// Returns false for the program of a function or of a user, which workers may have under one name in
+// different texts: that of the worker which sets it for all counts.
+static bool IsBuiltin(const Optimizer& optimizer) {
+  const std::vector<std::string> names = BuiltinOptimizers();
+  return std::ranges::find(names, optimizer.program().name()) != names.end();
+}
+
 void ServerUpdater::Set(const std::string& verb, std::shared_ptr<const Optimizer> optimizer) {
   UpdateSpec spec;
   {
@@ -32,7 +42,7 @@ void ServerUpdater::Set(const std::string& verb, std::shared_ptr<const Optimizer
                  !DoSame(*optimizer_, *optimizer, core_.keys.order());
   }
   std::vector<double> params = spec.params;
-  const uint64_t digest = spec.Digest();
+  const uint64_t digest = IsBuiltin(*optimizer) ? spec.Digest() : 0;
   const bool is_mine = Control(verb, std::move(spec));
   const auto lock = core_.Lock(verb);
   is_optimizer_of_other_ = !is_mine;

@@ -89,6 +89,10 @@ void RunningCalls::GiveUp(const CallPtr& call) {
   call->LookedAt();
 }
 
+void RunningCalls::BreakForLack() {
+  Run([&](ClientNode&, Time) { thread_->BreakForLack(); });
+}
+
 void RunningCalls::Detach(const CallPtr& call) {
   Run([&](ClientNode& client, Time) {
     client.Detach(call->ops);
