@@ -1,12 +1,12 @@
 """Two workers train one model, and one of them may be killed: tkv launch -n 2 -s 2 --restart 3 python examples/linear.py"""
 
 import tensorkv as tkv
-import tensorkv.torch
 import torch
+from tensorkv.torch import KVOptimizer
 
 with tkv.kv.create("dist_sync") as kv:
     model = torch.nn.Linear(8, 1)
-    opt = tkv.torch.KVOptimizer(model.named_parameters(), kv, tkv.optimizer.Adam(learning_rate=0.003))
+    opt = KVOptimizer(model.named_parameters(), kv, tkv.optimizer.Adam(learning_rate=0.003))
     while opt.steps < 1000:  # a worker that is started again goes on where the job is
         x = torch.randn(32, 8)
         opt.zero_grad()

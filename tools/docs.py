@@ -21,7 +21,7 @@ SECTIONS = [
         ["RowSparseNDArray", "array", "cast_storage", "empty", "retain", "row_sparse_array", "zeros"],
     ),
     ("Arrays in NumPy's manner", "tensorkv.numpy", None),
-    ("Names beside mx.np", "tensorkv.npx", ["set_np", "reset_np", "is_np_array", "is_np_shape"]),
+    ("Names beside mx.np", "tensorkv.npx", ["load", "set_np", "reset_np", "is_np_array", "is_np_shape"]),
     ("Contexts", "tensorkv.context", None),
     ("Optimizers", "tensorkv.optimizer", None),
     ("Learning rates", "tensorkv.lr_scheduler", None),

@@ -168,6 +168,8 @@ class FileError(KVError, OSError):
     `KeyNotFoundError`.
     """
 
+    code: int = _CODES["Unavailable"]
+
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the code, the number and the message: the class is made anew."""
         return _file_error, (self.code, self.errno, str(self))

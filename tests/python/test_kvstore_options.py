@@ -59,7 +59,7 @@ def test_an_option_of_another_type_is_told_what_it_needs(options, needed):
 def test_create_documents_every_type():
     with pytest.raises(mx.errors.InvalidArgumentError) as caught:
         mx.kv.create("no such type")
-    names = re.search(r"there are (.*), horovod, ", str(caught.value)).group(1).split(", ")
+    names = re.search(r"there are ([^;]*)", str(caught.value)).group(1).split(", ")
     assert len(names) == 18
     assert [name for name in names if f"``'{name}'``" not in mx.kv.create.__doc__] == []
 

@@ -61,9 +61,7 @@ class Indexed(Elements):
     def __bool__(self) -> bool:
         """Return the truth of the only element."""
         if self.size != 1:
-            raise InvalidArgumentError(
-                f"bool: an array of shape {self.shape}; one element has a truth, of more use sum or a loop"
-            )
+            raise InvalidArgumentError(f"bool: an array of shape {self.shape}; one element is needed")
         return bool(self.asscalar())
 
     def __int__(self) -> int:
