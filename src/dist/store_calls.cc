@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
 
 #include "base/duration.h"
 #include "dist/gpu_sums.h"
@@ -179,8 +180,12 @@ void StoreCalls::ResendParams(const Call& call) {
 
 Ticket StoreCalls::Tracked(const CallPtr& call) {
   worker_->GoOn();
-  std::lock_guard lock(mutex_);
-  unreported_.push_back(call);
+  try {
+    std::lock_guard lock(mutex_);
+    unreported_.push_back(call);
+  } catch (const std::bad_alloc&) {  // no later verb could report its error
+    Await(call);
+  }
   return call;
 }
 

@@ -102,7 +102,8 @@ class StoreCalls {
   void Await(const CallPtr& call) { Await(call, options_.patience); }
   // Cancels a call for which nobody waits any more.  The call may have begun.
   void Abandon(const CallPtr& call);
-  // Returns the ticket of a call, whose error a later verb reports if nobody waits.
+  // Returns the ticket of a call, whose error a later verb reports if nobody waits.  Without memory
+  // for that it waits for the call itself.
   Ticket Tracked(const CallPtr& call);
   // Throws the error of an earlier call for which nobody has waited.  Only calls with one of `keys`
   // count; without keys, all calls do.
