@@ -829,8 +829,9 @@ TEST_F(ShardTest, AWorkerWhoseProcessHasEndedOrThatHasLeftDoesNotComeBack) {
   Greet(kLink1, 1, 5);
   EXPECT_FALSE(shard_.HaveLivingEnded()) << "it was another one";
   Send(kLink1, bye);
+  shard_.Ended(kLink1);
   shard_.Closed(kLink1);
-  EXPECT_TRUE(shard_.HaveAllLeft());
+  EXPECT_TRUE(shard_.HaveAllLeft()) << "worker 1 has left before its process ended";
 }
 
 // A shard with two workers and a rule whose hyperparameter either worker may send with a push.

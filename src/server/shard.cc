@@ -165,8 +165,11 @@ void Shard::UnparkAll(Session* session) {
   session->parked = session->parked_bytes = 0;
 }
 
+// A worker that has said that it leaves may have ended before its link is seen to close.
 void Shard::Ended(LinkId link) {
-  if (Session* const session = sessions_.Of(link)) session->end = Session::End::kEnded;
+  Session* const session = sessions_.Of(link);
+  if (session == nullptr || session->end == Session::End::kLeft) return;
+  session->end = Session::End::kEnded;
 }
 
 // Returns the end of the newest incarnation of a rank, as far as it is known without the head.
