@@ -7,6 +7,7 @@ Python package may import. Every test and fuzzer is built, every C function has 
 import functools
 import pathlib
 import re
+import subprocess
 import sys
 
 import mutants
@@ -151,6 +152,13 @@ def check_calls():
                 yield f"{name}:{number}: {found.group(1)} in src/"
 
 
+def check_merges():
+    """Yield lines that Git has left in a file whose conflict nobody has solved."""
+    command = ["git", "grep", "-nIE", "^(<<<<<<<|>>>>>>>|\\|\\|\\|\\|\\|\\|\\|) "]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    yield from (f"{line}: a conflict that is not solved" for line in found.stdout.splitlines())
+
+
 def check_mutants():
     """Yield mutants that cannot be made of the sources."""
     for path in sorted((ROOT / "tests").glob("*mutants/*")):
@@ -168,6 +176,7 @@ def main():
         *check_fuzzers(),
         *check_c_interface(),
         *check_calls(),
+        *check_merges(),
         *check_mutants(),
         *wings.check(),
     ]
