@@ -181,8 +181,7 @@ class StateWriter {
         session.parked, session.closed, session.end);
   }
   void Add(const Round::Hyperparameters& sent) {
-    const std::optional<std::vector<double>>& values = sent.values;
-    All(sent.rank, values, sent.values.rule);
+    All(sent.rank, sent.scalars.numbers, sent.scalars.rule);
   }
   void Add(const ClosedStores& stores) { All(stores.below_, stores.above_); }
   void Add(const Shard& shard) {

@@ -338,9 +338,10 @@ void ChunkEditor::Contribute(Chunk* chunk, size_t round_index, Rank rank, codec:
 
 Round::Hyperparameters* ChunkEditor::FindHyperparameters(Round* round, const Scalars& scalars) {
   for (Round::Hyperparameters& known : round->hyperparameters) {
-    if (known.values.has_value() != scalars.has_value()) continue;
-    if (known.values.rule != scalars.rule) continue;
-    if (!scalars || IsSame(*known.values, *scalars)) return &known;
+    const std::optional<std::vector<double>>& numbers = known.scalars.numbers;
+    if (known.scalars.rule != scalars.rule) continue;
+    if (numbers.has_value() != scalars.numbers.has_value()) continue;
+    if (!numbers || IsSame(*numbers, *scalars.numbers)) return &known;
   }
   return nullptr;
 }
@@ -373,9 +374,9 @@ void ChunkEditor::MarkArrived(Round* round, Rank rank, Scalars scalars) noexcept
 //   throws  kInvalidArgument  the number of hyperparameters is not that of the rule's program, or
 //           the worker has another program
 void ChunkEditor::CheckFits(const Rule& rule, Rank rank, const Scalars& scalars) {
-  if (!scalars) return;
-  if (scalars->size() == rule.param_count()) {
-    if (scalars.rule == 0 || scalars.rule == rule.digest()) return;
+  if (!scalars.numbers) return;
+  if (scalars.numbers->size() == rule.param_count()) {
+    if (scalars.rule == 0 || scalars.rule == rule.spec().Digest()) return;
     throw Fail(Code::kInvalidArgument,
                "worker {} has another optimizer than worker {}, which set '{}' for all: set the "
                "same one on every worker",
@@ -384,7 +385,7 @@ void ChunkEditor::CheckFits(const Rule& rule, Rank rank, const Scalars& scalars)
   throw Fail(Code::kInvalidArgument,
              "worker {} has an optimizer of {} hyperparameters; that of worker {}, which set it "
              "for all, has {}",
-             rank, scalars->size(), rule.sender(), rule.param_count());
+             rank, scalars.numbers->size(), rule.sender(), rule.param_count());
 }
 
 // Returns the hyperparameters of the lowest rank.  Each other rank has sent the same ones, those of
@@ -395,13 +396,15 @@ const std::vector<double>& ChunkEditor::DecideHyperparameters(const Rule& rule,
   const Round::Hyperparameters* lowest = &round.hyperparameters[0];
   for (const Round::Hyperparameters& sent : round.hyperparameters) {
     if (sent.rank < lowest->rank) lowest = &sent;
-    CheckFits(rule, sent.rank, sent.values);
+    CheckFits(rule, sent.rank, sent.scalars);
   }
-  const std::vector<double>& decided = lowest->values ? *lowest->values : rule.spec().params;
+  const std::vector<double>& decided =
+      lowest->scalars.numbers ? *lowest->scalars.numbers : rule.spec().params;
   for (const Round::Hyperparameters& sent : round.hyperparameters) {
-    if (!sent.values || IsSame(*sent.values, rule.spec().params)) continue;
-    for (size_t i = 0; i < sent.values->size(); ++i) {
-      const double other = (*sent.values)[i];
+    const std::optional<std::vector<double>>& numbers = sent.scalars.numbers;
+    if (!numbers || IsSame(*numbers, rule.spec().params)) continue;
+    for (size_t i = 0; i < numbers->size(); ++i) {
+      const double other = (*numbers)[i];
       if (std::bit_cast<uint64_t>(other) == std::bit_cast<uint64_t>(decided[i])) continue;
       throw Fail(Code::kInvalidArgument,
                  "{} is {} on worker {} and {} on worker {}; worker {} decides for all: change it "
@@ -417,7 +420,7 @@ const std::vector<double>& ChunkEditor::DecideHyperparameters(const Rule& rule,
 // update.
 //   throws  kInvalidArgument  there are hyperparameters
 void ChunkEditor::CheckNoHyperparameters(Rank rank, const Scalars& scalars) {
-  if (!scalars) return;
+  if (!scalars.numbers) return;
   throw Fail(
       Code::kInvalidArgument,
       "worker {} has set an optimizer, and worker 0, which defines it for all, has set none: "
@@ -526,7 +529,7 @@ void ChunkEditor::FinishDense(Chunk* chunk, const Round& round, Block sum,
   if (chunk->rule != nullptr) {
     Update(chunk, sum, parts, DecideHyperparameters(*chunk->rule, round), round.count, changed);
   } else {
-    for (const auto& sent : round.hyperparameters) CheckNoHyperparameters(sent.rank, sent.values);
+    for (const auto& sent : round.hyperparameters) CheckNoHyperparameters(sent.rank, sent.scalars);
     AssignSum(chunk, std::move(sum), parts);
   }
 }
@@ -535,7 +538,7 @@ void ChunkEditor::FinishRows(Chunk* chunk, const Round& round, const SparseSum& 
   if (chunk->rule != nullptr) {
     UpdateRows(chunk, sum, DecideHyperparameters(*chunk->rule, round), round.count);
   } else {
-    for (const auto& sent : round.hyperparameters) CheckNoHyperparameters(sent.rank, sent.values);
+    for (const auto& sent : round.hyperparameters) CheckNoHyperparameters(sent.rank, sent.scalars);
     AssignRows(chunk, sum);
   }
 }
@@ -545,7 +548,7 @@ void ChunkEditor::Apply(Chunk* chunk, Rank rank, codec::Part part, const Scalars
   if (chunk->value.by_rows()) {
     const SparseSum sum = RowsOf(*chunk, part, SparseSum::Memory::kBorrow);
     if (chunk->rule != nullptr) {
-      UpdateRows(chunk, sum, scalars ? *scalars : chunk->rule->spec().params, 1);
+      UpdateRows(chunk, sum, scalars.numbers ? *scalars.numbers : chunk->rule->spec().params, 1);
     } else {
       CheckNoHyperparameters(rank, scalars);
       AssignRows(chunk, sum);
@@ -559,7 +562,8 @@ void ChunkEditor::Apply(Chunk* chunk, Rank rank, codec::Part part, const Scalars
       parts = {};
     }
     if (chunk->rule != nullptr) {
-      Update(chunk, sum, parts, scalars ? *scalars : chunk->rule->spec().params, 1, changed);
+      Update(chunk, sum, parts, scalars.numbers ? *scalars.numbers : chunk->rule->spec().params, 1,
+             changed);
     } else {
       CheckNoHyperparameters(rank, scalars);
       AssignSum(chunk, std::move(sum), parts);

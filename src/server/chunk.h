@@ -64,10 +64,11 @@ class ChunkData {
   std::optional<RowTable> rows_;
 };
 
-// The hyperparameters of a push.  nullopt: the worker has set no optimizer, or the server knows its
-// hyperparameters already.  An empty list: the worker's program has no hyperparameters.
-struct Scalars : std::optional<std::vector<double>> {
-  using std::optional<std::vector<double>>::optional;
+// The hyperparameters of a push.
+struct Scalars {
+  // nullopt: the worker has set no optimizer, or the server knows its hyperparameters already.  An
+  // empty list: the worker's program has no hyperparameters.
+  std::optional<std::vector<double>> numbers;
   uint64_t rule = 0;  // UpdateSpec::Digest of the worker's optimizer; 0: it has not said
 };
 
@@ -86,7 +87,7 @@ struct Round {
   // lowest rank applies.  No values: those of the rule.
   struct Hyperparameters {
     Rank rank = kNoRank;
-    Scalars values;
+    Scalars scalars;
   };
   SmallVector<Hyperparameters, 1> hyperparameters;
   // Errors that workers brought to a barrier.  The round ends with `failure`, or, if no worker has

@@ -94,9 +94,8 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
     if ((message.flags & kFails) != 0) {
       failure = DecodeFailure(extra);
     } else if ((message.flags & kHasScalars) != 0) {
-      const uint64_t rule = (message.flags & kOfRule) != 0 ? TakeRuleDigest(&extra) : 0;
-      scalars = DecodeScalars(extra);
-      scalars.rule = rule;
+      if ((message.flags & kOfRule) != 0) scalars.rule = TakeRuleDigest(&extra);
+      scalars.numbers = DecodeScalars(extra);
     }
   } catch (const Error& error) {
     return Violation(session, message, error.what(), effects);

@@ -12,8 +12,7 @@ Rule::Rule(Rank sender, uint64_t incarnation, uint64_t generation, uint32_t stor
       incarnation_(incarnation),
       generation_(generation),
       store_(store),
-      spec_(spec),
-      digest_(spec.Digest()) {
+      spec_(spec) {
   if (!spec_.program.empty()) program_ = Program::Parse(spec_.program);
   if (spec_.params.size() != param_count()) {
     throw Fail(Code::kInvalidArgument, "{} hyperparameters, the program has {}",

@@ -21,7 +21,6 @@ class Rule {
        const UpdateSpec& spec);
 
   const UpdateSpec& spec() const { return spec_; }
-  uint64_t digest() const { return digest_; }  // of spec()
   bool assigns() const { return !program_; }
   const Program& program() const { return *program_; }  // only if not assigns()
   bool NeedsWholeValues() const { return program_ && NeedsWholeValue(*program_); }
@@ -45,7 +44,6 @@ class Rule {
   uint64_t generation_;
   uint32_t store_;
   UpdateSpec spec_;
-  uint64_t digest_;
   std::optional<Program> program_;
   mutable CompiledUpdates compiled_;
 };
