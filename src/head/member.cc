@@ -129,9 +129,10 @@ bool Member::Received(LinkId link, const Message& message, Time now, Effects* ef
 // Takes the silence that the head allows.  With another one, this process would send too few signs
 // of life, or would give the head up too early.
 void Member::AdoptSilence(uint64_t nanoseconds, Time now, Effects* effects) {
+  constexpr auto kLeast = static_cast<uint64_t>(kSecond / 2);  // as of the option silence_ms
   constexpr auto kMost = static_cast<uint64_t>(kNever / 2);
-  const auto silence = static_cast<Time>(std::min(nanoseconds, kMost));
-  if (silence == 0 || silence == options_.dead_after) return;
+  if (nanoseconds == 0 || nanoseconds == static_cast<uint64_t>(options_.dead_after)) return;
+  const auto silence = static_cast<Time>(std::clamp(nanoseconds, kLeast, kMost));
   effects->Log(Level::kWarning,
                Format("silence_ms is {} here and {} at the head, whose value counts",
                       options_.dead_after / kMillisecond, silence / kMillisecond));
