@@ -68,7 +68,7 @@ void PrintStatus(const JobStatus& status) {
       std::printf("         %s\n", server.error.c_str());
       continue;
     }
-    std::printf("         server %zu: %llu chunks, values %s, beside them %s\n", i,
+    std::printf("         server %zu: %llu chunks, values %s, states and buffers %s\n", i,
                 static_cast<unsigned long long>(server.chunks),
                 BytesText(static_cast<double>(server.value_bytes)).c_str(),
                 BytesText(static_cast<double>(server.other_bytes)).c_str());

@@ -32,18 +32,18 @@ def draw_states(axes: Any, seen: list[Line], begin: float) -> None:
         for here, after, state in zip(seen, seen[1:], states, strict=False):
             start = here["time"] - begin
             axes.barh(row, after["time"] - here["time"], left=start, height=0.7, color=COLORS.get(state, "#8250df"))
-    axes.set(yticks=range(len(names)), yticklabels=names, xlabel="seconds")
-    axes.invert_yaxis()
-    shown = [state for state in COLORS if any(state in one["workers"] + one["servers"] for one in seen)]
+    axes.set(yticks=range(len(names)), yticklabels=names, xlabel="seconds", ylim=(len(names) + 0.6, -0.6))
+    shown = [state for state in COLORS if any(state in one["workers"] + one["servers"] for one in seen[:-1])]
     axes.legend([axes.barh(0, 0, color=COLORS[state]) for state in shown], shown, loc="lower left", ncols=len(shown))
 
 
 def rates(seen: list[Line], begin: float) -> tuple[list[float], list[float]]:
     """Return times, and the rounds per second between one look before each and one after it."""
     times, found = [], []
+    seen = [one for one in seen if one["round"] is not None]  # the job has keys
     for first, last in zip(seen, seen[2:], strict=False):
         times.append((first["time"] + last["time"]) / 2 - begin)
-        found.append((last["rounds"] - first["rounds"]) / (last["time"] - first["time"]))
+        found.append((last["round"] - first["round"]) / (last["time"] - first["time"]))
     return times, found
 
 
@@ -77,7 +77,7 @@ def draw(folder: Path, picture: Path) -> str:
             panels[0].annotate(text, (line["time"] - begin, panels[0].get_ylim()[0] * 1.3), ha=side)
     end = next(line for lines in workers for line in lines if "difference" in line)
     caption = (
-        f"The weights are those of one process without the store: the largest difference is {end['difference']:.1e}.  "
+        f"The weights match those of one process without the store: the largest difference is {end['difference']:.1e}.  "
         f"{end['accuracy']:.1%} of the test images are read right."
     )
     figure.text(0.5, 0.01, caption, ha="center")

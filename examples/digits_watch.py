@@ -1,9 +1,9 @@
-"""Looks at a running job of digits.py from outside, and writes what it sees: digits_watch.py FOLDER
+r"""Looks at a running job of digits.py from outside, and writes what it sees: digits_watch.py FOLDER
 
-    tkv launch -n 2 -s 2 python examples/digits.py --kv dist_sync --events FOLDER \\
+    tkv launch -n 2 -s 2 python examples/digits.py --kv dist_sync --events FOLDER \
         : --observers 1 python examples/digits_watch.py FOLDER
 
-Each line of FOLDER/job.jsonl has the time, the states of workers and servers, and how many rounds the job has made.
+Each line of FOLDER/job.jsonl has the time, the states of workers and servers, and the newest round of any key.
 """
 
 import json
@@ -18,13 +18,16 @@ def watch(path: Path) -> None:
     """Write a line each tenth of a second, until the job ends."""
     with tkv.kv.connect() as kv, path.open("w", buffering=1) as file:
         while True:
-            status = kv.status()
+            try:
+                status = kv.status()
+            except tkv.errors.UnavailableError:  # the job has ended since the last look
+                return
             workers = [worker["state"] for worker in status["workers"]]
             seen = {
                 "time": time.time(),
                 "workers": workers,
                 "servers": [server["state"] for server in status["servers"]],
-                "rounds": max((key["round"] for key in status["keys"]), default=0),
+                "round": max((key["round"] for key in status["keys"]), default=None),
             }
             file.write(json.dumps(seen) + "\n")
             if "alive" not in workers and "left" in workers:
@@ -33,7 +36,4 @@ def watch(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        watch(Path(sys.argv[1]) / "job.jsonl")
-    except tkv.errors.KVError as error:  # the job has ended between two looks
-        print(error)
+    watch(Path(sys.argv[1]) / "job.jsonl")
