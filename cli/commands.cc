@@ -241,7 +241,8 @@ void AddStatus(CommandLine* line) {
 }
 
 void AddJobs(CommandLine* line) {
-  line->Add("jobs", "List your jobs on this machine, with the process that began each", RunJobs);
+  line->Add("jobs", "List your jobs on this machine, with the process that runs the head of each",
+            RunJobs);
 }
 
 void AddTop(CommandLine* line) {

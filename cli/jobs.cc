@@ -77,8 +77,10 @@ int RunJobs(Form form) {
                 .Add("seconds", seconds)
                 .Add("command", command));
     } else {
-      std::printf("%-28s pid %-8d %7s  %s\n", job.id.c_str(), job.head_pid,
-                  AgeText(seconds).c_str(), Printable(command).c_str());
+      constexpr size_t kShown = 120;  // of the command; JSON has all of it
+      const std::string shown = Printable(command.substr(0, kShown));
+      std::printf("%-28s pid %-8d %7s  %s%s\n", job.id.c_str(), job.head_pid,
+                  AgeText(seconds).c_str(), shown.c_str(), command.size() > kShown ? " …" : "");
     }
   }
   std::fflush(stdout);

@@ -102,7 +102,7 @@ class Launcher {
       const bool do_others_live = plan_.AwaitsOthers() && head_->IsAnyWorkerAlive();
       Do([&](LaunchPlan::Actions* out) { plan_.Tick(Clock::now(), do_others_live, out); });
     }
-    for (size_t i = 0; i < children_.size(); ++i) relay_.DrainAll(i);
+    for (size_t i = 0; i < children_.size(); ++i) relay_.ReadAll(i);
     status_ = plan_.Status();
     output_.End(status_);
     AwaitOutput();
@@ -253,7 +253,7 @@ class Launcher {
   // Starts the job: the first time, or again after all its processes have ended.
   void StartJob() {
     doing_ = "start the job";
-    for (size_t i = 0; i < children_.size(); ++i) relay_.DrainAll(i);
+    for (size_t i = 0; i < children_.size(); ++i) relay_.ReadAll(i);
     have_restored_.clear();
     children_.clear();
     head_.reset();
@@ -469,7 +469,7 @@ class Launcher {
     if (files[1].revents != 0) output_.output().Written();
     if (files[2].fd == STDIN_FILENO && files[2].revents != 0) PassInputOn();
     for (size_t i = own; i < files.size(); ++i) {
-      if (files[i].revents != 0) relay_.Drain(sources[i - own]);
+      if (files[i].revents != 0) relay_.ReadOnce(sources[i - own]);
     }
     relay_.PassOnUnfinishedLines();
     NoteLostOutput();
@@ -481,7 +481,7 @@ class Launcher {
     for (size_t i = 0; i < children_.size(); ++i) {
       int status = 0;
       if (!children_[i]->HasEnded(&status)) continue;
-      relay_.DrainAll(i);  // a restorer's last output counts before its end
+      relay_.ReadAll(i);  // a restorer's last output counts before its end
       ended.emplace_back(i, status);
     }
     // A killed process is the cause of the failures of others that are seen to have ended with it.
@@ -657,9 +657,9 @@ class Launcher {
   const Relay relay_{
       &output_,
       &children_,
-      {.without_lines_for_us =
+      {.take_lines_for_launcher =
            [this](size_t index, std::string_view lines) { return WithoutLinesForUs(index, lines); },
-       .has_events_in_its_file = [this](const Seat& seat) { return HasEventsInItsFile(seat); },
+       .logs_info_alone = [this](const Seat& seat) { return HasEventsInItsFile(seat); },
        .note = [this](const std::string& text) { Note(text); }}};
   // The snapshot from which the job resumed; empty: it began anew.
   std::string restored_;

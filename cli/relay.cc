@@ -34,16 +34,16 @@ void Relay::AddFilesTo(std::vector<pollfd>* files, std::vector<Source>* sources)
   }
 }
 
-bool Relay::Drain(Source source) const {
+bool Relay::ReadOnce(Source source) const {
   bool is_more = true;
   PassOnOrLose(source, [&] { is_more = children_[source.index]->Read(source.stream); });
   return is_more;
 }
 
-void Relay::DrainAll(size_t index) const {
+void Relay::ReadAll(size_t index) const {
   constexpr int kReadsMax = 64;
   for (const Stream stream : StreamsOf(*children_[index])) {
-    for (int i = 0; i < kReadsMax && Drain({index, stream}); ++i) {
+    for (int i = 0; i < kReadsMax && ReadOnce({index, stream}); ++i) {
     }
   }
   children_[index]->EndLines();
@@ -93,10 +93,10 @@ void Relay::PassOn(Source source) const {
   Child* const child = children_[source.index].get();
   const Seat& seat = child->seat();
   std::string text = child->Take(source.stream, IsLive(*child));
-  if (HasLinesForUs(seat)) text = hooks_.without_lines_for_us(source.index, text);
+  if (HasLinesForUs(seat)) text = hooks_.take_lines_for_launcher(source.index, text);
   if (text.empty()) return;
   output_.PassOn(source.index, seat.name(), source.stream,
-                 hooks_.has_events_in_its_file(seat) ? WithoutInfo(text) : text, child->waiting);
+                 hooks_.logs_info_alone(seat) ? WithoutInfo(text) : text, child->waiting);
   if (!child->Log(source.stream, text)) {
     hooks_.note("the log of " + seat.name() + " ends here: " + std::strerror(errno));
   }

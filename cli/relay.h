@@ -14,7 +14,7 @@
 
 #include "child.h"
 #include "job_output.h"
-#include "page.h"
+#include "lines.h"
 
 namespace tkv::cli {
 
@@ -23,16 +23,16 @@ class Relay {
   using Children = std::vector<std::unique_ptr<Child>>;
 
   struct Hooks {
-    // Handles the lines of a process that are for the launcher, and returns the others.  Called
-    // for an agent that has not greeted, and for a restorer.
-    std::function<std::string(size_t index, std::string_view lines)> without_lines_for_us;
-    // Returns true if lines of the level info stand in the process's log alone.
-    std::function<bool(const Seat& seat)> has_events_in_its_file;
+    // Handles the lines by which a process talks to the launcher, and returns the others.  Two kinds
+    // talk: an agent of another host until it has greeted, and a restorer of snapshots.
+    std::function<std::string(size_t index, std::string_view lines)> take_lines_for_launcher;
+    // Returns true if lines of level info go to the log file of the process, and not to the output.
+    std::function<bool(const Seat& seat)> logs_info_alone;
     // Prints a note of the launcher, and logs it.
     std::function<void(const std::string& text)> note;
   };
 
-  //   output, children  have to live as long
+  //   output, children  must outlive this object
   Relay(JobOutput* output, const Children* children, Hooks hooks)
       : output_(*output), children_(*children), hooks_(std::move(hooks)) {}
 
@@ -45,13 +45,13 @@ class Relay {
   void AddFilesTo(std::vector<pollfd>* files, std::vector<Source>* sources) const;
   // Reads once from a process and passes its text on, so that a chatty process cannot starve the
   // others.  Returns true if there may be more.
-  bool Drain(Source source) const;
-  // Reads the rest of an ended process's output.  Bounded, because a grandchild may hold the pipe
+  bool ReadOnce(Source source) const;
+  // Reads the rest of an ended process's output, at most 64 times: a grandchild may hold the pipe
   // open and write for ever.
-  void DrainAll(size_t index) const;
+  void ReadAll(size_t index) const;
   // Passes on the unfinished lines whose time has come.
   void PassOnUnfinishedLines() const;
-  // Returns the time at which the next unfinished line is passed on.
+  // Returns the time at which the next unfinished line is passed on; Lines::kNever if there is none.
   Lines::Time due() const;
 
  private:

@@ -44,8 +44,8 @@ bool IsKeptFree(const NDArray& array, const std::shared_ptr<Pending>& reader) {
 
 // Marks the arrays of this library as in use, and returns the bytes of the other arrays; nothing if
 // there is none.
-std::optional<size_t> ArrayKeeper::ForeignBytes(const CallPtr& call,
-                                                const std::vector<PushSource>& sources) {
+std::optional<size_t> ArrayKeeper::MarkOwnArrays(const CallPtr& call,
+                                                 const std::vector<PushSource>& sources) {
   std::optional<size_t> bytes;
   const std::shared_ptr<Pending> reader = ReaderOf(call);
   for (const PushSource& source : sources) {
@@ -58,7 +58,7 @@ std::optional<size_t> ArrayKeeper::ForeignBytes(const CallPtr& call,
 void ArrayKeeper::FreeSources(const CallPtr& call, const std::vector<PushSource>& sources) {
   std::optional<size_t> bytes;
   try {
-    bytes = ForeignBytes(call, sources);
+    bytes = MarkOwnArrays(call, sources);
   } catch (const std::bad_alloc&) {  // no memory for the marks: the push counts, so it goes on
     return Copy(call, 0);
   }

@@ -23,7 +23,8 @@ class ArrayKeeper {
   // Arrays of this library stay marked as in use until they are read.  Other arrays are copied,
   // unless the servers accept the push soon.  If the copies would exceed the window, it waits
   // first.
-  //   blocks  for the servers to accept the push, at most the patience
+  //   blocks  for the servers to accept the push, at most the patience; without memory for copies
+  //           once more as long
   void FreeSources(const CallPtr& call, const std::vector<PushSource>& sources);
   // Marks the arrays of an asynchronous call that was launched, so that their users wait for it.
   // If that fails, the caller gets no ticket, and the call is cancelled.
@@ -31,8 +32,8 @@ class ArrayKeeper {
                   const std::vector<NDArray>& outputs);
 
  private:
-  static std::optional<size_t> ForeignBytes(const CallPtr& call,
-                                            const std::vector<PushSource>& sources);
+  static std::optional<size_t> MarkOwnArrays(const CallPtr& call,
+                                             const std::vector<PushSource>& sources);
   void Copy(const CallPtr& call, size_t bytes);
   bool GoesOnWithCopies(const CallPtr& call, size_t bytes);
   size_t BytesCopied();

@@ -18,7 +18,7 @@ std::string ListOf(const std::vector<LocalJob>& jobs) {
   return Join(texts, "; ");
 }
 
-// Returns the jobs of that name: those with this id, else those whose id begins so.
+// Returns the jobs of that name: those with this id, else those whose id begins so.  "" names all.
 std::vector<LocalJob> JobsNamed(std::string_view name, const std::vector<LocalJob>& jobs) {
   std::vector<LocalJob> exact, beginning;
   for (const LocalJob& job : jobs) {
@@ -57,13 +57,15 @@ std::string FindJob(std::string_view name) {
   if (name.empty()) {
     throw Fail(
         Code::kNotFound,
-        "no job: no process of this machine has the head of one at a Unix socket, and "
-        "TKV_HEAD is not set; kv.url of a worker, or the first line of `tkv launch`, says the URL");
+        "no job: none of your processes on this machine has a head at a Unix socket, and TKV_HEAD "
+        "is not set; kv.url of a worker, or the first line of `tkv launch`, says the URL");
   }
-  throw Fail(Code::kNotFound,
-             "no job '{}' has its head at a Unix socket of this machine{}; another job is named by "
-             "its URL, tkv://HOST:PORT/JOB, which kv.url and the first line of `tkv launch` say",
-             name, all.empty() ? std::string() : "; there are " + ListOf(all));
+  throw Fail(
+      Code::kNotFound,
+      "no job '{}' of yours has its head at a Unix socket of this machine{}; any other job is "
+      "named by its URL, tkv://HOST:PORT/JOB, which kv.url and the first line of `tkv launch` "
+      "say",
+      name, all.empty() ? std::string() : "; there are " + ListOf(all));
 }
 
 }  // namespace tkv

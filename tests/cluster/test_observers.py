@@ -218,7 +218,10 @@ def test_keys_and_get_write_what_others_read(processes, job, tmp_path):
         (["status", "http://x:1/j"], "'http://x:1/j' is no URL of a job: it does not begin with tkv://"),
         (["status", "tkv://x:1"], "it names no job"),
         (["status", "URLx"], "job '"),
-        (["status", "no-such-job"], "no job 'no-such-job' has its head at a Unix socket of this machine; there are "),
+        (
+            ["status", "no-such-job"],
+            "no job 'no-such-job' of yours has its head at a Unix socket of this machine; there are ",
+        ),
         (["status", "--stuck-after", "5", "URL"], "--stuck-after requires --probe"),
         (["status", "--bind", "::1", "URL"], "--bind requires --metrics"),
         (["status", "--metrics", "0", "--bind", "everywhere", "URL"], "--bind everywhere: an address is needed"),
