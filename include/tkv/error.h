@@ -30,6 +30,9 @@ enum class Code : int {
 // The code's name without the `k`: "InvalidArgument".
 TKV_API const char* Name(Code code) noexcept;
 
+// Returns the code of the error of a call on a file that has failed with this errno.
+TKV_API Code CodeOfSystemError(int error) noexcept;
+
 // The exception that an operation throws if a user, peer, disk, device or network makes it fail.
 // The operation has then changed nothing.  Its message reads `verb 'key': what was found, what was
 // wanted`.

@@ -18,6 +18,8 @@ void BindErrors(nb::module_& m) {
     }
     return codes;
   });
+  m.def("_code_of_system_error",
+        [](int error) { return static_cast<int>(CodeOfSystemError(error)); });
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     const auto raise = [](const Error& error) {
       nb::object errors = nb::module_::import_("tensorkv.errors");

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 from typing import cast
 
-from ._core import _error_codes
+from ._core import _code_of_system_error, _error_codes
 
 __all__ = [
     "AbortedError",
@@ -163,16 +164,16 @@ class UnauthenticatedError(KVError, PermissionError):
 class FileError(KVError, OSError):
     """A file or folder cannot be read or written; ``errno`` has the system's number.
 
-    It is also what its code and its number say: `ResourceExhaustedError` for a full disk, `FailedPreconditionError` and
-    the built-in PermissionError for a folder of another user. A missing file is a FileNotFoundError, and no
-    `KeyNotFoundError`.
+    Each instance is also one of its code's class, whose name it has, and of the built-in class of its number. A full disk
+    gives a `ResourceExhaustedError`, a folder of another user a `FailedPreconditionError` and PermissionError. A missing
+    file gives a FileNotFoundError, and no `KeyNotFoundError`.
     """
 
     code: int = _CODES["Unavailable"]
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the code, the number and the message: the class is made anew."""
-        return _file_error, (self.code, self.errno, str(self))
+        """Pickle what makes the error anew, with its class."""
+        return _file_error, (self.code, self.errno, str(self)), {"filename": self.filename}
 
 
 _BY_CODE = {cls.code: cls for cls in KVError.__subclasses__() if not issubclass(cls, (FileNotFoundError, FileError))}
@@ -188,26 +189,19 @@ def _file_class(code: int, number: int) -> type[FileError]:
     return cast("type[FileError]", type(name, tuple(bases), {"code": code, "__module__": __name__}))
 
 
-def _from_os_error(verb: str, path: str, error: OSError) -> FileError:
-    """Return the error of a verb whose call on a file, made by Python, has failed."""
-    codes = {errno.ENOENT: "NotFound", errno.EACCES: "FailedPrecondition", errno.EPERM: "FailedPrecondition"}
-    codes |= {
-        errno.EISDIR: "FailedPrecondition",
-        errno.ENOTDIR: "FailedPrecondition",
-        errno.EROFS: "FailedPrecondition",
-    }
-    codes |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE), "ResourceExhausted")
-    number = error.errno or errno.EIO
-    made = _file_error(_CODES[codes.get(number, "Unavailable")], number, f"{verb}: {path}: {error.strerror}")
-    made.strerror, made.filename = error.strerror, path
-    return made
-
-
 def _file_error(code: int, number: int, message: str) -> FileError:
     """Return the error of a call on a file that has failed."""
     error = _file_class(code, number)(message)
-    error.errno = number
+    error.errno, error.strerror = number, os.strerror(number)
     return error
+
+
+def _from_os_error(verb: str, path: str, error: OSError) -> FileError:
+    """Return the error of a verb whose call on a file, made by Python, has failed."""
+    number = error.errno or errno.EIO
+    made = _file_error(_code_of_system_error(number), number, f"{verb}: {path}: {error.strerror}")
+    made.filename = path
+    return made
 
 
 MXNetError = KVError

@@ -174,17 +174,17 @@ std::unique_ptr<KVStore> KVStore::Connect(std::string_view url, const StoreOptio
                                           uint32_t store) {
   StoreOptions options = CheckedOptions("connect", given);
   WarnOfUnknownVariables(options);
-  options.url = IsNameOfJob(url) ? FindJob(url) : std::string(url);
   if (options.rank >= 0 || options.num_workers > 0 || !options.bootstrap.empty() ||
       options.rendezvous != nullptr) {
     throw Fail(Code::kInvalidArgument, "connect: an observer has no rank and starts no job");
   }
   try {
+    options.url = IsNameOfJob(url) ? FindJob(url) : std::string(url);
     const Job job = JobOf(options);
     return std::make_unique<ObserverStore>(options, ObserverOf(options, job), store);
   } catch (const Error& error) {
     if (std::string_view(error.what()).starts_with("connect")) throw;
-    throw Fail(error.code(), "connect: {}", error.what());
+    throw error.WithMessage(Format("connect: {}", error.what()));
   }
 }
 

@@ -1,5 +1,7 @@
 #include "tkv/error.h"
 
+#include <cerrno>
+
 #include "base/check.h"
 #include "base/logfmt.h"
 
@@ -37,6 +39,31 @@ const char* Name(Code code) noexcept {
       return "Unauthenticated";
   }
   return "Unknown";
+}
+
+Code CodeOfSystemError(int error) noexcept {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return Code::kResourceExhausted;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case ENOTDIR:
+    case EISDIR:
+      return Code::kFailedPrecondition;
+    case ENOENT:
+      return Code::kNotFound;
+    case EEXIST:
+    case ENOTEMPTY:
+      return Code::kAlreadyExists;
+    default:
+      return Code::kUnavailable;
+  }
 }
 
 Error::Error(Code code, std::string_view message, int system_error)

@@ -32,34 +32,9 @@ Fault& TheFault() {
 // Returns 0, kHalf, or the errno with which a test lets this call fail.
 int FaultOf(const char* call) { return TheFault() ? TheFault()(call) : 0; }
 
-Code CodeOf(int error) {
-  switch (error) {
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
-      return Code::kResourceExhausted;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-    case ENOTDIR:
-    case EISDIR:
-      return Code::kFailedPrecondition;
-    case ENOENT:
-      return Code::kNotFound;
-    case EEXIST:
-    case ENOTEMPTY:
-      return Code::kAlreadyExists;
-    default:
-      return Code::kUnavailable;
-  }
-}
-
 Error Failed(const std::string& path, const char* call, int error) {
   const std::string why = SystemText({error, std::generic_category()});
-  return {CodeOf(error), Format("{}: {}: {}", path, call, why), error};
+  return {CodeOfSystemError(error), Format("{}: {}: {}", path, call, why), error};
 }
 
 // Makes a system call and returns its result; throws on an error.  A call that a test lets fail is

@@ -29,7 +29,8 @@ void ForEachOf(const char* what, size_t count, F check) {
       check(i);
     } catch (const Error& error) {
       if (count == 1) throw;
-      throw Fail(error.code(), "{} ({} {} of {}, counted from 0)", error.what(), what, i, count);
+      throw error.WithMessage(
+          Format("{} ({} {} of {}, counted from 0)", error.what(), what, i, count));
     }
   }
 }

@@ -1,5 +1,8 @@
 """Functions and methods of `mx.np` with the arguments that NumPy and MXNet take."""
 
+import errno
+import pickle
+
 import numpy as np
 import pytest
 import tensorkv as mx
@@ -242,4 +245,6 @@ def test_arrays_of_npx_load_are_those_of_np(tmp_path):
     assert type(w) is mx.np.ndarray and w[w > 2].asnumpy().tolist() == [3, 4]
     with pytest.raises(mx.base.MXNetError, match="No such file") as caught:
         mx.npx.load(str(tmp_path / "none"))
-    assert isinstance(caught.value, FileNotFoundError) and caught.value.filename == str(tmp_path / "none")
+    for error in (caught.value, pickle.loads(pickle.dumps(caught.value))):
+        assert isinstance(error, FileNotFoundError) and error.filename == str(tmp_path / "none")
+        assert (error.errno, error.strerror) == (errno.ENOENT, "No such file or directory")
