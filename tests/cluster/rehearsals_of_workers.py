@@ -232,9 +232,11 @@ if rank == 1:
             raise ValueError("a bad batch")
     except ValueError:
         step(b)
+    until_marked("met")  # or worker 1 has left, which is another row
 else:
     step(b)
     met(lambda: step(a))
+    mark("met")
 """
     _, more = stage.run(caught, *LONG)
     assert "worker 1 closed store 0 after round 1; round 2 needs it" in more, more
