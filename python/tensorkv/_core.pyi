@@ -10,8 +10,9 @@ from typing_extensions import CapsuleType, Self
 
 _A = TypeVar("_A", bound=Array)
 
-def _code_of_system_error(arg: int, /) -> int: ...
 def _error_codes() -> dict[str, int]: ...
+
+def _code_of_system_error(arg: int, /) -> int: ...
 
 class Array:
     """

@@ -101,7 +101,7 @@ TEST_P(ChunkTest, APushThatMemoryIsLackingForIsNotInItsRound) {
     Chunk chunk = NewChunk();
     for (const Rank rank : kRanks) {
       const auto push = [&](Chunk* to) {
-        const Scalars scalars = std::vector<double>(static_cast<size_t>(rank), 0.5);
+        const Scalars scalars{.numbers = std::vector<double>(static_cast<size_t>(rank), 0.5)};
         if (rank == 1 && !deterministic) {
           return editor_.ContributeLast(to, rank, PartOf(rank), scalars);
         }
