@@ -102,8 +102,8 @@ bool Client::KnowsItsRounds(const Announcement& change) {
 bool Client::IsInitedBefore(const KeyState& key, OpId control, uint32_t store) const {
   const auto is_one = [&](OpId id) {
     const Op* const op = ops_.Find(id);
-    return op != nullptr && id < control && StoreOf(op->what.key) == store &&
-           op->what.Is<Operation::Init, Operation::Open, Operation::Delete>();
+    return op != nullptr && id < control && StoreOf(op->operation.key) == store &&
+           op->operation.Is<Operation::Init, Operation::Open, Operation::Delete>();
   };
   return is_one(key.opening) || std::any_of(key.queue.begin(), key.queue.end(), is_one);
 }
@@ -113,7 +113,8 @@ uint64_t Client::QueuedPushes(const KeyState& key, OpId before) const {
   uint64_t count = 0;
   for (const OpId id : key.queue) {
     const Op* const op = ops_.Find(id);
-    if (id < before && op != nullptr && !op->has_started && op->what.push() != nullptr) ++count;
+    if (id < before && op != nullptr && !op->has_started && op->operation.push() != nullptr)
+      ++count;
   }
   return count;
 }
@@ -156,10 +157,10 @@ void Client::QueueControl(Op* op, const Announcement& change, Type type) {
     control.message.type = type;
     control.message.number = change.generation;
     if (type == Type::kControl) {
-      control.message.chunk = op->what.store;
+      control.message.chunk = op->operation.store;
       // A later life may not know yet all keys in which rounds are under way.
       if (welcome_.rejoined) control.message.flags = kOnlyListed;
-      control.message.extra = Encode(op->what.As<Operation::Control>()->spec);
+      control.message.extra = Encode(op->operation.As<Operation::Control>()->spec);
       const size_t bytes = rounds[server].size() * sizeof(ControlRounds::Item);
       if (bytes > 0) {
         auto items = std::make_shared<std::vector<ControlRounds::Item>>(std::move(rounds[server]));
@@ -192,7 +193,7 @@ bool Client::IsBeingMade(const KeyState& key) const {
 }
 
 bool Client::IsRepeat(const Op& op) const {
-  if (!op.what.Is<Operation::Control>()) return false;
+  if (!op.operation.Is<Operation::Control>()) return false;
   const Announcement* const change = announcements_.Find(op.id);
   return change != nullptr && change->is_repeat;
 }
@@ -217,10 +218,10 @@ bool Client::RepeatControl(const KeyId& id, const KeyState& key, Time patience) 
   const Announcements::Last& last = *announcements_.LastOf(store);
   Op& op = ops_.Add(++last_op_);
   op.id = last_op_;
-  op.what.verb = last.verb;
-  op.what.request = Operation::Control{last.spec};
-  op.what.store = store;
-  op.key = IdOf(op.what.key);
+  op.operation.verb = last.verb;
+  op.operation.request = Operation::Control{last.spec};
+  op.operation.store = store;
+  op.key = IdOf(op.operation.key);
   op.begin = now_;
   op.deadline = now_ + (patience > 0 ? patience : options_.patience);
   op.notice_step = options_.first_notice;
@@ -240,7 +241,8 @@ void Client::FailPushesFor(uint32_t store, const Error& error) {
     const auto first = std::find_if(key.queue.begin(), key.queue.end(), [&](OpId op) {
       return Find(op) != nullptr && !Find(op)->has_started;
     });
-    if (first != key.queue.end() && Find(*first)->what.push() != nullptr) pushes.push_back(*first);
+    if (first != key.queue.end() && Find(*first)->operation.push() != nullptr)
+      pushes.push_back(*first);
   }
   for (const OpId push : pushes) {
     if (Op* const op = Find(push)) Fail(op, error);
@@ -255,8 +257,8 @@ void Client::NoteCommitted(const Op& control) {
     if (key != keys_.end()) key->second.listed_in = change.generation;
   }
   if (change.is_repeat) return;
-  announcements_.SetLast(change.store, {change.generation, control.what.verb,
-                                        control.what.As<Operation::Control>()->spec});
+  announcements_.SetLast(change.store, {change.generation, control.operation.verb,
+                                        control.operation.As<Operation::Control>()->spec});
 }
 
 }  // namespace tkv

@@ -79,7 +79,7 @@ class Client final : private KnownChunks {
   void Failed(uint32_t server, Time now);
   // Handles a connection for which this machine lacked descriptors or memory.  Fails the server's
   // operations if none of their messages was sent.  Else they wait for the server_patience.
-  void Lacked(uint32_t server, const Error& error, Time now, Effects* effects);
+  void LackedResources(uint32_t server, const Error& error, Time now, Effects* effects);
   // Tells the servers that this worker has left, if the head cannot tell them.  Call it last.
   void SayGoodbye(Effects* effects);
   // Gives the server up for good: dialing it again would fail too.  Fails its operations.
@@ -137,7 +137,7 @@ class Client final : private KnownChunks {
   // Returns the rank that reads snapshots and assigns values for all workers, and its incarnation.
   // Under the policy `continue` this is the Sender.  Under `fail` and `wait` it is the lowest rank
   // that can have another life, also while that rank is dead, because barriers wait for it too.
-  std::pair<Rank, uint64_t> Reader() const;
+  std::pair<Rank, uint64_t> SnapshotReader() const;
   // The queries of a key return 0 or its like if this client does not know the key.
   //
   // Returns the round of this worker's last push that has started, as users count: from the
@@ -192,7 +192,7 @@ class Client final : private KnownChunks {
   };
   struct Op {
     OpId id = kNoOp;
-    Operation what;
+    Operation operation;
     KeyId key;
     Time begin = 0;
     Time deadline = 0;
@@ -220,7 +220,7 @@ class Client final : private KnownChunks {
 
     // Returns true if its messages read memory of the user.
     bool LendsValue() const {
-      return !owns_value && what.value() != nullptr && what.value()->bytes.size > 0;
+      return !owns_value && operation.value() != nullptr && operation.value()->bytes.size > 0;
     }
     Time NextTime() const { return expired ? grace : std::min(deadline, next_notice); }
   };
@@ -408,7 +408,7 @@ class Client final : private KnownChunks {
 
   // operations.cc
   void AdvanceLeaves(Effects* effects);
-  void AdvanceNews(Effects* effects);  // for Operation::News
+  void AdvanceNewestEpochs(Effects* effects);  // for Operation::NewestEpoch
 
   // queries.cc: statistics and notices
   void NoteWait(const KeyState& key, Op* op);
@@ -436,10 +436,10 @@ class Client final : private KnownChunks {
   std::vector<uint32_t> pump_;  // servers whose queues have changed, for Settle
 
   Announcements announcements_;
-  uint64_t birth_count_ = 0;      // of the keys that this life has tried to create
-  std::set<OpId> leaving_;        // each Operation::Leave
-  std::set<OpId> awaiting_news_;  // each Operation::News
-  std::set<OpId> closing_;        // each Operation::Close
+  uint64_t birth_count_ = 0;       // of the keys that this life has tried to create
+  std::set<OpId> leaving_;         // each Operation::Leave
+  std::set<OpId> awaiting_epoch_;  // each Operation::NewestEpoch
+  std::set<OpId> closing_;         // each Operation::Close
   std::vector<Outcome> outcomes_;
   std::vector<KeyId> ready_;  // keys whose first operation may be able to start
   struct LostPush {

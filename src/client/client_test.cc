@@ -51,7 +51,7 @@ TEST_F(ClientTest, WhoseHeadHasEndedTakesLeaveOfNobodyAndDataGoesOn) {
 }
 
 TEST_F(ClientTest, NewsEndWhenTheEpochHasArrivedThatTheHeadHasNow) {
-  const OpId news = Begin(Operation::News{}, "close");
+  const OpId news = Begin(Operation::NewestEpoch{}, "close");
   ASSERT_EQ(effects_.to_head.size(), 1U);
   const Message ping = effects_.to_head[0];
   EXPECT_EQ(ping.type, Type::kPing);
@@ -70,7 +70,7 @@ TEST_F(ClientTest, NewsEndWhenTheEpochHasArrivedThatTheHeadHasNow) {
 }
 
 TEST_F(ClientTest, NewsAreAskedForAgainAndEndWithoutAHead) {
-  const OpId news = Begin(Operation::News{}, "close");
+  const OpId news = Begin(Operation::NewestEpoch{}, "close");
   client_.HeadClosed(now_);
   effects_.to_head.clear();
   client_.HeadOpened(&effects_);
@@ -86,7 +86,7 @@ TEST_F(ClientTest, NewsAreAskedForAgainAndEndWithoutAHead) {
 }
 
 TEST_F(ClientTest, NewsEndWhereTheHeadEndsBetweenItsAnswerAndItsEpoch) {
-  const OpId news = Begin(Operation::News{}, "close");
+  const OpId news = Begin(Operation::NewestEpoch{}, "close");
   client_.HeadAnswered(Reply(effects_.to_head.at(0), Type::kPong, 3), now_, &effects_);
   client_.HeadEnded(now_);
   After(0);

@@ -105,9 +105,9 @@ void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
   op->has_started = true;
   if (key->is_ready) return Finish(op);  // an open of a known key
   key->opening = op->id;
-  const auto* const init = op->what.As<Operation::Init>();
+  const auto* const init = op->operation.As<Operation::Init>();
   if (init != nullptr) key->meta = *init->meta;
-  key->meta.name = op->what.key;
+  key->meta.name = op->operation.key;
   key->meta.birth = (welcome_.incarnation << 32) + ++birth_count_;
   const bool is_first = init != nullptr && welcome_.rank == 0;
   // Rank 0 creates the key without asking if no earlier life and no other worker can have created
@@ -123,8 +123,8 @@ void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
   const bool grants = link.incarnation() == 0 || (link.features() & kMakersFeature) != 0;
   if (init != nullptr && grants) {
     describe.message.flags = kMayMake;
-    describe.message.chunk = StoreOf(op->what.key);
-  } else if (is_first || (init == nullptr && !op->what.As<Operation::Open>()->may_wait)) {
+    describe.message.chunk = StoreOf(op->operation.key);
+  } else if (is_first || (init == nullptr && !op->operation.As<Operation::Open>()->may_wait)) {
     describe.message.flags = kNoWait;
   }
   op->unpulled = 1;
@@ -132,7 +132,7 @@ void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
 }
 
 void Client::StartMaking(const KeyId& id, KeyState* key, Op* op) {
-  if (const auto error = codec::Cut(key->meta, op->what.value())) return Fail(op, *error);
+  if (const auto error = codec::Cut(key->meta, op->operation.value())) return Fail(op, *error);
   PlaceChunks(id, key);
   op->creating = Creating::kRest;
   QueueInits(id, key, op);
@@ -155,7 +155,7 @@ void Client::QueueInits(const KeyId& id, KeyState* key, Op* op) {
     if (overwrites) init.message.flags = kOverwrite;
     init.message.number = op->grant;
     init.message.extra = Encode(key->meta);
-    init.message.body = op->what.value()->PartOf(c);
+    init.message.body = op->operation.value()->PartOf(c);
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(init));
   }
@@ -170,7 +170,7 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
   Drop(is_describe ? &op->unpulled : &op->unaccepted);
   // True if the key does not exist and no other worker is creating it.  A server without grants
   // says so to rank 0 with NotFound.
-  const bool is_unmade = is_describe && op->what.Is<Operation::Init>() &&
+  const bool is_unmade = is_describe && op->operation.Is<Operation::Init>() &&
                          (reply.type == Type::kOk ||
                           (reply.type == Type::kError && (sent.message.flags & kNoWait) != 0 &&
                            ErrorOf(reply).code() == Code::kNotFound));
@@ -184,11 +184,11 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
   }
   if (is_describe) {
     const KeyMeta meta = DecodeKeyMeta(reply.extra);
-    if (meta.name != op->what.key) {
+    if (meta.name != op->operation.key) {
       return Fail(
           op, Error(Code::kAlreadyExists, Format("the id is taken by {}", ShownKey(meta.name))));
     }
-    if (const auto* const init = op->what.As<Operation::Init>()) {
+    if (const auto* const init = op->operation.As<Operation::Init>()) {
       const std::string why = Differences(*init->meta, meta, welcome_.rejoined);
       if (!why.empty()) return Fail(op, Error(Code::kInvalidArgument, why));
     }
@@ -271,28 +271,28 @@ void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
   Op* const op = Find(sent.op);
   if (op == nullptr) return;
   Drop(&op->unaccepted);
-  if (op->what.Is<Operation::Control>()) {
+  if (op->operation.Is<Operation::Control>()) {
     Announcement* const change = announcements_.Find(op->id);
     if (reply.type == Type::kError && !change->error) change->error = ErrorOf(reply);
     return;  // AdvanceAnnouncements goes on
   }
-  if (op->what.Is<Operation::Close>()) {  // Abandon keeps the CLOSE for a server out of reach
+  if (op->operation.Is<Operation::Close>()) {  // Abandon keeps the CLOSE for a server out of reach
     if (op->unaccepted > 0) return;
-    ForgetStore(op->what.store);
+    ForgetStore(op->operation.store);
     return Finish(op);
   }
   if (reply.type == Type::kError) return Fail(op, ErrorOf(reply));
-  if (op->what.Is<Operation::FindBase>()) {
+  if (op->operation.Is<Operation::FindBase>()) {
     const ChunkStatus status = DecodeChunkStatus(reply.extra);
     KeyState& key = keys_.at(op->key);
     key.base = status.base;
     key.former_step = status.step.value_or(PushStep{});
   }
-  if (op->what.Is<Operation::Stats>() && !AddTableStats(reply, &op->table)) {
+  if (op->operation.Is<Operation::Stats>() && !AddTableStats(reply, &op->table)) {
     return Fail(op, CannotSaveRows(keys_.at(op->key).chunks[sent.message.chunk].server));
   }
   if (op->unaccepted > 0) return;
-  if (op->what.Is<Operation::Delete>()) Forget(&keys_.at(op->key));
+  if (op->operation.Is<Operation::Delete>()) Forget(&keys_.at(op->key));
   Finish(op);
 }
 
@@ -302,20 +302,20 @@ void Client::AdvanceCloses() {
   const std::set<OpId> closing = closing_;  // a copy: operations may end here
   for (const OpId id : closing) {
     Op* const op = Find(id);
-    if (op->has_started || IsInUse(op->what.store, id)) continue;
+    if (op->has_started || IsInUse(op->operation.store, id)) continue;
     op->has_started = true;
-    FailStore(op->what.store, id);
+    FailStore(op->operation.store, id);
     for (const ServerLink& link : links_) {
       if (link.dead()) continue;
       Outgoing close;
       close.op = id;
       close.message.type = Type::kClose;
-      close.message.chunk = op->what.store;
+      close.message.chunk = op->operation.store;
       ++op->unaccepted;
       Queue(link.server(), std::move(close));
     }
     if (op->unaccepted > 0) continue;
-    ForgetStore(op->what.store);
+    ForgetStore(op->operation.store);
     Finish(op);
   }
 }
@@ -326,7 +326,7 @@ bool Client::IsInUse(uint32_t store, OpId close) const {
   const auto is_open = [&](OpId id) {
     const Op* const op = ops_.Find(id);
     if (op == nullptr || id > close) return false;
-    return !op->is_accepted && StoreOf(op->what.key) == store;
+    return !op->is_accepted && StoreOf(op->operation.key) == store;
   };
   return std::any_of(pushes_.begin(), pushes_.end(), is_open) ||
          announcements_.IsInUse(store, close);
@@ -335,8 +335,8 @@ bool Client::IsInUse(uint32_t store, OpId close) const {
 void Client::FailStore(uint32_t store, OpId close) {
   std::vector<OpId> ids;
   ops_.ForEach([&](OpId id, const Op& op) {
-    const bool of_key = !op.what.key.empty() && StoreOf(op.what.key) == store;
-    const bool is_control = op.what.Is<Operation::Control>() && op.what.store == store;
+    const bool of_key = !op.operation.key.empty() && StoreOf(op.operation.key) == store;
+    const bool is_control = op.operation.Is<Operation::Control>() && op.operation.store == store;
     if (id != close && (of_key || is_control)) ids.push_back(id);
   });
   std::sort(ids.begin(), ids.end());

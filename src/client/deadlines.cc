@@ -68,7 +68,7 @@ void Client::Tick(Time now, Effects* effects) {
   OwnBodies(late);
   for (const OpId id : late) {
     Op& op = *Find(id);
-    if (!op.what.Is<Operation::Init>())
+    if (!op.operation.Is<Operation::Init>())
       op.owns_value = true;  // an init may still send parts of its value
   }
   CancelPulls(has_started, true);  // the answers name the missing workers
@@ -80,7 +80,7 @@ void Client::Tick(Time now, Effects* effects) {
   Settle(now, effects);
   while (!timers_.empty() && Find(timers_.front().second) == nullptr) PopTimer();
   if (!timers_.empty()) Rearm(timers_.front().first);
-  if (head_.is_lost() && !(announcements_.empty() && leaving_.empty() && awaiting_news_.empty())) {
+  if (head_.is_lost() && !(announcements_.empty() && leaving_.empty() && awaiting_epoch_.empty())) {
     Rearm(std::max(head_.GivesUpAt(), now + kSecond));
   }
   for (const ServerLink& link : links_) link.Rearm(turn);
@@ -91,11 +91,11 @@ void Client::FailRequests(Effects* effects) {
   const Error error = head_.WhyNone(now_);
   for (const OpId id : head_.Operations()) {
     Op& op = *Find(id);
-    if (op.what.Is<Operation::Control>()) {
+    if (op.operation.Is<Operation::Control>()) {
       Withdraw(&op, error);
       continue;
     }
-    if (op.what.Is<Operation::Leave>()) {
+    if (op.operation.Is<Operation::Leave>()) {
       effects->Log(Level::kWarning,
                    Format("{}: left without a word to the others: {}", Prefix(op), error.what()));
       has_left_ = true;
@@ -270,8 +270,9 @@ std::string Client::Awaited(const Op& op) const {
       return Format("server {}", link.server());
     }
   }
-  if (op.what.Is<Operation::Leave, Operation::News>() || head_.Has(op.id)) return "the head";
-  if (op.what.Is<Operation::Init>()) {
+  if (op.operation.Is<Operation::Leave, Operation::NewestEpoch>() || head_.Has(op.id))
+    return "the head";
+  if (op.operation.Is<Operation::Init>()) {
     const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
     return has_heirs ? "the worker that creates the key" : "worker 0";
   }

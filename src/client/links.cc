@@ -79,10 +79,10 @@ void Client::HeadAnswered(const Message& message, Time now, Effects* effects) {
   const bool is_answer = message.type == Type::kOk || message.type == Type::kPong;
   if (!is_answer || !head_.Has(message.seq)) return;
   Op* const op = Find(message.seq);
-  if (op->what.Is<Operation::News>()) {
+  if (op->operation.Is<Operation::NewestEpoch>()) {
     op->round = message.number;  // the head may end before it has sent that EPOCH
   } else {
-    if (op->what.Is<Operation::Leave>()) has_left_ = true;
+    if (op->operation.Is<Operation::Leave>()) has_left_ = true;
     Finish(op);
   }
   Settle(now, effects);
@@ -157,7 +157,7 @@ void Client::ServerRefused(uint32_t server, const Error& error, Effects* effects
 // If no message for the server is unanswered, all of its operations fail at once, with the name of
 // the missing resource.  Else the server may have done an operation.  All operations then wait for
 // a connection until the patience ends.
-void Client::Lacked(uint32_t server, const Error& error, Time now, Effects* effects) {
+void Client::LackedResources(uint32_t server, const Error& error, Time now, Effects* effects) {
   ServerLink& link = links_[server];
   if (link.dead() || closed_) return;
   now_ = now;
@@ -179,6 +179,7 @@ void Client::Kill(ServerLink* link, const Error& error, Effects* effects) {
 void Client::Abandon(ServerLink* link, const Error& error, Effects* effects) {
   size_t sent_count = 0;
   const std::vector<Outgoing> outgoing = link->TakeAll(&sent_count);
+  std::vector<Outgoing> again;
   for (size_t i = 0; i < outgoing.size(); ++i) {
     const Outgoing& lost = outgoing[i];
     if (i >= sent_count && lost.message.type == Type::kPush) {
@@ -192,11 +193,12 @@ void Client::Abandon(ServerLink* link, const Error& error, Effects* effects) {
     if ((type == Type::kWithdraw || type == Type::kClose) && !link->dead()) {
       // No push may reach the server before the CONTROL is taken back, and the keys of a closed
       // store have to be freed.  Both messages wait as long as that takes.
-      Outgoing again = lost;
-      again.op = kNoOp;
-      link->QueueFirst(std::move(again));
+      again.push_back(lost);
+      again.back().op = kNoOp;
     }
   }
+  std::ranges::reverse(again);  // each QueueFirst puts one before those queued so far
+  for (Outgoing& message : again) link->QueueFirst(std::move(message));
   link->NoteWait(now_, &waits_);
 }
 
@@ -271,7 +273,7 @@ void Client::OnAnswer(const Outgoing& sent, uint32_t server, const Message& repl
       return OnListAnswer(sent, reply);
     case Type::kDescribe: {
       const Op* const op = Find(sent.op);
-      const bool looks = op != nullptr && op->what.Is<Operation::Describe>();
+      const bool looks = op != nullptr && op->operation.Is<Operation::Describe>();
       return looks ? OnDescribed(sent, reply) : OnInitAnswer(sent, reply);
     }
     case Type::kInit:

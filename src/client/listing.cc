@@ -29,7 +29,7 @@ ServerLink* Client::LinkToAsk(Op* op, uint32_t server, uint64_t feature, const c
 // Starts at once: no other operation is ordered with this one.
 void Client::StartList(Op* op) {
   op->has_started = true;
-  const Listing::Request& request = op->what.As<Operation::List>()->request;
+  const Listing::Request& request = op->operation.As<Operation::List>()->request;
   if (LinkToAsk(op, request.server, kListFeature, "does not list its keys") == nullptr) return;
   Outgoing list;
   list.op = op->id;
@@ -48,7 +48,7 @@ void Client::OnListAnswer(const Outgoing& sent, const Message& reply) {
   listing->listed = DecodeListed(reply.extra);
   listing->last = reply.key;
   listing->has_more =
-      reply.number != 0 && reply.key > op->what.As<Operation::List>()->request.after;
+      reply.number != 0 && reply.key > op->operation.As<Operation::List>()->request.after;
   outcomes_.push_back({op->id, Outcome::Event::kDone, std::nullopt, 0,
                        std::shared_ptr<const Listing>(std::move(listing))});
   Erase(op);
@@ -58,7 +58,7 @@ void Client::OnListAnswer(const Outgoing& sent, const Message& reply) {
 void Client::StartDescribe(Op* op) {
   op->has_started = true;
   const uint32_t server = ServerOf(epoch_.placement, op->key, 0);
-  const bool with_rule = op->what.As<Operation::Describe>()->with_rule;
+  const bool with_rule = op->operation.As<Operation::Describe>()->with_rule;
   const uint64_t feature = with_rule ? kRuleFeature : 0;
   if (LinkToAsk(op, server, feature, "does not say how keys are updated") == nullptr) return;
   Outgoing describe;
@@ -75,7 +75,7 @@ void Client::OnDescribed(const Outgoing& sent, const Message& reply) {
   Drop(&op->unaccepted);
   if (reply.type != Type::kMeta) return Fail(op, ErrorOf(reply));
   KeyMeta meta = DecodeKeyMeta(reply.extra);
-  if (meta.name != op->what.key) return Fail(op, Error(Code::kNotFound, "no such key"));
+  if (meta.name != op->operation.key) return Fail(op, Error(Code::kNotFound, "no such key"));
   outcomes_.push_back({op->id, Outcome::Event::kDone, std::nullopt, 0,
                        Outcome::Found{std::make_shared<const KeyMeta>(std::move(meta))}});
   Erase(op);

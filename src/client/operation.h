@@ -151,10 +151,10 @@ struct Operation {
   };
   // Ends when this client has the membership that the head has now: its newest EPOCH, or a later
   // one.
-  struct News {};
-  using Request =
-      std::variant<Init, Open, Push, Pull, PushPull, Wait, Barrier, Control, Delete, Close, Leave,
-                   Cut, Read, Release, Stats, FindBase, Restore, Trace, List, Describe, News>;
+  struct NewestEpoch {};
+  using Request = std::variant<Init, Open, Push, Pull, PushPull, Wait, Barrier, Control, Delete,
+                               Close, Leave, Cut, Read, Release, Stats, FindBase, Restore, Trace,
+                               List, Describe, NewestEpoch>;
 
   std::string verb;  // the first word of error messages
   std::string key;   // canonical; empty: the operation has no key

@@ -27,8 +27,8 @@ Bytes CopyOf(const Bytes& bytes) {
 }  // namespace
 
 std::string Client::Prefix(const Op& op) const {
-  if (op.what.key.empty() || op.what.Is<Operation::Barrier>()) return op.what.verb;
-  return Format("{} {}", op.what.verb, ShownKey(op.what.key));
+  if (op.operation.key.empty() || op.operation.Is<Operation::Barrier>()) return op.operation.verb;
+  return Format("{} {}", op.operation.verb, ShownKey(op.operation.key));
 }
 
 Error Client::Prefixed(const Op& op, const Error& error) const {
@@ -39,11 +39,12 @@ OpId Client::Start(Operation operation, Time now) {
   const OpId id = ++last_op_;
   Op& op = ops_.Add(id);
   op.id = id;
-  op.what = std::move(operation);
-  if (op.what.Is<Operation::Barrier>()) op.what.key = InternalKey(op.what.store, "barrier");
-  op.key = IdOf(op.what.key);
+  op.operation = std::move(operation);
+  if (op.operation.Is<Operation::Barrier>())
+    op.operation.key = InternalKey(op.operation.store, "barrier");
+  op.key = IdOf(op.operation.key);
   op.begin = now;
-  op.deadline = now + (op.what.patience > 0 ? op.what.patience : options_.patience);
+  op.deadline = now + (op.operation.patience > 0 ? op.operation.patience : options_.patience);
   op.notice_step = options_.first_notice;
   op.next_notice = now + options_.first_notice;
   JoinList(&op);
@@ -52,39 +53,39 @@ OpId Client::Start(Operation operation, Time now) {
     Fail(&op, closed_ ? *closed_ : StoreIsClosed());
     return id;
   }
-  if (role_ == Role::kObserver && !IsReading(op.what)) {
+  if (role_ == Role::kObserver && !IsReading(op.operation)) {
     Fail(&op, Error(Code::kFailedPrecondition, "an observer only reads"));
     return id;
   }
-  if (op.what.Is<Operation::Control>()) {
-    announcements_.Add(id, op.what.store);
+  if (op.operation.Is<Operation::Control>()) {
+    announcements_.Add(id, op.operation.store);
     if (head_.is_lost()) Rearm(now + kSecond / 10);
-  } else if (op.what.Is<Operation::Leave>()) {
+  } else if (op.operation.Is<Operation::Leave>()) {
     leaving_.insert(id);
     if (head_.is_lost()) Rearm(now + kSecond / 10);
-  } else if (op.what.Is<Operation::News>()) {
-    awaiting_news_.insert(id);
+  } else if (op.operation.Is<Operation::NewestEpoch>()) {
+    awaiting_epoch_.insert(id);
     if (head_.is_lost()) Rearm(now + kSecond / 10);
-  } else if (op.what.Is<Operation::Close>()) {
+  } else if (op.operation.Is<Operation::Close>()) {
     closing_.insert(id);
-  } else if (op.what.Is<Operation::Read>()) {
+  } else if (op.operation.Is<Operation::Read>()) {
     StartRead(&op);
-  } else if (op.what.Is<Operation::Release>()) {
+  } else if (op.operation.Is<Operation::Release>()) {
     StartRelease(&op);
-  } else if (op.what.Is<Operation::Trace>()) {
+  } else if (op.operation.Is<Operation::Trace>()) {
     StartTrace(&op);
-  } else if (op.what.Is<Operation::List>()) {
+  } else if (op.operation.Is<Operation::List>()) {
     StartList(&op);
-  } else if (op.what.Is<Operation::Describe>()) {
+  } else if (op.operation.Is<Operation::Describe>()) {
     StartDescribe(&op);
   } else {
-    if (op.what.push() != nullptr) pushes_.push_back(id);
+    if (op.operation.push() != nullptr) pushes_.push_back(id);
     KeyState& key = keys_[op.key];
-    if (!key.is_ready && op.what.key == InternalKey(StoreOf(op.what.key), "barrier")) {
+    if (!key.is_ready && op.operation.key == InternalKey(StoreOf(op.operation.key), "barrier")) {
       barriers_.insert(op.key);
       key.is_barrier = key.is_ready = true;
       key.must_join = welcome_.rejoined;
-      key.meta.name = op.what.key;
+      key.meta.name = op.operation.key;
       key.meta.shape = Shape({0});
     }
     key.queue.push_back(id);
@@ -124,8 +125,8 @@ void Client::Detach(std::span<const OpId> ids) {
     Op* const op = Find(id);
     if (op == nullptr || !op->LendsValue()) continue;
     // Messages that do not exist yet will read the value.
-    const bool is_read_on = !op->has_started || op->what.Is<Operation::Init>();
-    Bytes& value = op->what.value()->bytes;
+    const bool is_read_on = !op->has_started || op->operation.Is<Operation::Init>();
+    Bytes& value = op->operation.value()->bytes;
     value = is_read_on ? CopyOf(value) : Bytes();
     op->owns_value = true;  // last: if CopyOf throws for lack of memory, Detach can be retried
   }
@@ -195,7 +196,7 @@ void Client::Settle(Time now, Effects* effects) {
     AdvanceAnnouncements(effects);
     AdvanceCloses();
     AdvanceLeaves(effects);
-    AdvanceNews(effects);
+    AdvanceNewestEpochs(effects);
     std::vector<uint32_t> servers = std::exchange(pump_, {});
     std::sort(servers.begin(), servers.end());
     for (const uint32_t server : servers) {
@@ -215,7 +216,7 @@ void Client::AdvanceLeaves(Effects* effects) {
     op.has_started = true;
     Message goodbye;
     goodbye.type = Type::kGoodbye;
-    goodbye.number = op.what.As<Operation::Leave>()->failure ? 1 : 0;
+    goodbye.number = op.operation.As<Operation::Leave>()->failure ? 1 : 0;
     goodbye.seq = id;
     head_.Send(std::move(goodbye), effects);
   }
@@ -223,8 +224,8 @@ void Client::AdvanceLeaves(Effects* effects) {
 
 // Asks the head for the number of its EPOCH, and waits until this client has that EPOCH.  The head
 // sends it by itself.
-void Client::AdvanceNews(Effects* effects) {
-  const std::set<OpId> waiting = awaiting_news_;  // a copy: operations may end here
+void Client::AdvanceNewestEpochs(Effects* effects) {
+  const std::set<OpId> waiting = awaiting_epoch_;  // a copy: operations may end here
   for (const OpId id : waiting) {
     Op& op = *Find(id);
     if (op.has_started) {
@@ -259,24 +260,24 @@ void Client::Advance(const KeyId& id) {
 
 // Returns false if the operation has to wait.  A change of its key's state causes the next attempt.
 bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
-  const Operation& what = op->what;
+  const Operation& operation = op->operation;
   if (op->has_started) return true;
   if (op->expired || key->opening != kNoOp) return false;
   if (key->is_stale) {
     if (!CanJoin(*key)) return false;
     Forget(key);
-    if (what.Is<Operation::Delete>()) {  // the servers have deleted it already
+    if (operation.Is<Operation::Delete>()) {  // the servers have deleted it already
       Finish(op);
       return true;
     }
   }
-  if (what.Is<Operation::Init, Operation::Open>()) {
-    if (key->is_ready && what.Is<Operation::Init>()) {
+  if (operation.Is<Operation::Init, Operation::Open>()) {
+    if (key->is_ready && operation.Is<Operation::Init>()) {
       Fail(op, Error(Code::kAlreadyExists, "the key is there already"));
       return true;
     }
     if (!key->is_ready || !key->must_join) {
-      const uint32_t store = StoreOf(op->what.key);
+      const uint32_t store = StoreOf(op->operation.key);
       if (welcome_.rejoined && !announcements_.MayInit(op->id, store)) return false;
       StartInit(id, key, op);
       return true;
@@ -292,17 +293,17 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
     Fail(op, Error(Code::kNotFound, "no such key; init it first"));
     return true;
   }
-  if (what.Is<Operation::Delete>()) {
+  if (operation.Is<Operation::Delete>()) {
     if (!CanJoin(*key)) return false;
     StartDelete(id, key, op);
     return true;
   }
-  if (what.Is<Operation::FindBase, Operation::Stats>()) {
+  if (operation.Is<Operation::FindBase, Operation::Stats>()) {
     PlaceChunks(id, key);
     StartStatus(id, key, op);
     return true;
   }
-  if (what.Is<Operation::Restore>()) {
+  if (operation.Is<Operation::Restore>()) {
     if (!CanJoin(*key)) return false;
     PlaceChunks(id, key);
     if (key->must_join) {
@@ -317,7 +318,7 @@ bool Client::TryStart(const KeyId& id, KeyState* key, Op* op) {
     if (CanJoin(*key)) StartJoin(id, key);
     return false;
   }
-  if (HasRound(what)) return TryPush(id, key, op);
+  if (HasRound(operation)) return TryPush(id, key, op);
   StartPulls(id, key, op);
   return true;
 }
@@ -332,7 +333,7 @@ void Client::PlaceChunks(const KeyId& id, KeyState* key) {
 }
 
 void Client::FinishIfDone(Op* op) {
-  if (HasRound(op->what) && op->has_started && op->unaccepted == 0 && !op->is_accepted) {
+  if (HasRound(op->operation) && op->has_started && op->unaccepted == 0 && !op->is_accepted) {
     op->is_accepted = true;
     outcomes_.push_back({op->id, Outcome::Event::kAccepted, std::nullopt, op->round, {}});
     ForgetPushes();
@@ -345,24 +346,26 @@ void Client::FinishIfDone(Op* op) {
 void Client::Finish(Op* op) {
   op->wait.ForNothing(now_, &waits_);
   Outcome outcome{op->id, Outcome::Event::kDone, std::nullopt, op->round, {}};
-  if (!op->versions.empty() && !op->what.Is<Operation::Push>()) {
+  if (!op->versions.empty() && !op->operation.Is<Operation::Push>()) {
     outcome.round = *std::max_element(op->versions.begin(), op->versions.end());
   }
-  if (role_ == Role::kObserver && op->what.Is<Operation::Pull>()) {  // workers count from the base
+  if (role_ == Role::kObserver &&
+      op->operation.Is<Operation::Pull>()) {  // workers count from the base
     if (const auto key = keys_.find(op->key); key != keys_.end()) outcome.round += key->second.base;
   }
-  if (op->what.Is<Operation::Stats>()) outcome.result = op->table;
+  if (op->operation.Is<Operation::Stats>()) outcome.result = op->table;
   if (const auto key = keys_.find(op->key); key != keys_.end()) {
     const auto meta = [&] { return std::make_shared<const KeyMeta>(key->second.meta); };
-    if (op->what.Is<Operation::Init, Operation::Open>()) outcome.result = Outcome::Found{meta()};
-    if (op->what.Is<Operation::Cut>()) {
+    if (op->operation.Is<Operation::Init, Operation::Open>())
+      outcome.result = Outcome::Found{meta()};
+    if (op->operation.Is<Operation::Cut>()) {
       auto states = std::make_shared<const std::vector<ChunkState>>(std::move(op->states));
       outcome.result = Outcome::Cut{meta(), std::move(states)};
     }
     if (key->second.opening == op->id) key->second.opening = kNoOp;
     Wake(op->key);
   }
-  if (op->what.Is<Operation::Control>()) NoteCommitted(*op);
+  if (op->operation.Is<Operation::Control>()) NoteCommitted(*op);
   if (!IsRepeat(*op)) outcomes_.push_back(std::move(outcome));
   Erase(op);
 }
@@ -370,9 +373,9 @@ void Client::Finish(Op* op) {
 void Client::Erase(Op* op) {
   if (!op->expired) LeaveList(op);
   head_.End(op->id);
-  if (op->what.Is<Operation::Control>()) announcements_.End(op->id);
+  if (op->operation.Is<Operation::Control>()) announcements_.End(op->id);
   leaving_.erase(op->id);
-  awaiting_news_.erase(op->id);
+  awaiting_epoch_.erase(op->id);
   closing_.erase(op->id);
   ops_.Erase(op->id);
 }
@@ -397,7 +400,7 @@ void Client::Fail(Op* op, const Error& error) {
     }
     Wake(op->key);
   }
-  if (is_repeat) FailPushesFor(op->what.store, told);
+  if (is_repeat) FailPushesFor(op->operation.store, told);
   Erase(op);
   ForgetPushes();
 }

@@ -11,18 +11,18 @@ namespace {
 
 // Adds to a barrier whether its task is done, and the error that every worker gets if it is not.  A
 // server without that feature completes the barrier without an error.
-void AddTask(const Operation::Barrier& what, const ServerLink& link, Message* barrier) {
+void AddTask(const Operation::Barrier& operation, const ServerLink& link, Message* barrier) {
   using Task = Operation::Barrier::Task;
-  const uint64_t feature = what.task == Task::kNone     ? kFailsFeature
-                           : what.task == Task::kBegins ? kBegunFeature
-                                                        : kDoneFeature;
+  const uint64_t feature = operation.task == Task::kNone     ? kFailsFeature
+                           : operation.task == Task::kBegins ? kBegunFeature
+                                                             : kDoneFeature;
   if (link.incarnation() != 0 && (link.features() & feature) == 0) return;
-  if (what.task == Task::kDone) barrier->flags |= kDone;
-  if (what.task == Task::kBegins) barrier->flags |= kBegins;
-  if (!what.failure) return;
+  if (operation.task == Task::kDone) barrier->flags |= kDone;
+  if (operation.task == Task::kBegins) barrier->flags |= kBegins;
+  if (!operation.failure) return;
   barrier->flags |= kFails;
-  if (what.task == Task::kOfAnother) barrier->flags |= kUnlessDone;
-  barrier->extra = EncodeFailure(*what.failure);
+  if (operation.task == Task::kOfAnother) barrier->flags |= kUnlessDone;
+  barrier->extra = EncodeFailure(*operation.failure);
 }
 
 // Adds to a PUSH its training step, its scalars, and its chunk's part of the value.
@@ -51,7 +51,7 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
   if (!is_barrier && announcements_.Holds(op->id)) return false;
   if (is_barrier && !pushes_.empty() && pushes_.front() < op->id) return false;
   if (key->pulls > 0) return false;  // no push overtakes a pull of its key
-  if (LacksRule(*key) && RepeatControl(id, *key, op->what.patience)) return false;
+  if (LacksRule(*key) && RepeatControl(id, *key, op->operation.patience)) return false;
   const uint64_t round = key->round + 1;
   const bool is_sync = key->meta.mode == KeyMeta::Mode::kSync;
   if (is_sync && round > key->meta.staleness + 1) {  // it follows a version to be known
@@ -71,9 +71,9 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
     }
   }
   std::optional<Error> error;
-  if (!is_barrier) error = codec::Cut(key->meta, op->what.value());
-  const Operation::Push* const what = op->what.push();  // null: a barrier
-  const Operation::Pull* const pull = op->what.pull();  // null: a push alone
+  if (!is_barrier) error = codec::Cut(key->meta, op->operation.value());
+  const Operation::Push* const operation = op->operation.push();  // null: a barrier
+  const Operation::Pull* const pull = op->operation.pull();       // null: a push alone
   if (!error && pull != nullptr) error = CheckIds(*key, *pull);
   if (error) {
     Fail(op, *error);
@@ -87,7 +87,7 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
     Outgoing push;
     push.op = op->id;
-    push.priority = op->what.priority;
+    push.priority = op->operation.priority;
     Message& message = push.message;
     message.type = Type::kPush;
     message.key = id;
@@ -96,12 +96,12 @@ bool Client::TryPush(const KeyId& id, KeyState* key, Op* op) {
     message.number = round;
     if (is_barrier) {
       message.flags |= kBarrierKey;
-      message.need = op->what.store;
-      AddTask(*op->what.As<Operation::Barrier>(), links_[key->chunks[c].server], &message);
+      message.need = op->operation.store;
+      AddTask(*op->operation.As<Operation::Barrier>(), links_[key->chunks[c].server], &message);
     }
     const ServerLink& link = links_[key->chunks[c].server];
     const bool takes_steps = is_sync && link.TakesSteps();
-    if (what != nullptr) AddPush(*what, takes_steps, link.TakesRules(), &message);
+    if (operation != nullptr) AddPush(*operation, takes_steps, link.TakesRules(), &message);
     ++key->pushes;
     ++key->chunks[c].queued_pushes;
     ++op->unaccepted;
@@ -129,20 +129,20 @@ void Client::Ask(const KeyId& id, KeyState* key, uint32_t chunk, uint64_t versio
 }
 
 void Client::StartPulls(const KeyId& id, KeyState* key, Op* op) {
-  const Operation::Pull* const pull = op->what.pull();
+  const Operation::Pull* const pull = op->operation.pull();
   if (pull != nullptr) {
     if (const auto error = CheckIds(*key, *pull)) return Fail(op, *error);
   }
   for (const KnownChunk& known : key->chunks) {
     if (const auto& dead = links_[known.server].dead()) return Fail(op, *dead);
   }
-  if (op->what.Is<Operation::Cut>() && key->is_uneven()) {
+  if (op->operation.Is<Operation::Cut>() && key->is_uneven()) {
     return Fail(op, Uneven(key->base + key->round));
   }
   op->has_started = true;
   op->versions.assign(key->chunks.size(), 0);
   const bool no_body = pull == nullptr;
-  if (op->what.Is<Operation::Cut>()) op->states.resize(key->chunks.size());
+  if (op->operation.Is<Operation::Cut>()) op->states.resize(key->chunks.size());
   const bool waits_for_round =
       key->meta.mode == KeyMeta::Mode::kSync && (key->meta.exact_reads() || no_body);
   const uint64_t min_version = role_ == Role::kWorker && waits_for_round ? key->round : 0;
@@ -191,16 +191,16 @@ void Client::QueuePull(const KeyId& id, KeyState* key, Op* op, uint32_t chunk, u
   if (op->versions.empty()) op->versions.assign(key->chunks.size(), 0);
   Outgoing pull;
   pull.op = op->id;
-  pull.priority = op->what.priority;
+  pull.priority = op->operation.priority;
   if (!no_body) {
-    const Operation::Pull& what = *op->what.pull();
-    pull.pull_bytes = RangeOf(key->meta, what, chunk).size;
-    if (key->meta.by_rows()) pull.message.body = what.ids.PartOf(chunk);
+    const Operation::Pull& operation = *op->operation.pull();
+    pull.pull_bytes = RangeOf(key->meta, operation, chunk).size;
+    if (key->meta.by_rows()) pull.message.body = operation.ids.PartOf(chunk);
     pull.pull_bytes += pull.message.body.size;
   }
   pull.message.type = Type::kPull;
   if (no_body) pull.message.flags = kNoBody;
-  if (op->what.Is<Operation::Cut>()) pull.message.flags |= kCut;
+  if (op->operation.Is<Operation::Cut>()) pull.message.flags |= kCut;
   pull.message.key = id;
   pull.message.chunk = chunk;
   pull.message.dtype = key->meta.dtype;
@@ -280,7 +280,7 @@ void Client::FailLostRounds() {
     op->unpulled = 0;
     const auto& [round, error] = lost_pushes.at(op->key);
     Fail(op, Error(error.code(), Format("round {} lacks this worker's push, which has failed: {}",
-                                        BaseOf(op->what.key) + round, error.what())));
+                                        BaseOf(op->operation.key) + round, error.what())));
   }
 }
 
@@ -303,13 +303,13 @@ void Client::OnPullAnswer(const Outgoing& sent, const Message& reply) {
     const Error error = ErrorOf(reply);
     // A cut is refused with this code while another worker saves; the key still exists.
     const bool was_refused =
-        op->what.Is<Operation::Cut>() && error.code() == Code::kFailedPrecondition;
+        op->operation.Is<Operation::Cut>() && error.code() == Code::kFailedPrecondition;
     Fail(op, error);
     if (!was_refused) MarkStaleIfGone(&key, error);
     return;
   }
   op->versions[chunk] = reply.number;
-  if (op->what.Is<Operation::Cut>()) {
+  if (op->operation.Is<Operation::Cut>()) {
     op->states[chunk] = DecodeChunkState(reply.extra);
     if (op->states[chunk].by_rows != key.meta.by_rows()) {
       return Fail(op, CannotSaveRows(key.chunks[chunk].server));
@@ -326,7 +326,7 @@ bool Client::PullAgain(const KeyId& id, KeyState* key, Op* op) {
   bool again = false;
   for (uint32_t c = 0; c < op->versions.size(); ++c) {
     if (op->versions[c] == newest) continue;
-    if (!IsAsked(key->meta, op->what.pull(), c)) continue;
+    if (!IsAsked(key->meta, op->operation.pull(), c)) continue;
     if (!again && ++op->tries > options_.observer_tries) {
       Fail(op, Error(Code::kUnavailable,
                      Format("the chunks have had unequal versions {} times", op->tries)));
@@ -371,9 +371,9 @@ Block Client::Landing(LinkId link, const Message& message) {
   const bool is_read = (sent->message.flags & kOfCut) != 0;
   if (op == nullptr || (key == keys_.end() && !is_read)) return {};
   const uint32_t chunk = sent->message.chunk;
-  const Operation::Pull* const pull = op->what.pull();
+  const Operation::Pull* const pull = op->operation.pull();
   if (pull == nullptr) return {};
-  const codec::Range range = is_read ? PartRange(*op->what.As<Operation::Read>(), chunk)
+  const codec::Range range = is_read ? PartRange(*op->operation.As<Operation::Read>(), chunk)
                                      : RangeOf(key->second.meta, *pull, chunk);
   if (message.body.size != range.size || range.begin + range.size > pull->out.size) return {};
   return {pull->out.data + range.begin, range.size, pull->out.owner};

@@ -51,7 +51,7 @@ bool Client::Knows(const std::string& name) const {
   return key != keys_.end() && key->second.is_ready && !key->second.is_stale;
 }
 
-std::pair<Rank, uint64_t> Client::Reader() const {
+std::pair<Rank, uint64_t> Client::SnapshotReader() const {
   if (epoch_.policy == Epoch::Policy::kContinue) return Sender();
   for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
     if (!epoch_.IsLast(rank)) return {rank, epoch_.workers[static_cast<size_t>(rank)].incarnation};
@@ -113,10 +113,10 @@ void Client::NoteWait(const KeyState& key, Op* op) {
 // Appends the newest operation to the list of its verb.  A notice names only the oldest operation
 // of a list.
 void Client::JoinList(Op* op) {
-  auto list = std::ranges::find(verb_lists_, op->what.verb, &VerbList::verb);
+  auto list = std::ranges::find(verb_lists_, op->operation.verb, &VerbList::verb);
   if (list == verb_lists_.end()) list = std::ranges::find(verb_lists_, 0U, &VerbList::count);
   if (list == verb_lists_.end()) list = verb_lists_.emplace(list);
-  if (list->count == 0) list->verb = op->what.verb;
+  if (list->count == 0) list->verb = op->operation.verb;
   op->entry = {static_cast<size_t>(list - verb_lists_.begin()), list->newest, kNoOp};
   (list->count == 0 ? list->oldest : Find(list->newest)->entry.newer) = op->id;
   list->newest = op->id;
@@ -137,9 +137,9 @@ void Client::LogWait(const Op& op, uint64_t round, Effects* effects) const {
   const double waited = static_cast<double>(now_ - op.begin) / kSecond;
   const std::string who = Awaited(op);
   Fields fields;
-  fields.Add("standing", Format("{:.1f}s", waited)).Add("verb", op.what.verb);
-  const bool has_key = !op.what.key.empty() && !op.what.Is<Operation::Barrier>();
-  if (has_key) fields.Add("key", ShownKey(op.what.key));
+  fields.Add("standing", Format("{:.1f}s", waited)).Add("verb", op.operation.verb);
+  const bool has_key = !op.operation.key.empty() && !op.operation.Is<Operation::Barrier>();
+  if (has_key) fields.Add("key", ShownKey(op.operation.key));
   if (round > 0) fields.Add("round", round);
   fields.Add("waits_for", who);
   const auto busy = std::find_if(links_.begin(), links_.end(),

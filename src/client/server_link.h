@@ -141,7 +141,7 @@ class ServerLink {
     counts_.was_heard = true;
   }
   // Keeps the name of the resource that a connection needs and this machine lacks, for errors.
-  void NoteLack(const std::string& what) { lack_ = ": " + what; }
+  void NoteLack(const std::string& operation) { lack_ = ": " + operation; }
   // Handles a lost connection or a failed dial: sets the time of the next dial.
   void Lost(const LinkTurn& turn);
   // Closes the connection on this side.  The link must not be used again.

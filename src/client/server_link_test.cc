@@ -209,7 +209,8 @@ class ScarceLinkTest : public ClientTest {
     ASSERT_FALSE(effects_.dials.empty());
     effects_.Clear();
     client_.Failed(0, now_);
-    client_.Lacked(0, Error(Code::kResourceExhausted, "Too many open files"), now_, &effects_);
+    client_.LackedResources(0, Error(Code::kResourceExhausted, "Too many open files"), now_,
+                            &effects_);
   }
 };
 

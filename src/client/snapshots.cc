@@ -60,7 +60,7 @@ codec::Range Client::PartRange(const Operation::Read& read, uint32_t chunk) {
 // Starts at once: servers keep the cut version even if the key has changed or was deleted since.
 void Client::StartRead(Op* op) {
   op->has_started = true;
-  const auto& read = *op->what.As<Operation::Read>();
+  const auto& read = *op->operation.As<Operation::Read>();
   const auto& states = *read.states;
   const auto chunks = static_cast<uint32_t>(states.size());
   for (uint32_t c = 0; c < chunks; ++c) {
@@ -87,21 +87,21 @@ void Client::StartRead(Op* op) {
 }
 
 void Client::QueueRead(Op* op, uint32_t chunk, size_t bytes, const RowRange* rows) {
-  const auto& what = *op->what.As<Operation::Read>();
+  const auto& operation = *op->operation.As<Operation::Read>();
   Outgoing read;
   read.op = op->id;
-  read.priority = op->what.priority;
+  read.priority = op->operation.priority;
   read.pull_bytes = bytes;
   read.message.type = Type::kPull;
   read.message.flags = kOfCut;
   read.message.key = op->key;
   read.message.chunk = chunk;
-  read.message.dtype = what.meta->dtype;
-  read.message.number = what.part;
-  read.message.need = (*what.states)[chunk].version;
+  read.message.dtype = operation.meta->dtype;
+  read.message.number = operation.part;
+  read.message.need = (*operation.states)[chunk].version;
   if (rows != nullptr) read.message.extra = Encode(*rows);
-  if (!what.pull.ids.ends.empty()) {
-    read.message.body = what.pull.ids.PartOf(chunk);
+  if (!operation.pull.ids.ends.empty()) {
+    read.message.body = operation.pull.ids.PartOf(chunk);
     read.pull_bytes += read.message.body.size;
   }
   ++op->unpulled;
@@ -113,7 +113,7 @@ void Client::OnReadAnswer(const Outgoing& sent, const Message& reply) {
   if (op == nullptr) return;
   Drop(&op->unpulled);
   if (reply.type != Type::kValue) return Fail(op, ErrorOf(reply));
-  const auto& read = *op->what.As<Operation::Read>();
+  const auto& read = *op->operation.As<Operation::Read>();
   const size_t bytes = PartRange(read, sent.message.chunk).size;
   if (reply.body.size != bytes) {
     return Fail(
@@ -130,7 +130,7 @@ void Client::StartRelease(Op* op) {
     Outgoing release;
     release.op = op->id;
     release.message.type = Type::kRelease;
-    release.message.chunk = op->what.store;
+    release.message.chunk = op->operation.store;
     ++op->unaccepted;
     Queue(link.server(), std::move(release));
   }
@@ -140,7 +140,7 @@ void Client::StartRelease(Op* op) {
 // Asks chunks for their status: all chunks for a kStats, one chunk for the base of the rounds.
 void Client::StartStatus(const KeyId& id, KeyState* key, Op* op) {
   op->has_started = true;
-  const size_t count = op->what.Is<Operation::Stats>() ? key->chunks.size() : 1;
+  const size_t count = op->operation.Is<Operation::Stats>() ? key->chunks.size() : 1;
   op->table.version = UINT64_MAX;
   for (uint32_t c = 0; c < count; ++c) {
     Outgoing ask;
@@ -148,7 +148,7 @@ void Client::StartStatus(const KeyId& id, KeyState* key, Op* op) {
     ask.message.type = Type::kStatus;
     ask.message.key = id;
     ask.message.chunk = c;
-    const bool finds_base = op->what.Is<Operation::FindBase>();
+    const bool finds_base = op->operation.Is<Operation::FindBase>();
     if (finds_base && welcome_.rank != kNoRank && links_[key->chunks[c].server].TakesSteps()) {
       ask.message.flags = kInStep;
     }
@@ -174,12 +174,13 @@ static uint8_t FlagOf(Operation::Restore::Extent extent) {
 void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
   op->has_started = true;
   op->round = key->round;
-  const auto& what = *op->what.As<Operation::Restore>();
+  const auto& operation = *op->operation.As<Operation::Restore>();
   if (key->is_uneven()) return Fail(op, Uneven(key->base + key->round));
   PlaceChunks(id, key);
-  if (what.states->size() != key->chunks.size()) {
-    return Fail(op, Error(Code::kInvalidArgument, Format("{} chunks, the key has {}",
-                                                         what.states->size(), key->chunks.size())));
+  if (operation.states->size() != key->chunks.size()) {
+    return Fail(
+        op, Error(Code::kInvalidArgument, Format("{} chunks, the key has {}",
+                                                 operation.states->size(), key->chunks.size())));
   }
   for (const KnownChunk& known : key->chunks) {
     const ServerLink& link = links_[known.server];
@@ -187,7 +188,7 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
     if (key->meta.by_rows() && (link.features() & kSavesRowsFeature) == 0) {
       return Fail(op, CannotSaveRows(known.server));
     }
-    if (what.extent == Operation::Restore::Extent::kOnlyValue &&
+    if (operation.extent == Operation::Restore::Extent::kOnlyValue &&
         (link.features() & kAssignsFeature) == 0) {
       return Fail(op, Error(Code::kUnimplemented,
                             Format("server {} cannot assign values to keys that exist; upgrade "
@@ -197,25 +198,25 @@ void Client::StartRestore(const KeyId& id, KeyState* key, Op* op) {
   }
   key->opening = op->id;  // no other operation on this key starts meanwhile
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
-    const ChunkState& state = (*what.states)[c];
-    const bool is_of_rows = what.extent == Operation::Restore::Extent::kMore ||
-                            what.extent == Operation::Restore::Extent::kOnlyRows;
+    const ChunkState& state = (*operation.states)[c];
+    const bool is_of_rows = operation.extent == Operation::Restore::Extent::kMore ||
+                            operation.extent == Operation::Restore::Extent::kOnlyRows;
     if (is_of_rows && state.rows == 0 && state.candidates == 0) continue;
     Outgoing restore;
     restore.op = op->id;
     restore.message.type = Type::kRestore;
     restore.message.key = id;
-    restore.message.flags = FlagOf(what.extent);
+    restore.message.flags = FlagOf(operation.extent);
     restore.message.chunk = c;
     restore.message.dtype = key->meta.dtype;
-    restore.message.number = what.round;
-    if (what.step.number != 0 && !key->meta.by_rows() &&
+    restore.message.number = operation.round;
+    if (operation.step.number != 0 && !key->meta.by_rows() &&
         links_[key->chunks[c].server].RestoresSteps()) {
       restore.message.flags |= kInStep;
-      restore.message.extra = Encode(what.step);
+      restore.message.extra = Encode(operation.step);
     }
     restore.message.extra += Encode(state);
-    restore.message.body = what.value.PartOf(c);
+    restore.message.body = operation.value.PartOf(c);
     ++op->unaccepted;
     Queue(key->chunks[c].server, std::move(restore));
   }

@@ -9,7 +9,7 @@ namespace tkv {
 // Starts at once: no other operation is ordered with this one.
 void Client::StartTrace(Op* op) {
   op->has_started = true;
-  const Traced::Request& request = op->what.As<Operation::Trace>()->request;
+  const Traced::Request& request = op->operation.As<Operation::Trace>()->request;
   if (LinkToAsk(op, request.server, kTraceFeature, "cannot be traced") == nullptr) return;
   Outgoing trace;
   trace.op = op->id;
@@ -27,7 +27,7 @@ void Client::OnTraceAnswer(const Outgoing& sent, const Message& reply) {
   Drop(&op->unaccepted);
   if (reply.type != Type::kTraced) return Fail(op, ErrorOf(reply));
   auto traced = std::make_shared<Traced>();
-  traced->request = op->what.As<Operation::Trace>()->request;
+  traced->request = op->operation.As<Operation::Trace>()->request;
   traced->spans = DecodeSpans(reply.extra);
   traced->next = reply.number;
   traced->clock = static_cast<Time>(reply.need);

@@ -55,7 +55,7 @@ std::optional<size_t> ArrayKeeper::MarkOwnArrays(const CallPtr& call,
   return bytes;
 }
 
-void ArrayKeeper::FreeSources(const CallPtr& call, const std::vector<PushSource>& sources) {
+void ArrayKeeper::DetachSources(const CallPtr& call, const std::vector<PushSource>& sources) {
   std::optional<size_t> bytes;
   try {
     bytes = MarkOwnArrays(call, sources);
@@ -64,7 +64,7 @@ void ArrayKeeper::FreeSources(const CallPtr& call, const std::vector<PushSource>
   }
   if (!bytes) return;
   const size_t foreign_bytes = *bytes;
-  const bool fits = BytesCopied() + foreign_bytes <= core_.options.window_bytes;
+  const bool fits = ForgetAcceptedCopies() + foreign_bytes <= core_.options.window_bytes;
   try {
     core_.calls.Timed(WaitCause::kAccepted, [&] {
       call->WaitAccepted(fits ? WorthWaiting(foreign_bytes) : Saturated(core_.options.patience));
@@ -85,7 +85,7 @@ void ArrayKeeper::MarkArrays(const CallPtr& call, const std::vector<PushSource>&
   try {
     const auto writer = std::make_shared<WrittenPart>(call);
     for (const NDArray& output : outputs) output.storage()->AddWriter(writer);
-    FreeSources(call, sources);
+    DetachSources(call, sources);
   } catch (...) {
     core_.calls.Abandon(call);
     throw;
@@ -119,13 +119,13 @@ void ArrayKeeper::Copy(const CallPtr& call, size_t bytes) {
     core_.worker->calls().BreakForLack();
     throw;
   } catch (...) {
-    core_.worker->calls().GiveUp(call);
+    core_.worker->calls().Abandon(call);
     throw;
   }
 }
 
-// Returns the bytes of the copies that servers have not accepted yet.
-size_t ArrayKeeper::BytesCopied() {
+// Forgets the copies that servers have accepted.  Returns the bytes of the others.
+size_t ArrayKeeper::ForgetAcceptedCopies() {
   std::lock_guard lock(mutex_);
   std::erase_if(copied_, [](const auto& copied) { return copied.first->accepted(); });
   size_t bytes = 0;

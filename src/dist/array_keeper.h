@@ -25,7 +25,7 @@ class ArrayKeeper {
   // first.
   //   blocks  for the servers to accept the push, at most the patience; without memory for copies
   //           once more as long
-  void FreeSources(const CallPtr& call, const std::vector<PushSource>& sources);
+  void DetachSources(const CallPtr& call, const std::vector<PushSource>& sources);
   // Marks the arrays of an asynchronous call that was launched, so that their users wait for it.
   // If that fails, the caller gets no ticket, and the call is cancelled.
   void MarkArrays(const CallPtr& call, const std::vector<PushSource>& sources,
@@ -36,7 +36,7 @@ class ArrayKeeper {
                                              const std::vector<PushSource>& sources);
   void Copy(const CallPtr& call, size_t bytes);
   bool GoesOnWithCopies(const CallPtr& call, size_t bytes);
-  size_t BytesCopied();
+  size_t ForgetAcceptedCopies();
 
   StoreCore& core_;
   // Guards the member below.  Never held during a wait.

@@ -54,8 +54,9 @@ void Barriers::Meet(const std::string& verb, const Meeting& meeting, const char*
 void Barriers::AwaitEndOf(const Meeting& meeting) {
   constexpr std::chrono::milliseconds kStep(1);
   const auto is_over = [&] {
-    return core_.worker->Ask(
-        [&](const Client& client) { return client.Reader() != meeting.worker || client.closed(); });
+    return core_.worker->Ask([&](const Client& client) {
+      return client.SnapshotReader() != meeting.worker || client.closed();
+    });
   };
   core_.worker->GoOn();
   WaitUntil(nullptr, DeadlineAfter(core_.options.server_patience), core_.options.interrupt, is_over,

@@ -204,7 +204,7 @@ void KeyCreator::LaunchInits(const std::string& verb, std::vector<Operation> ini
   for (size_t i = 0; i < calls.size(); ++i) {
     try {
       if (error) {
-        core_.worker->calls().GiveUp(calls[i]);
+        core_.worker->calls().Abandon(calls[i]);
       }
       core_.calls.Await(calls[i]);
       if (core_.worker->rejoined()) ContinueRounds(*records[i]);

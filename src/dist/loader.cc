@@ -49,7 +49,7 @@ void Loader::OpenFor(const std::string& verb, const std::string& path, Parts par
     verified_.reset();
   }
   CheckEven(verb, loading->records);
-  loading->meeting.worker = core_.worker->Ask(&Client::Reader);
+  loading->meeting.worker = core_.worker->Ask(&Client::SnapshotReader);
   if (loading->meeting.worker.first != core_.worker->rank()) {
     loading->reader.reset();
     return;
@@ -230,7 +230,7 @@ KVStore::SnapshotInfo Loader::Restore(const RestoreSteps& steps) {
   Meeting meeting{.task = "reads the snapshot", .verb = "restore"};
   barriers_.Meet(verb, meeting, "nothing has been created", [&] {
     steps.check();
-    meeting.worker = core_.worker->Ask(&Client::Reader);
+    meeting.worker = core_.worker->Ask(&Client::SnapshotReader);
     if (meeting.worker.first != core_.worker->rank()) return;
     Named("restore",
           [&] { verified.emplace(OpenSnapshot(steps.path, core_.number, core_.options)); });
@@ -302,7 +302,7 @@ void Loader::Assign(const std::string& verb, std::span<const InitItem> items) {
       }
     }
     CheckEven(verb, records);
-    meeting.worker = core_.worker->Ask(&Client::Reader);
+    meeting.worker = core_.worker->Ask(&Client::SnapshotReader);
   });
   barriers_.Meet(verb, meeting, "some keys may have been assigned and others not", [&] {
     if (meeting.worker.first == core_.worker->rank() && !barriers_.HasReachedNext()) {

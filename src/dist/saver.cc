@@ -270,7 +270,7 @@ bool Saver::IsLastSender(const std::string& verb, std::chrono::nanoseconds patie
       [](const Client& client) { return client.epoch().policy == Epoch::Policy::kContinue; });
   if (!may_be_late) return false;
   try {
-    Operation news = core_.calls.Make(Operation::News{}, verb, nullptr);
+    Operation news = core_.calls.Make(Operation::NewestEpoch{}, verb, nullptr);
     news.patience = Saturated(patience).count();
     core_.calls.Await(core_.calls.Start(verb, std::move(news)), patience);
   } catch (const Error& error) {

@@ -32,7 +32,7 @@ class Saving::KeptParts final : public PartSource {
         interrupt_(std::move(interrupt)),
         items_(checkpoint::LayoutOf(saving.keys_, UINT64_MAX).items) {}
   ~KeptParts() override {
-    for (const Reading& reading : ahead_) saving_.worker_->calls().GiveUp(reading.call);
+    for (const Reading& reading : ahead_) saving_.worker_->calls().Abandon(reading.call);
   }
 
   std::span<const std::byte> Next(const checkpoint::Item& /*item*/) override {
@@ -178,7 +178,7 @@ bool Saving::HasSameParts(const checkpoint::Reader& newest, const std::vector<si
     checkpoint::Checksum check;
     uint64_t done = 0;
     do {
-      if (give_up_.is_asked()) throw Error(cancelled_);
+      if (cancellation_.is_cancelled()) throw Error(cancelled_);
       const std::span<const std::byte> bytes = source.Next(item);
       check.Add(bytes);
       done += bytes.size();
@@ -196,7 +196,7 @@ std::string Saving::Write(const std::function<void()>& interrupt) {
       KeptParts source(*this, interrupt);
       StoreOptions options = options_;
       options.interrupt = interrupt;
-      return WriteSnapshot(path_, parts_, keys_, &source, options, &give_up_);
+      return WriteSnapshot(path_, parts_, keys_, &source, options, &cancellation_);
     });
   } catch (const Error& error) {
     Release();
@@ -259,7 +259,7 @@ void Saving::Release() noexcept {
 }
 
 void Saving::Stop() {
-  give_up_.Ask();
+  cancellation_.Cancel();
   std::lock_guard lock(stopping_);
   if (thread_.joinable()) thread_.join();
 }
@@ -270,7 +270,7 @@ void Saving::End(std::optional<Error> error, std::string saved_path) {
   saved_path_ = std::move(saved_path);
   // The caller who cancelled this save already knows that, so kCancelled replaces any error that
   // followed from it.
-  if (give_up_.is_asked()) error_ = cancelled_;
+  if (cancellation_.is_cancelled()) error_ = cancelled_;
   done_ = true;
   changed_.notify_all();
   const auto on_end = std::exchange(on_end_, {});
@@ -313,7 +313,7 @@ void Saving::OnEnd(std::function<void()> ended) {
 
 bool Saving::Cancel() {
   std::lock_guard lock(mutex_);
-  return !done_ && give_up_.Ask();
+  return !done_ && cancellation_.Cancel();
 }
 
 std::optional<Error> Saving::Unseen() const {

@@ -107,7 +107,7 @@ class Saving final : public PendingCall {
   bool is_saved_ = false;  // an earlier save has all that this one would write
   std::vector<SavedKey> keys_;
   std::vector<Source> sources_;
-  GiveUp give_up_;
+  WriteCancellation cancellation_;
   // Guards the thread: several stores may be closed at once.
   std::mutex stopping_;
   std::thread thread_;

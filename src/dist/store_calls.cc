@@ -159,7 +159,7 @@ void StoreCalls::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
     // Frees memory on the user's thread.
     const auto ended = worker_->calls().TakeOwners();
   } catch (...) {
-    if (!call->done()) worker_->calls().GiveUp(call);
+    if (!call->done()) worker_->calls().Abandon(call);
     const auto ended = worker_->calls().TakeOwners();
     ResendParams(*call);
     throw;
@@ -167,7 +167,7 @@ void StoreCalls::Await(const CallPtr& call, std::chrono::nanoseconds patience) {
 }
 
 void StoreCalls::Abandon(const CallPtr& call) {
-  worker_->calls().GiveUp(call);
+  worker_->calls().Abandon(call);
   ResendParams(*call);
 }
 
@@ -209,7 +209,7 @@ void StoreCalls::RaiseUnseen(std::string_view verb, std::span<const KeyView> key
                                [&](const RecordPtr& of) { return of->key.view() == key; });
           });
       if (!concerns || error) return false;
-      call->LookedAt();
+      call->MarkSeen();
       error = unseen;
       return true;
     });

@@ -69,7 +69,7 @@ CallPtr TransferCalls::StartPushes(const std::string& verb, const std::vector<Pu
   core_.calls.Launch(call, std::move(parts));
   NotePushed(sources);
   try {
-    arrays_.FreeSources(call, sources);
+    arrays_.DetachSources(call, sources);
   } catch (...) {
     // The caller gets no ticket, so a later verb reports how the call ends.
     core_.calls.Tracked(call);

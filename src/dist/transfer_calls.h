@@ -27,7 +27,7 @@ class TransferCalls {
   //   until_done  the call ends when the rounds of its keys are complete; otherwise when the
   //               servers have accepted its pushes
   //   is_async    the call goes on after the verb has returned, and marks its arrays as in use
-  //   blocks      until the arrays are free, and as StoreCalls::Launch and ArrayKeeper::FreeSources
+  //   blocks      until the arrays are free, and as StoreCalls::Launch and ArrayKeeper::DetachSources
   //   throws      as TransferBuilder, and the error of an earlier call with one of the keys
   CallPtr Push(const std::string& verb, std::span<const PushItem> items, bool until_done);
   CallPtr Pull(const std::string& verb, std::span<const PullItem> items, bool is_async);

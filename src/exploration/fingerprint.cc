@@ -211,7 +211,7 @@ class StateWriter {
     All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
         client.head_, client.now_, client.last_op_, client.ops_, client.barriers_, client.keys_,
         client.links_, client.pump_, client.announcements_, client.birth_count_, client.leaving_,
-        client.awaiting_news_, client.closing_, client.ready_, client.next_timer_,
+        client.awaiting_epoch_, client.closing_, client.ready_, client.next_timer_,
         client.begins_anew_);
   }
 

@@ -165,12 +165,12 @@ class Call final : public PendingCall, public std::enable_shared_from_this<Call>
     std::lock_guard lock(mutex_);
     return round_;
   }
-  // Returns the call's error if no user has seen it: neither Wait nor LookedAt was called since.
+  // Returns the call's error if no user has seen it: neither Wait nor MarkSeen was called since.
   std::optional<Error> UnseenError() const {
     std::lock_guard lock(mutex_);
     return is_seen_ ? std::nullopt : error_;
   }
-  void LookedAt() {
+  void MarkSeen() {
     std::lock_guard lock(mutex_);
     is_seen_ = true;
   }

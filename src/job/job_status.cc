@@ -40,9 +40,9 @@ Asked Ask(const std::shared_ptr<Worker>& worker, const std::string& verb, uint32
   return asked;
 }
 
-void GiveUpAll(const std::shared_ptr<Worker>& worker, std::span<const Asked> asked) {
+void AbandonAll(const std::shared_ptr<Worker>& worker, std::span<const Asked> asked) {
   for (const Asked& one : asked) {
-    if (!one.call->done()) worker->calls().GiveUp(one.call);
+    if (!one.call->done()) worker->calls().Abandon(one.call);
   }
 }
 
@@ -139,14 +139,14 @@ ServerListings ListServers(const std::shared_ptr<Worker>& worker, const std::str
         one.call->Wait(left + std::chrono::seconds(5));
       } catch (const Error& error) {
         if (error.code() == Code::kCancelled) {  // the interrupt, or the store was closed
-          GiveUpAll(worker, asked);
+          AbandonAll(worker, asked);
           throw;
         }
-        if (!one.call->done()) worker->calls().GiveUp(one.call);
+        if (!one.call->done()) worker->calls().Abandon(one.call);
         listings.errors[one.server] = Without(verb + ": ", error.what());
         continue;
       } catch (...) {
-        GiveUpAll(worker, asked);
+        AbandonAll(worker, asked);
         throw;
       }
       const Listing& page = **one.answer;

@@ -98,7 +98,7 @@ void NodeThread::ReportClosed(uint64_t link, const Error& reason) {
   } else if (reason.code() == Code::kAborted) {
     node_->PeerEnded(link, Now());
   } else if (reason.code() == Code::kResourceExhausted) {
-    node_->Lacked(link, reason, Now());
+    node_->LackedResources(link, reason, Now());
   } else {
     node_->Closed(link, Now());
   }

@@ -73,7 +73,7 @@ void RunningCalls::LaunchPart(const CallPtr& call, std::vector<Operation> operat
   });
 }
 
-void RunningCalls::GiveUp(const CallPtr& call) {
+void RunningCalls::Abandon(const CallPtr& call) {
   Run([&](ClientNode& client, Time now) {
     try {
       // Detach all operations before the first one ends, because that end may let messages of the
@@ -86,7 +86,7 @@ void RunningCalls::GiveUp(const CallPtr& call) {
       thread_->BreakForLack();
     }
   });
-  call->LookedAt();
+  call->MarkSeen();
 }
 
 void RunningCalls::BreakForLack() {

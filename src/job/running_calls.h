@@ -35,7 +35,7 @@ class RunningCalls {
 
   // Cancels a call whose caller waits no longer.  Afterwards nothing writes to its outputs, and its
   // pushes that go on read from copies.
-  void GiveUp(const CallPtr& call);
+  void Abandon(const CallPtr& call);
   // Ends all calls of this worker for lack of memory, and refuses later ones.  Takes no memory.
   void BreakForLack();
   // Continues a call with copies of its sources, so that the sources may change.

@@ -184,7 +184,7 @@ CallPtr Worker::NewCall(const std::shared_ptr<Worker>& worker, const std::string
   call->store = store;
   call->cancel = [weak = std::weak_ptr(worker)](const CallPtr& self) {
     const std::shared_ptr<Worker> locked = weak.lock();
-    if (locked != nullptr && locked->is_of_this_process()) locked->calls().GiveUp(self);
+    if (locked != nullptr && locked->is_of_this_process()) locked->calls().Abandon(self);
   };
   return call;
 }

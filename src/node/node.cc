@@ -51,12 +51,12 @@ void Node::Refused(LinkId id, const Error& error, Time now) {
   Closed(id, now);
 }
 
-void Node::Lacked(LinkId id, const Error& error, Time now) {
+void Node::LackedResources(LinkId id, const Error& error, Time now) {
   const Peer* const found = DialedPeer(id);
   const std::optional<Peer> dialed = found != nullptr ? std::optional(*found) : std::nullopt;
   Closed(id, now);
   if (!dialed) return;
-  OnLacked(*dialed, error, now);
+  OnLackOfResources(*dialed, error, now);
   Flush();
 }
 
@@ -534,9 +534,9 @@ void ClientNode::OnRefused(const Peer& dialed, const Error& error) {
   });
 }
 
-void ClientNode::OnLacked(const Peer& dialed, const Error& error, Time now) {
+void ClientNode::OnLackOfResources(const Peer& dialed, const Error& error, Time now) {
   if (dialed.kind != Peer::Kind::kServer) return;
-  Apply([&] { client_.Lacked(dialed.index, error, now, &effects_); });
+  Apply([&] { client_.LackedResources(dialed.index, error, now, &effects_); });
 }
 
 std::string ClientNode::AddressOf(const Peer& peer) const {

@@ -84,7 +84,7 @@ class Node {
   // Like Closed.  Dialing again is useless, because the peer has another version or token.
   void Refused(LinkId link, const Error& error, Time now);
   // Like Closed.  This machine has too few resources for a connection.
-  void Lacked(LinkId link, const Error& error, Time now);
+  void LackedResources(LinkId link, const Error& error, Time now);
   // Decodes the head of a frame.  Returns one block for each body, in order.  The caller copies the
   // body into it, unless the block has no data: the body is dropped, or read from `lent`.
   //   lent    memory with all bodies, one behind the other, valid until Received returns; or null
@@ -121,7 +121,7 @@ class Node {
   virtual void OnClosed(LinkId link, const Peer* dialed, Time now) = 0;
   virtual void OnPeerEnded(LinkId, Time) {}
   virtual void OnRefused(const Peer& /*dialed*/, const Error& /*error*/) {}
-  virtual void OnLacked(const Peer& /*dialed*/, const Error& /*error*/, Time /*now*/) {}
+  virtual void OnLackOfResources(const Peer& /*dialed*/, const Error& /*error*/, Time /*now*/) {}
   //   low  the header's: the peer needs no answers to operations below this number any more
   virtual void OnHeader(LinkId, uint64_t /*low*/) {}
   virtual void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) = 0;
@@ -307,7 +307,7 @@ class ClientNode final : public Node {
   void OnClosed(LinkId link, const Peer* dialed, Time now) override;
   void OnPeerEnded(LinkId link, Time now) override;
   void OnRefused(const Peer& dialed, const Error& error) override;
-  void OnLacked(const Peer& dialed, const Error& error, Time now) override;
+  void OnLackOfResources(const Peer& dialed, const Error& error, Time now) override;
   void OnMessage(LinkId link, const Peer* dialed, Message&& message, Time now) override;
   void OnWholeFrame(Time now) override;
   void OnTick(Time now) override;

@@ -243,8 +243,9 @@ void CheckHasStates(bool has_optimizer) {
 }
 
 std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<SavedKey> keys,
-                          PartSource* source, const StoreOptions& options, GiveUp* give_up) {
-  const auto given_up = [&] { return Fail(Code::kCancelled, "{}: given up", path); };
+                          PartSource* source, const StoreOptions& options,
+                          WriteCancellation* cancellation) {
+  const auto cancelled = [&] { return Fail(Code::kCancelled, "{}: given up", path); };
   checkpoint::CheckPath(path);
   checkpoint::Writer writer = parts == Parts::kAll
                                   ? checkpoint::Writer::Folder(path, std::move(keys))
@@ -252,7 +253,7 @@ std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<Save
   Progress progress("save", path, writer.bytes(), options);
   uint64_t done = 0;
   for (const checkpoint::Item& item : writer.items()) {
-    if (give_up != nullptr && give_up->is_asked()) throw given_up();
+    if (cancellation != nullptr && cancellation->is_cancelled()) throw cancelled();
     const uint64_t end = done + item.tensor.bytes();
     do {
       const std::span<const std::byte> bytes = source->Next(item);
@@ -260,7 +261,7 @@ std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<Save
       progress.At(done += bytes.size());
     } while (done < end);
   }
-  if (give_up != nullptr && !give_up->Close()) throw given_up();
+  if (cancellation != nullptr && !cancellation->Close()) throw cancelled();
   return writer.Commit();
 }
 

@@ -52,14 +52,14 @@ void CheckHasStates(bool has_optimizer);
 
 // The cancellation of a write by another thread.  A write ends cancelled or closed, and the first
 // of the two wins.  Thread-safe.
-class GiveUp {
+class WriteCancellation {
  public:
-  // Asks to cancel the write.  Returns false if it was closed before.
-  bool Ask() {
+  // Returns false if the write was closed before.
+  bool Cancel() {
     State open = State::kOpen;
-    return state_.compare_exchange_strong(open, State::kGivenUp) || open == State::kGivenUp;
+    return state_.compare_exchange_strong(open, State::kCancelled) || open == State::kCancelled;
   }
-  bool is_asked() const { return state_ == State::kGivenUp; }
+  bool is_cancelled() const { return state_ == State::kCancelled; }
   // Makes the write uncancellable, just before it takes effect.  Returns false if it was cancelled.
   bool Close() {
     State open = State::kOpen;
@@ -67,7 +67,7 @@ class GiveUp {
   }
 
  private:
-  enum class State : uint8_t { kOpen, kGivenUp, kClosed };
+  enum class State : uint8_t { kOpen, kCancelled, kClosed };
   std::atomic<State> state_ = State::kOpen;
 };
 
@@ -78,7 +78,7 @@ class GiveUp {
 //            previous content of `path` is unchanged and nothing else is left.
 std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<SavedKey> keys,
                           PartSource* source, const StoreOptions& options,
-                          GiveUp* give_up = nullptr);
+                          WriteCancellation* cancellation = nullptr);
 
 // Opens a snapshot for the store with this number, and verifies every part that belongs to the
 // store.
