@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/format.h"
-#include "checkpoint/snapshot.h"
+#include "checkpoint/search.h"
 #include "dist/dist_store.h"
 #include "tkv/job.h"
 #include "tkv/kvstore.h"
@@ -22,7 +22,7 @@ namespace {
 // old builds.
 StoreOptions OptionsOf(const std::string& path, uint32_t number, const StoreOptions& options) {
   StoreOptions of_store = options;
-  const auto reader = checkpoint::Reader::Find(path, number);
+  const auto reader = checkpoint::FindStore(path, number);
   if (!reader) return of_store;
   for (const checkpoint::SavedKey& key : reader->keys()) {
     of_store.deterministic |= key.deterministic;
@@ -37,8 +37,8 @@ StoreOptions OptionsOf(const std::string& path, uint32_t number, const StoreOpti
 std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
                                                     const StoreOptions& options) {
   std::vector<std::string> unread;  // the errors of older snapshots
-  const std::set<uint32_t> numbers = checkpoint::Reader::StoresAt(
-      path, [&](const Error& error) { unread.emplace_back(error.what()); });
+  const std::set<uint32_t> numbers =
+      checkpoint::StoresAt(path, [&](const Error& error) { unread.emplace_back(error.what()); });
   constexpr uint32_t kStoresMax = 1 << 16;
   const uint32_t last = numbers.empty() ? 0 : *numbers.rbegin();
   if (last >= kStoresMax) {
@@ -67,7 +67,7 @@ std::vector<std::unique_ptr<KVStore>> RestoreStores(const std::string& path,
   return stores;
 }
 
-std::set<uint32_t> StoresIn(const std::string& path) { return checkpoint::Reader(path).stores(); }
+std::set<uint32_t> StoresIn(const std::string& path) { return checkpoint::Open(path).stores(); }
 
 void AwaitEndOfLife(const KVStore& store) {
   constexpr std::chrono::milliseconds kPollInterval(50);
@@ -80,7 +80,7 @@ void AwaitEndOfLife(const KVStore& store) {
 std::vector<SavedUpdates> UpdatesIn(const std::string& path, const KVStore& store) {
   const auto* const distributed = dynamic_cast<const DistStore*>(&store);
   const checkpoint::Reader reader =
-      checkpoint::Reader::OfStore(path, distributed != nullptr ? distributed->number() : 0);
+      checkpoint::OpenStore(path, distributed != nullptr ? distributed->number() : 0);
   std::vector<SavedUpdates> all;
   for (const checkpoint::SavedKey& key : reader.keys()) {
     if (key.is_of_updater) continue;

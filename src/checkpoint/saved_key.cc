@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/format.h"
+#include "base/key_text.h"
 
 namespace tkv::checkpoint {
 namespace {
@@ -121,6 +122,11 @@ uint64_t BytesOf(const Layout& layout) {
   uint64_t bytes = 0;
   for (const Item& item : layout.items) bytes += item.tensor.bytes();
   return bytes;
+}
+
+void CheckName(const SavedKey& key) {
+  const char* const why = key.key.is_string() ? WhyNoKey(key.key.text()) : nullptr;
+  if (why != nullptr) throw Fail(Code::kDataLoss, "the key {} {}", key.key.view().ToString(), why);
 }
 
 }  // namespace tkv::checkpoint

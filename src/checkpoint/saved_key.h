@@ -95,4 +95,9 @@ std::vector<Tensor> TensorsOf(const Layout& layout, size_t file);
 // Returns the bytes of all tensors.
 uint64_t BytesOf(const Layout& layout);
 
+// Refuses a name that this build could not read again, both when writing and when reading a
+// snapshot of another build.
+//   throws  kDataLoss
+void CheckName(const SavedKey& key);
+
 }  // namespace tkv::checkpoint

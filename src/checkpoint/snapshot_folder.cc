@@ -48,10 +48,10 @@ std::vector<uint64_t> NumbersIn(const std::string& folder) {
   return numbers;
 }
 
-// As StoresIn; none if the index is damaged or not TensorKV's.  Other tools use the same file name.
+// Returns the stores whose keys a snapshot has; none if the index is damaged or not TensorKV's.  Other tools use the same file name.
 std::optional<std::set<uint32_t>> StoresIfRead(const std::string& snapshot) {
   try {
-    return StoresIn(snapshot);
+    return StoresOf(ReadIndex(snapshot));
   } catch (const Error& error) {
     if (error.code() != Code::kDataLoss && error.code() != Code::kFailedPrecondition) throw;
     return std::nullopt;
@@ -62,7 +62,12 @@ std::optional<std::set<uint32_t>> StoresIfRead(const std::string& snapshot) {
 
 std::string IndexIn(const std::string& folder) { return Format("{}/{}", folder, kIndexName); }
 
-std::string ReadIndex(const std::string& path) {
+std::string FileName(size_t file, size_t count) {
+  return Format("model-{:05}-of-{:05}.safetensors", file + 1, count);
+}
+
+Index ReadIndex(const std::string& snapshot) {
+  const std::string path = IndexIn(snapshot);
   const File file = File::Open(path);
   const uint64_t size = file.Size();
   if (size > kIndexBytesMax) {
@@ -71,7 +76,7 @@ std::string ReadIndex(const std::string& path) {
   }
   std::string text(size, '\0');
   file.ReadAt(0, std::as_writable_bytes(std::span(text)));
-  return text;
+  return IndexOf(text, path);
 }
 
 std::vector<std::string> SnapshotsIn(const std::string& folder) {
@@ -86,14 +91,6 @@ std::vector<std::string> SnapshotsIn(const std::string& folder) {
 std::optional<std::string> NewestIn(const std::string& folder) {
   const std::vector<std::string> snapshots = SnapshotsIn(folder);
   return snapshots.empty() ? std::nullopt : std::optional(snapshots.front());
-}
-
-std::set<uint32_t> StoresIn(const std::string& snapshot) {
-  const std::string index = IndexIn(snapshot);
-  const std::string text = ReadIndex(index);
-  std::set<uint32_t> stores;
-  for (const SavedKey& key : IndexOf(text, index).keys) stores.insert(key.store);
-  return stores;
 }
 
 std::string NewNameIn(const std::string& folder) {

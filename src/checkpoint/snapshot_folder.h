@@ -10,23 +10,24 @@
 #include <string_view>
 #include <vector>
 
+#include "checkpoint/index.h"
+
 namespace tkv::checkpoint {
 
 // Returns the path of a snapshot's index.
 std::string IndexIn(const std::string& snapshot);
-// Returns the whole text of an index.
-//   throws  as File does; kDataLoss  it is longer than an index may be
-std::string ReadIndex(const std::string& path);
+// Returns the name of one of a snapshot's files.
+std::string FileName(size_t file, size_t count);
+// Reads the index of a snapshot.
+//   throws  as File does; kDataLoss, kFailedPrecondition  as IndexOf, or it is longer than an index
+//           may be
+Index ReadIndex(const std::string& snapshot);
 
 // Returns the paths of the snapshots in a folder, the newest first; also of those that this user
 // may not open, so that no older one is taken in their place.
 std::vector<std::string> SnapshotsIn(const std::string& folder);
 // Returns the path of the newest snapshot in a folder, if there is one.
 std::optional<std::string> NewestIn(const std::string& folder);
-// Returns the numbers of the stores whose keys a snapshot has.
-//   throws  as ReadIndex; kDataLoss, kFailedPrecondition  its index is damaged, newer, or not
-//           TensorKV's
-std::set<uint32_t> StoresIn(const std::string& snapshot);
 // Returns a name for the next snapshot.
 std::string NewNameIn(const std::string& folder);
 // Returns the temporary name under which a snapshot is built, and to which an old one is renamed

@@ -1,4 +1,4 @@
-#include "checkpoint/snapshot.h"
+#include "checkpoint/search.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -17,6 +17,7 @@
 
 #include "base/format.h"
 #include "checkpoint/snapshot_folder.h"
+#include "checkpoint/writer.h"
 #include "tests/scarce_memory.h"
 
 namespace tkv::checkpoint {
@@ -72,7 +73,7 @@ class CheckpointTest : public ::testing::Test {
   // Returns the mark from which all bytes follow; 0 if there is none.  Throws if the snapshot is
   // damaged.
   static int MarkOf(const std::string& path) {
-    const Reader reader(path);
+    const Reader reader = Open(path);
     reader.Verify();
     EXPECT_EQ(reader.keys(), Keys());
     const Layout layout = LayoutOf(Keys(), UINT64_MAX);
@@ -236,8 +237,7 @@ TEST_F(CheckpointTest, EveryFlippedBitIsReported) {
       const auto at = static_cast<std::streamoff>(bit / 8);
       std::fstream opened(file, std::ios::in | std::ios::out | std::ios::binary);
       opened.seekp(at).put(static_cast<char>(whole[bit / 8] ^ (1 << bit % 8))).flush();
-      EXPECT_THROW(Reader(file == states ? states : snapshot).Verify(), Error)
-          << file << " " << bit;
+      EXPECT_THROW(Open(file == states ? states : snapshot).Verify(), Error) << file << " " << bit;
       opened.seekp(at).put(whole[bit / 8]);
     }
   }
@@ -308,22 +308,22 @@ TEST_F(CheckpointTest, OfEachSetOfStoresTheNewestSnapshotsStay) {
     save({0, 2});
   }
   EXPECT_EQ(SnapshotsIn(path_).size(), 6U);
-  EXPECT_EQ(Reader::OfStore(path_, 1).path(), path_ + "/000008");
-  EXPECT_EQ(Reader::OfStore(path_, 2).path(), path_ + "/000009");
+  EXPECT_EQ(OpenStore(path_, 1).path(), path_ + "/000008");
+  EXPECT_EQ(OpenStore(path_, 2).path(), path_ + "/000009");
   save({0});
-  const Reader newest = Reader::OfStore(path_, 0);
+  const Reader newest = OpenStore(path_, 0);
   EXPECT_EQ(newest.path(), path_ + "/000010");
   EXPECT_EQ(newest.stores(), std::set{0U});
   EXPECT_FALSE(std::filesystem::exists(path_ + "/000004"));
   EXPECT_TRUE(std::filesystem::exists(path_ + "/000005"));
-  EXPECT_EQ(Reader(path_ + "/store-1").path(), path_ + "/000008");
-  EXPECT_EQ(Reader::OfStore(path_ + "/store-1", 0).stores(), std::set{1U});
-  EXPECT_EQ(Reader::OfStore(path_ + "/000008/store-1", 0).stores(), std::set{1U});
+  EXPECT_EQ(Open(path_ + "/store-1").path(), path_ + "/000008");
+  EXPECT_EQ(OpenStore(path_ + "/store-1", 0).stores(), std::set{1U});
+  EXPECT_EQ(OpenStore(path_ + "/000008/store-1", 0).stores(), std::set{1U});
   EXPECT_EQ(CodeOf(path_ + "/store-3"), Code::kNotFound);
   for (const std::string& other : {path_, path_ + "/000009"}) {
-    EXPECT_FALSE(Reader::Find(other, 3)) << other;
+    EXPECT_FALSE(FindStore(other, 3)) << other;
     try {
-      Reader::OfStore(other, 3);
+      OpenStore(other, 3);
       ADD_FAILURE() << other;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::kInvalidArgument);
@@ -334,7 +334,7 @@ TEST_F(CheckpointTest, OfEachSetOfStoresTheNewestSnapshotsStay) {
   }
   std::string unread;
   const auto stores_at = [&](const std::string& path) {
-    return Reader::StoresAt(path, [&](const Error& error) { unread += error.what(); });
+    return StoresAt(path, [&](const Error& error) { unread += error.what(); });
   };
   EXPECT_EQ(stores_at(path_), (std::set{0U, 1U, 2U}));
   EXPECT_EQ(stores_at(path_ + "/000009"), (std::set{0U, 2U}));
@@ -368,12 +368,12 @@ TEST_F(CheckpointTest, KeysOfOneStoreGoIntoAnyStore) {
   WriteAll(Writer::Folder(path_, keys), 2);
   const std::string states = folder_ + "/states";
   WriteAll(Writer::SingleFile(states, keys), 3);
-  EXPECT_EQ(Reader::OfStore(path_, 0).path(), path_ + "/000002");
+  EXPECT_EQ(OpenStore(path_, 0).path(), path_ + "/000002");
   for (const std::string& one : {path_ + "/000001", path_ + "/store-1", states}) {
     for (const uint32_t store : {0U, 1U, 2U}) {
-      EXPECT_EQ(Reader::OfStore(one, store).stores(), std::set{1U}) << one;
+      EXPECT_EQ(OpenStore(one, store).stores(), std::set{1U}) << one;
     }
-    EXPECT_FALSE(Reader::Find(one, 2)) << one;
+    EXPECT_FALSE(FindStore(one, 2)) << one;
   }
 }
 
@@ -441,7 +441,7 @@ TEST_F(CheckpointTest, ASnapshotThatCannotBeReachedIsNotPassedOver) {
     ASSERT_EQ(seteuid(user == 0 ? 65534 : user), 0);
     for (const bool is_of_store : {false, true}) {
       try {
-        is_of_store ? Reader::OfStore(read, 0) : Reader(read);
+        is_of_store ? OpenStore(read, 0) : Open(read);
         ADD_FAILURE() << closed << " " << mode << " " << read;
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), Code::kFailedPrecondition) << error.what();
@@ -529,7 +529,7 @@ TEST_F(CheckpointTest, AnIndexOfManyKeysIsReadBack) {
   for (const Item& item : writer.items()) writer.Write(BytesOf(item, 1));
   const std::string saved = writer.Commit();
   EXPECT_GT(std::filesystem::file_size(saved + "/model.safetensors.index.json"), kHeaderBytesMax);
-  EXPECT_EQ(Reader(path_).keys().size(), keys.size());
+  EXPECT_EQ(Open(path_).keys().size(), keys.size());
 }
 
 TEST_F(CheckpointTest, WhatNobodyWouldReadIsRefusedAndTheSnapshotBeforeStays) {
@@ -665,7 +665,7 @@ TEST_F(CheckpointTest, WithoutMemoryASnapshotIsReadOrAnError) {
   Put(path + "/folder/of/others/file", "text");
   test::Attempt attempt{.ran_out = true};
   for (int allocations = 0; attempt.ran_out; ++allocations) {
-    attempt = test::WithMemoryFor(allocations, [&] { Reader(path_).Verify(); });
+    attempt = test::WithMemoryFor(allocations, [&] { Open(path_).Verify(); });
     EXPECT_NE(attempt.succeeded, attempt.ran_out);
   }
   // A folder that is half removed is removed by the next call.

@@ -12,7 +12,8 @@
 #include "base/format.h"
 #include "base/start_thread.h"
 #include "base/wait.h"
-#include "checkpoint/snapshot.h"
+#include "checkpoint/checksum.h"
+#include "checkpoint/search.h"
 #include "store/checks.h"
 
 namespace tkv {
@@ -144,7 +145,7 @@ bool Saving::IsInNewest(const std::function<void()>& interrupt) const {
   std::optional<checkpoint::Reader> newest;
   try {
     if (stores_.size() == 1) {
-      newest = checkpoint::Reader::Find(path_, store_);
+      newest = checkpoint::FindStore(path_, store_);
     } else {
       newest.emplace(path_);
     }

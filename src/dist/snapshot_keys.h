@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/small_vector.h"
-#include "checkpoint/snapshot.h"
+#include "checkpoint/reader.h"
 #include "store/snapshots.h"
 #include "tkv/kvstore.h"
 #include "wire/message.h"

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "checkpoint/snapshot.h"
+#include "checkpoint/writer.h"
 #include "dist/dist_store.h"
 #include "job/cluster.h"
 #include "tests/arrays.h"

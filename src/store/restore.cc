@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/format.h"
+#include "checkpoint/search.h"
 #include "store/snapshots.h"
 
 namespace tkv {
@@ -84,8 +85,7 @@ KVStore::SnapshotInfo KVStore::Restore(const std::string& path) {
   RestoreSteps steps{.path = path};
   steps.check = [&] {
     Named("restore", [&] {
-      reader.emplace(
-          checkpoint::Reader::OfStore(path, restores != nullptr ? restores->number() : 0));
+      reader.emplace(checkpoint::OpenStore(path, restores != nullptr ? restores->number() : 0));
       CheckRestorable(*reader);
       optimizer = OptimizerOf(*reader);
     });
@@ -105,7 +105,7 @@ KVStore::SnapshotInfo KVStore::Restore(const std::string& path) {
 
 bool KVStore::HasSnapshot(const std::string& path) {
   try {
-    const checkpoint::Reader reader(path);
+    const checkpoint::Reader reader = checkpoint::Open(path);
     return true;
   } catch (const Error& error) {
     if (error.code() != Code::kNotFound) throw;

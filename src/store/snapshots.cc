@@ -7,6 +7,8 @@
 #include <system_error>
 
 #include "base/format.h"
+#include "checkpoint/search.h"
+#include "checkpoint/writer.h"
 #include "rows/initial_row.h"
 
 namespace tkv {
@@ -267,7 +269,7 @@ std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<Save
 
 checkpoint::Reader OpenSnapshot(const std::string& path, uint32_t store,
                                 const StoreOptions& options) {
-  checkpoint::Reader reader = checkpoint::Reader::OfStore(path, store);
+  checkpoint::Reader reader = checkpoint::OpenStore(path, store);
   CheckRowKeys(reader);
   Progress progress("load", path, reader.bytes(), options);
   reader.Verify([&](uint64_t done) { progress.At(done); });

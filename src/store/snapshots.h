@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/snapshot.h"
+#include "checkpoint/reader.h"
 #include "tkv/kvstore.h"
 
 namespace tkv {
@@ -82,7 +82,7 @@ std::string WriteSnapshot(const std::string& path, Parts parts, std::vector<Save
 
 // Opens a snapshot for the store with this number, and verifies every part that belongs to the
 // store.
-//   throws  as Reader::OfStore; kDataLoss  a part is damaged, or keys by rows that no store could
+//   throws  as checkpoint::OpenStore; kDataLoss  a part is damaged, or keys by rows that no store could
 //           have
 checkpoint::Reader OpenSnapshot(const std::string& path, uint32_t store,
                                 const StoreOptions& options);

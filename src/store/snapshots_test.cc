@@ -18,6 +18,7 @@
 #include "base/mix.h"
 #include "base/random.h"
 #include "checkpoint/json.h"
+#include "checkpoint/search.h"
 #include "tests/arrays.h"
 
 namespace tkv {
@@ -268,7 +269,7 @@ std::vector<int64_t> Sorted(int64_t first, int64_t last) {
 
 TEST_F(LyingSnapshots, IdsThatNoStoreWritesAreRefusedAndNothingChanges) {
   store_->Save(folder_ + "/good");
-  const std::vector<SavedKey> keys = checkpoint::Reader(folder_ + "/good").keys();
+  const std::vector<SavedKey> keys = checkpoint::Open(folder_ + "/good").keys();
   std::vector<int64_t> reversed = Sorted(0, 999);
   std::reverse(reversed.begin(), reversed.end());
   const std::vector<int64_t> sorted = Sorted(0, 999);
@@ -303,7 +304,7 @@ TEST_F(LyingSnapshots, IdsThatNoStoreWritesAreRefusedAndNothingChanges) {
 TEST_F(LyingSnapshots, KeysOfAnyFormAreLoadedOrRefused) {
   const std::string file = folder_ + "/states";
   store_->SaveStates(file);
-  const std::vector<SavedKey> as_saved = checkpoint::Reader(file).keys();
+  const std::vector<SavedKey> as_saved = checkpoint::Open(file).keys();
   const std::vector<int64_t> sorted = Sorted(0, 999);
   int taken = 0;
   for (int i = 0; i < 500; ++i) {

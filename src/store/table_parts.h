@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/snapshot.h"
+#include "checkpoint/reader.h"
 #include "rows/row_table.h"
 
 namespace tkv {
