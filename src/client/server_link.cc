@@ -390,4 +390,11 @@ std::vector<Outgoing> ServerLink::TakeAll(size_t* sent_count) {
   return all;
 }
 
+Error CannotSaveRows(uint32_t server) {
+  return Error(Code::kUnimplemented,
+               Format("server {} cannot save or load keys that are kept by rows; upgrade tensorkv "
+                      "where it runs",
+                      server));
+}
+
 }  // namespace tkv

@@ -277,5 +277,7 @@ class ServerLink {
 };
 
 const char* NameOf(ServerLink::State state) noexcept;
+// Returns the error for a server that is too old for a key by rows.
+Error CannotSaveRows(uint32_t server);
 
 }  // namespace tkv

@@ -9,6 +9,44 @@
 #include "tkv/config.h"
 
 namespace tkv {
+namespace {
+
+// Makes a worker that was started again begin as a first life if no key had a push.  Its script
+// then loads and passes barriers as the other workers do, or as its earlier lives did.
+void BeginAnewIfNothingHasBegun(StoreCore* of) {
+  StoreCore& core = *of;
+  // The answer to any message comes after the server's WELCOME, which says if the job has begun.
+  // Nothing is kept yet that this message could free.
+  const CallPtr asked =
+      core.calls.Start("create", core.calls.Make(Operation::Release{}, "create", nullptr));
+  try {
+    core.calls.Await(asked, core.options.server_patience);
+  } catch (const Error& unheard) {
+    static_cast<void>(unheard);  // later calls say which server is missing
+    return;
+  }
+  const bool has_begun = core.worker->Ask(&Client::HasJobBegun);
+  if (!has_begun) core.worker->BeginAnew();
+}
+
+// Returns a function that asks a server for its spans.
+JobTrace::Ask Asking(const char* verb, StoreCore* of) {
+  of->calls.CheckOpen(verb);
+  return [&core = *of, verb](Traced::Request request) {
+    const CallPtr call = core.calls.New(verb);
+    std::shared_ptr<const Traced> traced;
+    call->on_outcome = [&](const Outcome& outcome) {
+      traced = *outcome.As<std::shared_ptr<const Traced>>();
+    };
+    std::vector<Operation> operations(1, core.calls.Make(Operation::Trace{request}, verb, nullptr));
+    operations[0].patience = Saturated(core.options.server_patience).count();
+    core.worker->calls().Launch(call, std::move(operations));
+    core.calls.Await(call, core.options.server_patience);
+    return traced;
+  };
+}
+
+}  // namespace
 
 // ---- life ---------------------------------------------------------------------------------------
 
@@ -16,24 +54,7 @@ DistStore::DistStore(std::string type, const StoreOptions& options,
                      const std::shared_ptr<Worker>& worker)
     : DistStore(std::move(type), options, worker,
                 ScheduleOf(worker.get(), options.snapshots, options.snapshot_every)) {
-  if (core_.worker->rejoined() && core_.number == 0) BeginAnewIfNothingHasBegun();
-}
-
-// Makes a worker that was started again begin as a first life if no key had a push.  Its script
-// then loads and passes barriers as the other workers do, or as its earlier lives did.
-void DistStore::BeginAnewIfNothingHasBegun() {
-  // The answer to any message comes after the server's WELCOME, which says if the job has begun.
-  // Nothing is kept yet that this message could free.
-  const CallPtr asked =
-      core_.calls.Start("create", core_.calls.Make(Operation::Release{}, "create", nullptr));
-  try {
-    core_.calls.Await(asked, core_.options.server_patience);
-  } catch (const Error& unheard) {
-    static_cast<void>(unheard);  // later calls say which server is missing
-    return;
-  }
-  const bool has_begun = core_.worker->Ask(&Client::HasJobBegun);
-  if (!has_begun) core_.worker->BeginAnew();
+  if (core_.worker->rejoined() && core_.number == 0) BeginAnewIfNothingHasBegun(&core_);
 }
 
 DistStore::DistStore(std::string type, const StoreOptions& options,
@@ -207,39 +228,23 @@ StoreStats DistStore::Stats() const {
   return stats;
 }
 
-JobTrace::Ask DistStore::Asking(const char* verb) {
-  core_.calls.CheckOpen(verb);
-  return [this, verb](Traced::Request request) {
-    const CallPtr call = core_.calls.New(verb);
-    std::shared_ptr<const Traced> traced;
-    call->on_outcome = [&](const Outcome& outcome) {
-      traced = *outcome.As<std::shared_ptr<const Traced>>();
-    };
-    std::vector<Operation> operations(1,
-                                      core_.calls.Make(Operation::Trace{request}, verb, nullptr));
-    operations[0].patience = Saturated(core_.options.server_patience).count();
-    core_.worker->calls().Launch(call, std::move(operations));
-    core_.calls.Await(call, core_.options.server_patience);
-    return traced;
-  };
-}
-
 void DistStore::StartTrace() {
   CheckIsWorker("trace");
-  core_.worker->trace().Start(static_cast<size_t>(core_.worker->servers()), Asking("trace"));
+  core_.worker->trace().Start(static_cast<size_t>(core_.worker->servers()),
+                              Asking("trace", &core_));
   core_.worker->calls().Record(true);
 }
 
 void DistStore::PauseTrace() {
   CheckIsWorker("trace");
-  const JobTrace::Ask ask = Asking("trace");
+  const JobTrace::Ask ask = Asking("trace", &core_);
   core_.worker->calls().Record(false);
   core_.worker->trace().Pause(ask);
 }
 
 KVStore::TraceInfo DistStore::WriteTrace(const std::string& file) {
   CheckIsWorker("trace");
-  const JobTrace::Ask ask = Asking("trace");
+  const JobTrace::Ask ask = Asking("trace", &core_);
   core_.worker->calls().Record(false);
   return Named("trace", [&] {
     return core_.worker->trace().Write(file, rank(), ask,

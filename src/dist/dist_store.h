@@ -200,8 +200,6 @@ class DistStore : public KVStore, public RestoresSnapshots {
     });
   }
   void Erase(const KeyView& key);
-  JobTrace::Ask Asking(const char* verb);
-  void BeginAnewIfNothingHasBegun();
 
   const std::string type_;
   const Time begin_ = NodeThread::Now();

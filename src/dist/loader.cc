@@ -280,7 +280,7 @@ void Loader::CheckEven(const std::string& verb, std::span<const RecordPtr> recor
   const RecordPtr uneven = core_.calls.FirstToRepeat(verb, records);
   if (uneven == nullptr) return;
   const uint64_t round = core_.worker->Ask(&Client::PushedOf, uneven->name);
-  NamingKey(verb, uneven->key.view(), [&] { throw Client::Uneven(round); });
+  NamingKey(verb, uneven->key.view(), [&] { throw UnevenAt(round); });
 }
 
 // Assigns between two barriers, as a load.  No worker has begun a round on the old values, and none

@@ -164,7 +164,7 @@ class StateWriter {
 
   // Adds nothing: no behaviour depends on these counters.
   void Add(const CurrentWait&) {}
-  void Add(const Client::ListEntry&) {}  // derived from ops_
+  void Add(const Op::ListEntry&) {}  // derived from ops_
 
   void Add(const Backoff& backoff) { Add(backoff.wait_); }
   void Add(const Head& head) {
@@ -206,14 +206,17 @@ class StateWriter {
     All(changes.queue_, changes.last_, changes.generation_);
   }
   void Add(const HeadRequests& head) { All(head.requests_, head.lost_since_, head.has_ended_); }
-  // Adds a client without pushes_, timers_ and verb_lists_, which are derived from ops_.
-  void Add(const Client& client) {
-    All(client.role_, client.welcome_, client.epoch_, client.closed_, client.has_left_,
-        client.head_, client.now_, client.last_op_, client.ops_, client.barriers_, client.keys_,
-        client.links_, client.pump_, client.announcements_, client.birth_count_, client.leaving_,
-        client.awaiting_epoch_, client.closing_, client.ready_, client.next_timer_,
-        client.begins_anew_);
+  void Add(const Membership& members) { All(members.role, members.welcome, members.epoch); }
+  // Adds the operations without their timers and verbs, which are derived from them.
+  void Add(const OpTable& ops) { All(ops.last_, ops.ops_); }
+  void Add(const ClientKeys& keys) { All(keys.barriers_, keys.keys_, keys.ready_); }
+  // Adds a client without the list of its pushes, which is derived from the operations.
+  void Add(const ClientCore& core) {
+    All(core.members, core.closed, core.has_left, core.head, core.now, core.ops, core.keys,
+        core.links, core.pump_, core.announcements, core.leaves, core.newest_epochs, core.closes,
+        core.next_timer, core.begins_anew, core.birth_count);
   }
+  void Add(const Client& client) { Add(client.core_); }
 
   std::string* bytes_;
 };

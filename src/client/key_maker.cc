@@ -1,10 +1,9 @@
-// Creation and removal of keys: init, open, delete, and the closing of a store.
+#include "client/key_maker.h"
 
-#include <algorithm>
+#include <set>
 
 #include "base/check.h"
 #include "base/format.h"
-#include "client/client.h"
 
 namespace tkv {
 namespace {
@@ -98,28 +97,27 @@ std::string Differences(const KeyMeta& mine, const KeyMeta& meta, bool rejoined)
   }
   return "";
 }
-
 }  // namespace
 
-void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
+void KeyMaker::StartInit(const KeyId& id, ClientKey* key, Op* op) {
   op->has_started = true;
-  if (key->is_ready) return Finish(op);  // an open of a known key
+  if (key->is_ready) return core_.Finish(op);  // an open of a known key
   key->opening = op->id;
   const auto* const init = op->operation.As<Operation::Init>();
   if (init != nullptr) key->meta = *init->meta;
   key->meta.name = op->operation.key;
-  key->meta.birth = (welcome_.incarnation << 32) + ++birth_count_;
-  const bool is_first = init != nullptr && welcome_.rank == 0;
+  key->meta.birth = (core_.members.welcome.incarnation << 32) + ++core_.birth_count;
+  const bool is_first = init != nullptr && core_.members.welcome.rank == 0;
   // Rank 0 creates the key without asking if no earlier life and no other worker can have created
   // it.
-  const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
-  if (is_first && !welcome_.rejoined && !has_heirs) return StartMaking(id, key, op);
+  const bool has_heirs = core_.members.epoch.policy == Epoch::Policy::kContinue;
+  if (is_first && !core_.members.welcome.rejoined && !has_heirs) return StartMaking(id, key, op);
   Outgoing describe;
   describe.op = op->id;
   describe.message.type = Type::kDescribe;
   describe.message.key = id;
-  const uint32_t server = ServerOf(epoch_.placement, id, 0);
-  const ServerLink& link = links_[server];
+  const uint32_t server = ServerOf(core_.members.epoch.placement, id, 0);
+  const ServerLink& link = core_.links[server];
   const bool grants = link.incarnation() == 0 || (link.features() & kMakersFeature) != 0;
   if (init != nullptr && grants) {
     describe.message.flags = kMayMake;
@@ -128,20 +126,21 @@ void Client::StartInit(const KeyId& id, KeyState* key, Op* op) {
     describe.message.flags = kNoWait;
   }
   op->unpulled = 1;
-  Queue(server, std::move(describe));
+  core_.Queue(server, std::move(describe));
 }
 
-void Client::StartMaking(const KeyId& id, KeyState* key, Op* op) {
-  if (const auto error = codec::Cut(key->meta, op->operation.value())) return Fail(op, *error);
-  PlaceChunks(id, key);
-  op->creating = Creating::kRest;
+void KeyMaker::StartMaking(const KeyId& id, ClientKey* key, Op* op) {
+  if (const auto error = codec::Cut(key->meta, op->operation.value()))
+    return core_.Fail(op, *error);
+  core_.PlaceChunks(id, key);
+  op->creating = Op::Creating::kRest;
   QueueInits(id, key, op);
 }
 
 // Queues the INITs of all chunks but the first, or of the first: the key exists when that is done.
-void Client::QueueInits(const KeyId& id, KeyState* key, Op* op) {
-  if (key->chunks.size() == 1) op->creating = Creating::kFirst;
-  const bool is_rest = op->creating == Creating::kRest;
+void KeyMaker::QueueInits(const KeyId& id, ClientKey* key, Op* op) {
+  if (key->chunks.size() == 1) op->creating = Op::Creating::kFirst;
+  const bool is_rest = op->creating == Op::Creating::kRest;
   const uint32_t begin = is_rest ? 1 : 0;
   const uint32_t end = is_rest ? static_cast<uint32_t>(key->chunks.size()) : 1;
   for (uint32_t c = begin; c < end; ++c) {
@@ -151,21 +150,21 @@ void Client::QueueInits(const KeyId& id, KeyState* key, Op* op) {
     init.message.key = id;
     init.message.chunk = c;
     init.message.dtype = key->meta.dtype;
-    const bool overwrites = welcome_.rejoined || key->was_tried || op->grant != 0;
+    const bool overwrites = core_.members.welcome.rejoined || key->was_tried || op->grant != 0;
     if (overwrites) init.message.flags = kOverwrite;
     init.message.number = op->grant;
     init.message.extra = Encode(key->meta);
     init.message.body = op->operation.value()->PartOf(c);
     ++op->unaccepted;
-    Queue(key->chunks[c].server, std::move(init));
+    core_.Queue(key->chunks[c].server, std::move(init));
   }
 }
 
-void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
-  const auto found = keys_.find(sent.message.key);
-  Op* const op = Find(sent.op);
-  if (op == nullptr || found == keys_.end()) return;
-  KeyState& key = found->second;
+void KeyMaker::OnInitAnswer(const Outgoing& sent, const Message& reply) {
+  ClientKey* const found = core_.keys.Find(sent.message.key);
+  Op* const op = core_.ops.Find(sent.op);
+  if (op == nullptr || found == nullptr) return;
+  ClientKey& key = *found;
   const bool is_describe = sent.message.type == Type::kDescribe;
   Drop(is_describe ? &op->unpulled : &op->unaccepted);
   // True if the key does not exist and no other worker is creating it.  A server without grants
@@ -176,55 +175,57 @@ void Client::OnInitAnswer(const Outgoing& sent, const Message& reply) {
                            ErrorOf(reply).code() == Code::kNotFound));
   if (is_unmade) {
     op->grant = reply.type == Type::kOk ? reply.number : 0;
-    return StartMaking(found->first, &key, op);
+    return StartMaking(sent.message.key, &key, op);
   }
-  if (reply.type == Type::kError) return Fail(op, ErrorOf(reply));
+  if (reply.type == Type::kError) return core_.Fail(op, ErrorOf(reply));
   if (reply.type == Type::kExists) {
-    return Fail(op, Error(Code::kAlreadyExists, "the key is there already"));
+    return core_.Fail(op, Error(Code::kAlreadyExists, "the key is there already"));
   }
   if (is_describe) {
     const KeyMeta meta = DecodeKeyMeta(reply.extra);
     if (meta.name != op->operation.key) {
-      return Fail(
+      return core_.Fail(
           op, Error(Code::kAlreadyExists, Format("the id is taken by {}", ShownKey(meta.name))));
     }
     if (const auto* const init = op->operation.As<Operation::Init>()) {
-      const std::string why = Differences(*init->meta, meta, welcome_.rejoined);
-      if (!why.empty()) return Fail(op, Error(Code::kInvalidArgument, why));
+      const std::string why = Differences(*init->meta, meta, core_.members.welcome.rejoined);
+      if (!why.empty()) return core_.Fail(op, Error(Code::kInvalidArgument, why));
     }
     key.meta = meta;
     key.is_ready = true;
-    PlaceChunks(found->first, &key);
-    if (role_ == Role::kWorker && welcome_.rejoined && meta.mode == KeyMeta::Mode::kSync) {
+    core_.PlaceChunks(sent.message.key, &key);
+    if (!core_.members.is_observer() && core_.members.welcome.rejoined &&
+        meta.mode == KeyMeta::Mode::kSync) {
       key.must_join = true;
-      return StartJoin(found->first, &key);  // the operation ends when the round is known
+      return finder_.Start(sent.message.key, &key);  // the operation ends when the round is known
     }
-    return Finish(op);
+    return core_.Finish(op);
   }
   if (op->unaccepted > 0) return;
-  if (op->creating == Creating::kRest) {
-    op->creating = Creating::kFirst;
-    return QueueInits(found->first, &key, op);
+  if (op->creating == Op::Creating::kRest) {
+    op->creating = Op::Creating::kFirst;
+    return QueueInits(sent.message.key, &key, op);
   }
   key.is_ready = true;
-  const Announcements::Last* const last = announcements_.LastOf(StoreOf(key.meta.name));
+  const Announcements::Last* const last = core_.announcements.LastOf(key.store());
   if (last != nullptr) key.listed_in = last->generation;
-  Finish(op);
+  core_.Finish(op);
 }
 
-void Client::StartDelete(const KeyId& id, KeyState* key, Op* op) {
+void KeyMaker::StartDelete(const KeyId& id, ClientKey* key, Op* op) {
   op->has_started = true;
   op->round = key->round;
-  PlaceChunks(id, key);
+  core_.PlaceChunks(id, key);
   key->opening = op->id;  // no other operation on this key starts meanwhile
   // Rank 0 deletes the key for all workers.  Under `continue`, every worker does so, because rank 0
   // may be dead before this worker knows it.  The birth protects a key that was created anew
   // meanwhile from a late DELETE.
-  const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
+  const bool has_heirs = core_.members.epoch.policy == Epoch::Policy::kContinue;
   std::set<uint32_t> servers;
   for (const KnownChunk& known : key->chunks) {
-    const bool knows_births = (links_[known.server].features() & kMakersFeature) != 0;
-    if (welcome_.rank == 0 || (has_heirs && (knows_births || IsSender()))) {
+    const bool knows_births = (core_.links[known.server].features() & kMakersFeature) != 0;
+    if (core_.members.welcome.rank == 0 ||
+        (has_heirs && (knows_births || core_.members.IsSender()))) {
       servers.insert(known.server);
     }
   }
@@ -233,127 +234,16 @@ void Client::StartDelete(const KeyId& id, KeyState* key, Op* op) {
     erase.op = op->id;
     erase.message.type = Type::kDelete;
     erase.message.key = id;
-    if ((links_[server].features() & kMakersFeature) != 0) {
+    if ((core_.links[server].features() & kMakersFeature) != 0) {
       erase.message.flags = kOfBirth;
       erase.message.need = key->meta.birth;
     }
     ++op->unaccepted;
-    Queue(server, std::move(erase));
+    core_.Queue(server, std::move(erase));
   }
   if (servers.empty()) {
-    Forget(key);
-    Finish(op);
-  }
-}
-
-// Resets the state of a key, but keeps its queued operations.
-void Client::Forget(KeyState* key) {
-  KeyState fresh;
-  fresh.queue = std::move(key->queue);
-  *key = std::move(fresh);
-}
-
-// Adds the counters of a bucket.  Returns false if the reply has none.
-bool Client::AddTableStats(const Message& reply, TableStats* table) {
-  const auto of_bucket = DecodeChunkStatus(reply.extra).table;
-  if (!of_bucket) return false;
-  table->rows += of_bucket->rows;
-  table->candidates += of_bucket->candidates;
-  table->evicted += of_bucket->evicted;
-  table->memory_bytes += of_bucket->memory_bytes;
-  table->disk_rows += of_bucket->disk_rows;
-  table->disk_bytes += of_bucket->disk_bytes;
-  table->version = std::min(table->version, of_bucket->version);
-  return true;
-}
-
-void Client::OnOtherAnswer(const Outgoing& sent, const Message& reply) {
-  Op* const op = Find(sent.op);
-  if (op == nullptr) return;
-  Drop(&op->unaccepted);
-  if (op->operation.Is<Operation::Control>()) {
-    Announcement* const change = announcements_.Find(op->id);
-    if (reply.type == Type::kError && !change->error) change->error = ErrorOf(reply);
-    return;  // AdvanceAnnouncements goes on
-  }
-  if (op->operation.Is<Operation::Close>()) {  // Abandon keeps the CLOSE for a server out of reach
-    if (op->unaccepted > 0) return;
-    ForgetStore(op->operation.store);
-    return Finish(op);
-  }
-  if (reply.type == Type::kError) return Fail(op, ErrorOf(reply));
-  if (op->operation.Is<Operation::FindBase>()) {
-    const ChunkStatus status = DecodeChunkStatus(reply.extra);
-    KeyState& key = keys_.at(op->key);
-    key.base = status.base;
-    key.former_step = status.step.value_or(PushStep{});
-  }
-  if (op->operation.Is<Operation::Stats>() && !AddTableStats(reply, &op->table)) {
-    return Fail(op, CannotSaveRows(keys_.at(op->key).chunks[sent.message.chunk].server));
-  }
-  if (op->unaccepted > 0) return;
-  if (op->operation.Is<Operation::Delete>()) Forget(&keys_.at(op->key));
-  Finish(op);
-}
-
-// Closes a store on every server once its earlier pushes are accepted and earlier changes of its
-// updater have ended.  All other operations on the store fail then.
-void Client::AdvanceCloses() {
-  const std::set<OpId> closing = closing_;  // a copy: operations may end here
-  for (const OpId id : closing) {
-    Op* const op = Find(id);
-    if (op->has_started || IsInUse(op->operation.store, id)) continue;
-    op->has_started = true;
-    FailStore(op->operation.store, id);
-    for (const ServerLink& link : links_) {
-      if (link.dead()) continue;
-      Outgoing close;
-      close.op = id;
-      close.message.type = Type::kClose;
-      close.message.chunk = op->operation.store;
-      ++op->unaccepted;
-      Queue(link.server(), std::move(close));
-    }
-    if (op->unaccepted > 0) continue;
-    ForgetStore(op->operation.store);
-    Finish(op);
-  }
-}
-
-// Returns true if an earlier push of the store is not accepted or an earlier change of its updater
-// has not ended.
-bool Client::IsInUse(uint32_t store, OpId close) const {
-  const auto is_open = [&](OpId id) {
-    const Op* const op = ops_.Find(id);
-    if (op == nullptr || id > close) return false;
-    return !op->is_accepted && StoreOf(op->operation.key) == store;
-  };
-  return std::any_of(pushes_.begin(), pushes_.end(), is_open) ||
-         announcements_.IsInUse(store, close);
-}
-
-void Client::FailStore(uint32_t store, OpId close) {
-  std::vector<OpId> ids;
-  ops_.ForEach([&](OpId id, const Op& op) {
-    const bool of_key = !op.operation.key.empty() && StoreOf(op.operation.key) == store;
-    const bool is_control = op.operation.Is<Operation::Control>() && op.operation.store == store;
-    if (id != close && (of_key || is_control)) ids.push_back(id);
-  });
-  std::sort(ids.begin(), ids.end());
-  PrepareToFail(ids);
-  for (const OpId id : ids) {
-    if (Op* const op = Find(id)) Fail(op, StoreIsClosed());
-  }
-}
-
-void Client::ForgetStore(uint32_t store) {
-  const KeyId barrier = IdOf(InternalKey(store, "barrier"));
-  announcements_.ForgetLast(store);
-  barriers_.erase(barrier);
-  for (auto at = keys_.begin(); at != keys_.end();) {
-    const bool is_its = at->first == barrier ||
-                        (!at->second.meta.name.empty() && StoreOf(at->second.meta.name) == store);
-    at = is_its ? keys_.erase(at) : std::next(at);
+    key->Reset();
+    core_.Finish(op);
   }
 }
 

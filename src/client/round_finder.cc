@@ -1,41 +1,35 @@
-// The search for the current round of a key, by a later life or after a push that has failed.
+#include "client/round_finder.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/check.h"
-#include "base/format.h"
-#include "client/client.h"
 
 namespace tkv {
 
-// Returns true if no answer under way could be mistaken for an answer to the search.
-bool Client::CanJoin(const KeyState& key) {
-  return key.pulls == 0 && key.pushes == 0 && key.joining.is_over();
-}
-
-void Client::StartJoin(const KeyId& id, KeyState* key) {
-  if (key->meta.mode == KeyMeta::Mode::kAsync) {  // there are no rounds to join
+void RoundFinder::Start(const KeyId& id, ClientKey* key) {
+  if (!key->is_sync()) {  // there are no rounds to join
     key->must_join = false;
-    Wake(id);
-    if (Op* const op = Find(key->opening)) Finish(op);
+    core_.keys.Wake(id);
+    if (Op* const op = core_.ops.Find(key->opening)) core_.Finish(op);
     return;
   }
-  key->joining = {};
-  key->joining.phase = Joining::Phase::kStatus;
-  NextJoinPhase(id, key);
+  key->search = {};
+  key->search.phase = RoundSearch::Phase::kStatus;
+  NextPhase(id, key);
 }
 
 // Returns true if this worker repeats a push that only some chunks have: one of an earlier life, or
 // one of this life that has failed.  Under `continue` rounds complete without a dead worker, so no
 // push of an earlier life is repeated.
-bool Client::RepeatsPushes(const KeyState& key) const {
-  return key.has_pushed || epoch_.policy != Epoch::Policy::kContinue;
+bool RoundFinder::RepeatsPushes(const ClientKey& key) const {
+  return key.has_pushed || core_.members.epoch.policy != Epoch::Policy::kContinue;
 }
 
 // Adds what a chunk has of this worker.  A key that goes on from its oldest chunk has that chunk's
 // step.
-void Client::AddToSearch(const ChunkStatus& chunk, KeyState* key) const {
-  Joining& found = key->joining;
+void RoundFinder::AddChunk(const ChunkStatus& chunk, ClientKey* key) const {
+  RoundSearch& found = key->search;
   const uint64_t round = std::max(chunk.last_arrived, key->joined_at);
   const bool repeats = RepeatsPushes(*key);
   if (repeats && round < found.oldest) found.step = {};
@@ -49,9 +43,9 @@ void Client::AddToSearch(const ChunkStatus& chunk, KeyState* key) const {
 }
 
 // Sets the key's current round by what its chunks have.
-void Client::SetRound(KeyState* key) const {
-  const Joining& found = key->joining;
-  if (key->is_barrier && begins_anew_ && !key->has_pushed) {
+void RoundFinder::SetRound(ClientKey* key) const {
+  const RoundSearch& found = key->search;
+  if (key->is_barrier && core_.begins_anew && !key->has_pushed) {
     key->reached = found.newest;
     return;
   }
@@ -67,17 +61,10 @@ void Client::SetRound(KeyState* key) const {
   key->former_step = found.step;
 }
 
-Error Client::Uneven(uint64_t round) {
-  return tkv::Fail(Code::kFailedPrecondition,
-                   "the push of round {} by this worker has failed, or was ended with its process, "
-                   "and parts of this key have it; push the key again first",
-                   round + 1);
-}
-
 // Sends STATUS for every chunk, or ABSTAIN for the rounds in which an earlier life may have pushed.
 // The join does not wait for those rounds; the next push or pull does.  Other workers may be able
 // to complete them only when this life has pushed another key.
-void Client::NextJoinPhase(const KeyId& id, KeyState* key) {
+void RoundFinder::NextPhase(const KeyId& id, ClientKey* key) {
   std::set<uint32_t> asked;
   for (uint32_t c = 0; c < key->chunks.size(); ++c) {
     Outgoing outgoing;
@@ -86,64 +73,64 @@ void Client::NextJoinPhase(const KeyId& id, KeyState* key) {
     message.key = id;
     message.chunk = c;
     message.number = key->round;
-    if (key->joining.phase == Joining::Phase::kStatus) {
+    if (key->search.phase == RoundSearch::Phase::kStatus) {
       message.type = Type::kStatus;
       message.number = 0;
-      if (links_[key->chunks[c].server].TakesSteps()) message.flags = kInStep;
+      if (core_.links[key->chunks[c].server].TakesSteps()) message.flags = kInStep;
     } else {
       if (!asked.insert(key->chunks[c].server).second) continue;
       message.type = Type::kAbstain;
     }
-    ++key->joining.left;
-    Queue(key->chunks[c].server, std::move(outgoing));
+    ++key->search.left;
+    core_.Queue(key->chunks[c].server, std::move(outgoing));
   }
 }
 
-void Client::FailJoin(KeyState* key, const Error& error) {
-  key->joining.phase = Joining::Phase::kNone;
-  if (Op* const op = Find(key->opening)) {
+void RoundFinder::FailSearch(ClientKey* key, const Error& error) {
+  key->search.phase = RoundSearch::Phase::kNone;
+  if (Op* const op = core_.ops.Find(key->opening)) {
     key->opening = kNoOp;
-    return Fail(op, error);
+    return core_.Fail(op, error);
   }
-  const Announcement* const change = announcements_.front();
+  const Announcement* const change = core_.announcements.front();
   if (change != nullptr && !change->is_over && !change->has_started())
-    Fail(Find(change->op), error);
-  FailFirstQueued(key, error);
+    core_.Fail(core_.ops.Find(change->op), error);
+  core_.FailFirstQueued(key, error);
 }
 
-void Client::OnJoinAnswer(const Outgoing& sent, const Message& reply) {
-  using Phase = Joining::Phase;
-  const auto found = keys_.find(sent.message.key);
-  if (found == keys_.end()) return;
-  KeyState& key = found->second;
-  Drop(&key.joining.left);
-  Wake(found->first);
+void RoundFinder::OnAnswer(const Outgoing& sent, const Message& reply) {
+  using Phase = RoundSearch::Phase;
+  ClientKey* const found = core_.keys.Find(sent.message.key);
+  if (found == nullptr) return;
+  ClientKey& key = *found;
+  Drop(&key.search.left);
+  core_.keys.Wake(sent.message.key);
   const bool unknown_barrier =
       key.is_barrier && reply.type == Type::kError && ErrorOf(reply).code() == Code::kNotFound;
   if (reply.type == Type::kError && !unknown_barrier) {
-    MarkStaleIfGone(&key, ErrorOf(reply));
-    if (key.joining.phase != Phase::kNone) FailJoin(&key, ErrorOf(reply));
+    key.MarkStaleIfGone(ErrorOf(reply));
+    if (key.search.phase != Phase::kNone) FailSearch(&key, ErrorOf(reply));
     return;
   }
-  if (key.joining.phase == Phase::kNone) return;  // the search has failed already
+  if (key.search.phase == Phase::kNone) return;  // the search has failed already
   KnownChunk& known = key.chunks[sent.message.chunk];
-  if (key.joining.phase == Phase::kStatus && !unknown_barrier) {
+  if (key.search.phase == Phase::kStatus && !unknown_barrier) {
     const ChunkStatus status = DecodeChunkStatus(reply.extra);
     known.version = std::max(known.version, status.version);
     key.base = status.base;
-    AddToSearch(status, &key);
+    AddChunk(status, &key);
   }
-  if (key.joining.left > 0) return;
-  if (key.joining.phase == Phase::kStatus) {
+  if (key.search.left > 0) return;
+  if (key.search.phase == Phase::kStatus) {
     SetRound(&key);
-    key.joining.phase = Phase::kAbstain;
-    return NextJoinPhase(found->first, &key);
+    key.search.phase = Phase::kAbstain;
+    return NextPhase(sent.message.key, &key);
   }
-  key.joining.phase = Phase::kNone;
+  key.search.phase = Phase::kNone;
   key.must_join = false;
-  if (Op* const op = Find(key.opening)) {
+  if (Op* const op = core_.ops.Find(key.opening)) {
     key.opening = kNoOp;
-    Finish(op);
+    core_.Finish(op);
   }
 }
 
