@@ -262,6 +262,33 @@ def test_a_hook_that_only_mxnets_update_calls_is_refused(name):
     type("Updating", (hooked,), {"update": lambda self, *args: getattr(self, name)(*args)})()
 
 
+def test_an_optimizer_of_ones_own_asks_for_rates_as_in_mxnet():
+    """The lists of MXNet 1.9.1: an update of several keys asks for all rates at once."""
+
+    class Mine(mx.optimizer.Optimizer):
+        def create_state(self, index, weight):
+            return None
+
+        def update(self, index, weight, grad, state):
+            self._update_count([index])
+            (lr,), (wd,) = self._get_lrs([index]), self._get_wds([index])
+            weight[:] = weight - lr * (grad + wd * weight)
+
+    mine = Mine(learning_rate=0.5, wd=0.25)
+    mine.set_lr_mult({1: 2})
+    kv = mx.kv.create()
+    kv.set_optimizer(mine)
+    for key, expected in ((0, 2 - 0.5 * 1.5), (1, 2 - 1.5)):
+        kv.init(key, mx.nd.full((2,), 2))
+        kv.push(key, mx.nd.ones((2,)))
+        out = mx.nd.zeros((2,))
+        kv.pull(key, out=out)
+        assert out.tolist() == [expected] * 2
+    assert mine._get_lrs([0, 1]) == [0.5, 1.0] and mine._get_wds((0,)) == [0.25]
+    mine._update_count((5, 6))
+    assert mine._index_update_count[5] == mine._index_update_count[6] == 1
+
+
 @pytest.mark.parametrize("name", ["update", "update_multi_precision"])
 def test_lists_are_updated_one_after_the_other(name):
     sgd = mx.optimizer.SGD(learning_rate=1)

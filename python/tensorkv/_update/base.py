@@ -6,7 +6,7 @@ import functools
 import inspect
 import numbers
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
 
 from .. import _core
@@ -183,7 +183,7 @@ class Optimizer:
         if not str(own.update.__module__).startswith("tensorkv."):
             return
         for name in _HOOKS_OF_MXNET:
-            if hasattr(own, name):
+            if getattr(own, name, None) is not getattr(Optimizer, name, None):
                 raise UnimplementedError(
                     f"{own.__name__}: no update calls {name} here; define update, or _get_lr and _get_wd of one key"
                 )
@@ -395,8 +395,20 @@ class Optimizer:
         """Return the weight decay for one key."""
         return self.wd * self._factor(index, self.wd_mult, "wd_mult")
 
+    def _get_lrs(self, indices: Sequence[Any]) -> list[float]:
+        """Return the learning rate for each of these keys."""
+        return [self._get_lr(index) for index in indices]
+
+    def _get_wds(self, indices: Sequence[Any]) -> list[float]:
+        """Return the weight decay for each of these keys."""
+        return [self._get_wd(index) for index in indices]
+
     def _update_count(self, index: Any) -> None:
-        """Count one update of a key."""
+        """Count one update of a key, or of each key of a list."""
+        if isinstance(index, (list, tuple)):
+            for one in index:
+                self._update_count(one)
+            return
         count = self._index_update_count.get(index, self.begin_num_update) + 1
         self._index_update_count[index] = count
         self.num_update = max(count, self.num_update)
