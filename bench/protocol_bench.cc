@@ -321,7 +321,7 @@ class Limit {
   struct ChunkRecord : Chunk {
     Block block;
   };
-  struct KeyRecord : Shard::Key {
+  struct KeyRecord : StoredKey {
     uint64_t version = 0;
   };
 

@@ -185,10 +185,11 @@ class StateWriter {
   }
   void Add(const ClosedStores& stores) { All(stores.below_, stores.above_); }
   void Add(const Shard& shard) {
-    All(shard.incarnation_, shard.epoch_, shard.member_count_, shard.sessions_, shard.came_again_,
-        shard.hellos_, shard.describes_, shard.keys_, shard.chunks_, shard.controls_,
-        shard.control_count_, shard.held_bytes_, shard.cuts_, shard.grants_, shard.grant_count_,
-        shard.half_closed_, shard.dropped_, shard.has_begun_);
+    const ShardCore& core = shard.core();
+    All(core.incarnation, core.members.epoch_, core.members.member_count_, core.sessions,
+        core.members.came_again_, core.hellos, core.describes, core.keys, core.chunks,
+        core.controls, core.control_count, core.held_bytes, core.cuts, core.grants,
+        core.grant_count, core.half_closed, core.dropped, core.has_begun);
   }
   void Add(const SessionTable& table) { All(table.sessions_, table.links_); }
   void Add(const WaitingDescribes& describes) { All(describes.requests_); }

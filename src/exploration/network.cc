@@ -11,7 +11,7 @@ namespace tkv::exploration {
 class World::Recorder final : public ShardListener {
  public:
   explicit Recorder(World* world) : world_(world) {}
-  void Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) override {
+  void Completed(const ShardCore& shard, const ChunkId& id, const Chunk& chunk) override {
     world_->Completed(shard, id, chunk);
   }
 

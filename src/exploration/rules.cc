@@ -88,7 +88,7 @@ std::string World::FindPushesInBucket(uint32_t bucket, const Chunk& chunk, const
 }
 
 // Checks a completed version: it has one push of each member, and no push of another version.
-void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) {
+void World::Completed(const ShardCore& shard, const ChunkId& id, const Chunk& chunk) {
   if (id.key != IdOf(KeyName())) return;
   Actor* const server = edited_[1 + tkv::ServerOf(kPlacement, id.key, id.chunk)];
   Seen& seen = server->chunks[id.chunk];
@@ -124,7 +124,7 @@ void World::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk)
     return from != 0 && chunk.version >= from;
   });
   if (adds && !may_add) return Violate(where + ": a CONTROL counts too early");
-  const Shard::Key* const key = shard.FindKey(id.key);
+  const StoredKey* const key = shard.FindKey(id.key);
   bool somebody_abstains = false;
   for (int rank = 0; rank < kWorkers; ++rank) {
     const uint64_t own = pushes & PushesOf(rank);

@@ -161,7 +161,7 @@ class World {
                                      uint64_t* pushes);
   std::string FindPushesInBucket(uint32_t bucket, const Chunk& chunk, const Seen& seen,
                                  Counts* counts, uint64_t* pushes) const;
-  void Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk);
+  void Completed(const ShardCore& shard, const ChunkId& id, const Chunk& chunk);
   void CheckAccepted(const Actor& actor, size_t push, uint64_t round);
   void CheckPull(const Actor& actor, uint64_t version);
   void CheckBarrier(const Actor& actor);

@@ -91,7 +91,7 @@ void ServerTrace::End(LinkId link, uint64_t seq, Span::State state, const Messag
   recorder_.Add(span);
 }
 
-void ServerTrace::Completed(const Shard&, const ChunkId& id, const Chunk& chunk) {
+void ServerTrace::Completed(const ShardCore&, const ChunkId& id, const Chunk& chunk) {
   Span span;
   span.kind = Span::Kind::kUpdate;
   span.begin = began_;

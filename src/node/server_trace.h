@@ -29,7 +29,7 @@ class ServerTrace final : public ShardListener {
   void Received(LinkId link, const SessionId& session, const Message& message, Time now);
   // Ends the spans of all requests that these messages answer.
   void Sent(std::span<const Effects::Sending> sends);
-  void Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) override;
+  void Completed(const ShardCore& shard, const ChunkId& id, const Chunk& chunk) override;
 
  private:
   static constexpr size_t kWaitingMax = size_t{1} << 16;

@@ -20,9 +20,9 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
-  for (const auto& [id, key] : keys_) {
+  for (const auto& [id, key] : core_.keys) {
     if (key.is_barrier || key.own || StoreOf(key.meta.name) != rule->store()) continue;
-    if (key.pending.size() >= options_.rules_max) {
+    if (key.pending.size() >= core_.options.rules_max) {
       return AnswerError(session, message, Code::kResourceExhausted,
                          Format("{} changes of the updater of {} wait for their round",
                                 key.pending.size(), ShownKey(key.meta.name)),
@@ -40,24 +40,25 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
   }
   // A sender commits its last CONTROL before it sends the next one.  The store's CONTROLs before
   // that last one no longer matter to keys created later.
-  const auto last = std::find_if(controls_.rbegin(), controls_.rend(), [&](const RulePtr& old) {
-    return old->SentBy(rule->sender(), rule->incarnation()) && old->store() == rule->store();
-  });
-  if (last != controls_.rend()) {
-    const auto begin = std::remove_if(controls_.begin(), last.base() - 1, [&](const RulePtr& old) {
-      return old->store() == rule->store();
-    });
-    controls_.erase(begin, last.base() - 1);
+  const auto last =
+      std::find_if(core_.controls.rbegin(), core_.controls.rend(), [&](const RulePtr& old) {
+        return old->SentBy(rule->sender(), rule->incarnation()) && old->store() == rule->store();
+      });
+  if (last != core_.controls.rend()) {
+    const auto begin =
+        std::remove_if(core_.controls.begin(), last.base() - 1,
+                       [&](const RulePtr& old) { return old->store() == rule->store(); });
+    core_.controls.erase(begin, last.base() - 1);
   }
-  controls_.push_back(rule);
-  for (auto& [id, key] : keys_) {
+  core_.controls.push_back(rule);
+  for (auto& [id, key] : core_.keys) {
     if (key.is_barrier || key.own || StoreOf(key.meta.name) != rule->store()) continue;
     const auto from = from_rounds.find(id);
     const bool is_listed = from != from_rounds.end();
     if (!is_listed && (message.flags & kOnlyListed) != 0 && key.meta.mode == KeyMeta::Mode::kSync) {
       continue;
     }
-    key.pending.push_back({++control_count_, is_listed ? from->second : 0, rule});
+    key.pending.push_back({++core_.control_count, is_listed ? from->second : 0, rule});
   }
   Answer(session, message, Reply(message, Type::kOk), effects);
 }
@@ -72,47 +73,48 @@ void Shard::DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation
   const auto is_dropped = [&](const RulePtr& rule) {
     return rule->SentBy(rank, incarnation) && rule->generation() > after_generation;
   };
-  std::erase_if(controls_, is_dropped);
-  for (auto& [id, key] : keys_) {
+  std::erase_if(core_.controls, is_dropped);
+  for (auto& [id, key] : core_.keys) {
     std::erase_if(key.pending,
-                  [&](const Key::Pending& pending) { return is_dropped(pending.rule); });
+                  [&](const StoredKey::Pending& pending) { return is_dropped(pending.rule); });
   }
-  for (auto& [id, chunk] : chunks_) {
+  for (auto& [id, chunk] : core_.chunks) {
     if (chunk.former && is_dropped(chunk.former->tried)) ChunkEditor::TakeBack(&chunk);
   }
 }
 
 bool Shard::IsCommitted(const Rule& rule) const {
-  return epoch_.CommittedBy(rule.sender(), rule.incarnation()) >= rule.generation();
+  return core_.epoch().CommittedBy(rule.sender(), rule.incarnation()) >= rule.generation();
 }
 
 // Returns true if a rule can no longer be withdrawn.  A committed rule still can while its sender
 // lives: a sender that loses the head before it learns of the commit withdraws the rule.
 bool Shard::IsSettled(const Rule& rule) const {
-  return IsCommitted(rule) && IsOver(Role::kWorker, {rule.sender(), rule.incarnation()});
+  return IsCommitted(rule) &&
+         core_.members.IsOver(Role::kWorker, {rule.sender(), rule.incarnation()});
 }
 
 // Sets the rules that are due at the next round of this chunk, in the order of arrival.  A later
 // rule also replaces an earlier one that was to begin after it.
-void Shard::ApplyControls(Key* key, Chunk* chunk) {
+void Shard::ApplyControls(StoredKey* key, Chunk* chunk) {
   if (key->pending.empty()) return;
-  for (const Key::Pending& pending : key->pending) {
+  for (const StoredKey::Pending& pending : key->pending) {
     if (pending.number <= chunk->control) continue;
     if (pending.from_round > chunk->version + 1 && key->meta.mode == KeyMeta::Mode::kSync) continue;
     // The rule of a synchronous round is final: the round waits for the rule's sender, and the
     // sender pushes only after the commit.
     if (key->meta.mode == KeyMeta::Mode::kSync || IsSettled(*pending.rule)) {
-      editor_.SetRule(chunk, pending.rule);
+      core_.editor.SetRule(chunk, pending.rule);
       chunk->former.reset();
     } else {
-      editor_.TryRule(chunk, pending.rule);
+      core_.editor.TryRule(chunk, pending.rule);
     }
     chunk->control = pending.number;
   }
-  const auto applied_everywhere = [&](const Key::Pending& pending) {
+  const auto applied_everywhere = [&](const StoredKey::Pending& pending) {
     return std::all_of(key->chunks.begin(), key->chunks.end(), [&](uint32_t c) {
-      const auto other = chunks_.find({IdOf(key->meta.name), c});
-      return other == chunks_.end() || other->second.control >= pending.number;
+      const auto other = core_.chunks.find({IdOf(key->meta.name), c});
+      return other == core_.chunks.end() || other->second.control >= pending.number;
     });
   };
   while (!key->pending.empty() && applied_everywhere(key->pending.front())) {
@@ -122,22 +124,22 @@ void Shard::ApplyControls(Key* key, Chunk* chunk) {
 
 // Returns a copy of the chunk with the rule of its next round.  A CONTROL that begins with that
 // round may end the current states.
-Chunk Shard::WithDueRule(const Key& key, const Chunk& chunk) {
+Chunk Shard::WithDueRule(const StoredKey& key, const Chunk& chunk) {
   Chunk next = chunk;
-  for (const Key::Pending& pending : key.pending) {
+  for (const StoredKey::Pending& pending : key.pending) {
     if (pending.number <= chunk.control || pending.from_round > chunk.version + 1) continue;
-    editor_.SetRule(&next, pending.rule);
+    core_.editor.SetRule(&next, pending.rule);
   }
   return next;
 }
 
 void Shard::OnAbstain(Session* session, const Message& message, Effects* effects) {
-  const auto found = keys_.find(message.key);
-  if (found == keys_.end()) {
+  const auto found = core_.keys.find(message.key);
+  if (found == core_.keys.end()) {
     return AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
-  Key& key = found->second;
-  if (IsOfAnother(key, message)) return AnswerMadeAnew(session, message, effects);
+  StoredKey& key = found->second;
+  if (!key.IsMeantBy(message)) return AnswerMadeAnew(session, message, effects);
   const Rank rank = session->id.rank;
   const auto at = std::find_if(key.abstain.begin(), key.abstain.end(),
                                [&](const auto& entry) { return entry.first == rank; });
@@ -149,7 +151,7 @@ void Shard::OnAbstain(Session* session, const Message& message, Effects* effects
   Answer(session, message, Reply(message, Type::kOk), effects);
   for (const uint32_t c : key.chunks) {
     const ChunkId id{message.key, c};
-    CompleteRounds(id, &key, &chunks_.at(id), effects);
+    CompleteRounds(id, &key, &core_.chunks.at(id), effects);
   }
 }
 

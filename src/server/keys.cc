@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kFormerBirthsMax = 16;
 
 // Returns the births that stay valid when an INIT replaces a key that has had no round yet.
-std::vector<uint64_t> BirthsReplacedBy(KeyMeta fresh, const Shard::Key& old) {
+std::vector<uint64_t> BirthsReplacedBy(KeyMeta fresh, const StoredKey& old) {
   std::vector<uint64_t> births;
   fresh.birth = old.meta.birth;
   if (fresh != old.meta) return births;  // workers with the old shape cannot use the new key
@@ -48,8 +48,8 @@ std::string Shard::StoreIsOver(uint32_t store) {
 bool Shard::IsOfThisServer(const KeyMeta& meta, const Message& init) const {
   return IdOf(meta.name) == init.key && init.chunk < meta.chunk_count() &&
          (meta.by_rows() || init.body.size == meta.bytes_of(init.chunk)) &&
-         epoch_.placement.servers > 0 &&
-         ServerOf(epoch_.placement, init.key, init.chunk) == options_.index;
+         core_.epoch().placement.servers > 0 &&
+         ServerOf(core_.epoch().placement, init.key, init.chunk) == core_.options.index;
 }
 
 void Shard::OnInit(Session* session, Message& message, Effects* effects) {
@@ -66,7 +66,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   if (!MayMake(session->id, message)) {
     return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 creates keys", effects);
   }
-  if (dropped_.Has(StoreOf(meta.name))) {
+  if (core_.dropped.Has(StoreOf(meta.name))) {
     return AnswerError(session, message, Code::kFailedPrecondition, StoreIsOver(StoreOf(meta.name)),
                        effects);
   }
@@ -80,7 +80,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
-  for (const RulePtr& rule : controls_) {
+  for (const RulePtr& rule : core_.controls) {
     if (rule->store() != StoreOf(meta.name) || own != nullptr) continue;
     if (const auto error = WhyNotWhole(meta, *rule)) {
       return AnswerError(session, message, error->code(), error->what(), effects);
@@ -89,25 +89,25 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   if (message.body.size > 0 && !message.body) {
     return AnswerError(session, message, Code::kResourceExhausted,
                        Format("a chunk of {} bytes, at most {} are allowed", message.body.size,
-                              options_.chunk_bytes_max),
+                              core_.options.chunk_bytes_max),
                        effects);
   }
-  auto key = keys_.find(message.key);
-  auto chunk = chunks_.find(message.chunk_id());
+  auto key = core_.keys.find(message.key);
+  auto chunk = core_.chunks.find(message.chunk_id());
   const bool overwrite = (message.flags & kOverwrite) != 0;
-  if (key != keys_.end() && key->second.meta.name != meta.name) {
+  if (key != core_.keys.end() && key->second.meta.name != meta.name) {
     return AnswerError(session, message, Code::kAlreadyExists,
                        Format("the id is taken by {}", ShownKey(key->second.meta.name)), effects);
   }
   const auto replaceable = [&](const Chunk& old) {
     return overwrite && old.author <= message.number && old.version == 0 && old.rounds.empty();
   };
-  const bool is_another = key != keys_.end() && key->second.meta != meta;
-  const bool stays = (chunk != chunks_.end() && !replaceable(chunk->second)) ||
-                     (is_another && !std::all_of(key->second.chunks.begin(),
-                                                 key->second.chunks.end(), [&](uint32_t c) {
-                                                   return replaceable(chunks_.at({message.key, c}));
-                                                 }));
+  const bool is_another = key != core_.keys.end() && key->second.meta != meta;
+  const bool stays =
+      (chunk != core_.chunks.end() && !replaceable(chunk->second)) ||
+      (is_another &&
+       !std::all_of(key->second.chunks.begin(), key->second.chunks.end(),
+                    [&](uint32_t c) { return replaceable(core_.chunks.at({message.key, c})); }));
   if (stays) {
     Message reply = Reply(message, Type::kExists);
     reply.extra = Encode(key->second.meta);
@@ -127,9 +127,10 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   }
   try {
     if (meta.by_rows()) {
-      NamedWhereMemoryEnds("the server", [&] { editor_.StartRows(&fresh, meta, message.body); });
+      NamedWhereMemoryEnds("the server",
+                           [&] { core_.editor.StartRows(&fresh, meta, message.body); });
     } else {
-      editor_.Start(&fresh, std::move(message.body));
+      core_.editor.Start(&fresh, std::move(message.body));
     }
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
@@ -137,23 +138,23 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   std::vector<uint64_t> former_births;
   if (is_another) former_births = BirthsReplacedBy(meta, key->second);
   // If the key keeps its shape, pulls that wait for a round of this chunk continue to wait.
-  if (chunk != chunks_.end() && (!is_another || !former_births.empty())) {
+  if (chunk != core_.chunks.end() && (!is_another || !former_births.empty())) {
     fresh.parked = std::exchange(chunk->second.parked, {});
   }
   if (is_another) {
     EraseKey(message.key, "the key has been made anew", effects);
-    key = keys_.end();
+    key = core_.keys.end();
   }
-  if (key == keys_.end()) {
-    key = keys_.emplace(message.key, Key{}).first;
+  if (key == core_.keys.end()) {
+    key = core_.keys.emplace(message.key, StoredKey{}).first;
     key->second.meta = std::move(meta);
     key->second.store = StoreOf(key->second.meta.name);
     key->second.own = own;
     key->second.former_births = std::move(former_births);
     // A key created after a CONTROL of its store has this rule from its first round on.
-    for (const RulePtr& rule : controls_) {
+    for (const RulePtr& rule : core_.controls) {
       if (own == nullptr && rule->store() == StoreOf(key->second.meta.name)) {
-        key->second.pending.push_back({++control_count_, 0, rule});
+        key->second.pending.push_back({++core_.control_count, 0, rule});
       }
     }
   }
@@ -161,10 +162,10 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   if (std::find(chunks.begin(), chunks.end(), message.chunk) == chunks.end()) {
     chunks.push_back(message.chunk);
   }
-  chunks_[message.chunk_id()] = std::move(fresh);
+  core_.chunks[message.chunk_id()] = std::move(fresh);
   Answer(session, message, Reply(message, Type::kOk), effects);
   if (message.chunk != 0) return;
-  grants_.erase(message.key);
+  core_.grants.erase(message.key);
   AnswerDescribesOf(message.key, effects);
 }
 
@@ -173,17 +174,18 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
 // key exists once its chunk 0 does.
 bool Shard::MayMake(const SessionId& sender, const Message& init) const {
   if (init.number == 0 || init.chunk != 0) return sender.rank == 0 || init.number != 0;
-  const auto grant = grants_.find(init.key);
-  return grant != grants_.end() && grant->second.maker == sender &&
+  const auto grant = core_.grants.find(init.key);
+  return grant != core_.grants.end() && grant->second.maker == sender &&
          grant->second.number == init.number;
 }
 
 // Returns the rank that creates the keys of a store: rank 0, or under `continue` the lowest rank
 // that is alive or awaited and has the store open.  Returns kNoRank if there is no such rank.
 Rank Shard::MakerOf(uint32_t store) const {
-  const bool has_heirs = epoch_.policy == Epoch::Policy::kContinue;
-  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
-    const bool is_out = HasClosed(rank, store) || epoch_.IsGone(rank) || !epoch_.IsMember(rank);
+  const bool has_heirs = core_.epoch().policy == Epoch::Policy::kContinue;
+  for (Rank rank = 0; static_cast<size_t>(rank) < core_.epoch().workers.size(); ++rank) {
+    const bool is_out =
+        core_.HasClosed(rank, store) || core_.epoch().IsGone(rank) || !core_.epoch().IsMember(rank);
     if (!is_out) return rank;
     if (!has_heirs) break;
   }
@@ -194,34 +196,31 @@ Rank Shard::MakerOf(uint32_t store) const {
 // the grant.  If several grants exist for a key, the largest number wins.
 std::optional<uint64_t> Shard::Grant(const SessionId& asker, const Message& describe) {
   if (asker.rank == kNoRank || MakerOf(describe.chunk) != asker.rank) return std::nullopt;
-  KeyGrant& grant = grants_[describe.key];
+  KeyGrant& grant = core_.grants[describe.key];
   if (grant.maker != asker) {
-    const bool is_taken = grant.number != 0 && !IsOver(Role::kWorker, grant.maker) &&
-                          !HasClosed(grant.maker.rank, describe.chunk);
+    const bool is_taken = grant.number != 0 && !core_.members.IsOver(Role::kWorker, grant.maker) &&
+                          !core_.HasClosed(grant.maker.rank, describe.chunk);
     if (is_taken) return std::nullopt;
-    grant = {asker, ++grant_count_, describe.chunk};
+    grant = {asker, ++core_.grant_count, describe.chunk};
   }
   return grant.number;
 }
 
 void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
-  ForgetDescribe(session, message.seq);  // it may be a repetition
-  const bool asks_to_make = (message.flags & kMayMake) != 0 && !keys_.contains(message.key);
-  if (asks_to_make && grants_.size() >= options_.parked_max && !grants_.contains(message.key)) {
+  core_.ForgetDescribe(session, message.seq);  // it may be a repetition
+  const bool asks_to_make = (message.flags & kMayMake) != 0 && !core_.keys.contains(message.key);
+  if (asks_to_make && core_.grants.size() >= core_.options.parked_max &&
+      !core_.grants.contains(message.key)) {
     return AnswerError(session, message, Code::kResourceExhausted,
-                       Format("{} keys are being created at the server", grants_.size()), effects);
+                       Format("{} keys are being created at the server", core_.grants.size()),
+                       effects);
   }
   if (AnswerDescribe(*session, message, effects)) return;
-  if (session->parked >= options_.parked_max) return AnswerTooMany(session, message, effects);
+  if (session->parked >= core_.options.parked_max) return AnswerTooMany(session, message, effects);
   ++session->parked;
   message.body = {};
   message.extra = {};  // nothing reads it, and its sender chooses its size
-  describes_.Add(session->id, std::move(message));
-}
-
-// Removes a waiting DESCRIBE.  Does nothing if none with this seq waits.
-void Shard::ForgetDescribe(Session* session, uint64_t seq) {
-  if (describes_.Remove({session->id, seq})) Drop(&session->parked);
+  core_.describes.Add(session->id, std::move(message));
 }
 
 // Returns the rule of a chunk with the hyperparameters of its last update.  No program means
@@ -238,19 +237,19 @@ bool Shard::AnswerDescribe(const Session& session, const Message& request, Effec
   const bool may_make = (request.flags & kMayMake) != 0;
   const uint32_t store = may_make ? request.chunk : kNoStore;
   Message reply;
-  if (chunks_.contains({request.key, 0})) {
+  if (core_.chunks.contains({request.key, 0})) {
     reply = Reply(request, Type::kMeta);
-    KeyMeta meta = keys_.at(request.key).meta;
-    if ((request.flags & kWithRule) != 0) meta.own = RunningRule(chunks_.at({request.key, 0}));
+    KeyMeta meta = core_.keys.at(request.key).meta;
+    if ((request.flags & kWithRule) != 0) meta.own = RunningRule(core_.chunks.at({request.key, 0}));
     reply.extra = Encode(meta);
-  } else if (may_make && dropped_.Has(store)) {
+  } else if (may_make && core_.dropped.Has(store)) {
     reply = ErrorReply(request.seq, Code::kFailedPrecondition, StoreIsOver(store));
   } else if (const auto grant = may_make ? Grant(session.id, request) : std::nullopt) {
     reply = Reply(request, Type::kOk, *grant);
   } else if (!may_make && (request.flags & kNoWait) != 0) {
     reply = ErrorReply(request.seq, Code::kNotFound, "no such key");
-  } else if (!epoch_.workers.empty() && MakerOf(store) == kNoRank &&
-             (HasClosed(0, store) || !WaitsForLife(session.id, 0))) {
+  } else if (!core_.epoch().workers.empty() && MakerOf(store) == kNoRank &&
+             (core_.HasClosed(0, store) || !core_.members.WaitsForLife(session.id, 0))) {
     reply = ErrorReply(request.seq, Code::kUnavailable,
                        Format("worker 0, which creates keys, {}", WhyNoMaker(store)));
   } else {
@@ -262,70 +261,61 @@ bool Shard::AnswerDescribe(const Session& session, const Message& request, Effec
 
 // Answers the DESCRIBEs that wait for one key.
 void Shard::AnswerDescribesOf(const KeyId& key, Effects* effects) {
-  AnswerDescribes(describes_.Of(key), effects);
+  AnswerDescribes(core_.describes.Of(key), effects);
 }
 
 // Answers the DESCRIBEs that need not wait any more after a change of members or stores.
-void Shard::RecheckDescribes(Effects* effects) { AnswerDescribes(describes_.All(), effects); }
+void Shard::RecheckDescribes(Effects* effects) { AnswerDescribes(core_.describes.All(), effects); }
 
 void Shard::AnswerDescribes(const std::vector<WaitingDescribes::Waiter>& waiters,
                             Effects* effects) {
   for (const WaitingDescribes::Waiter& waiter : waiters) {
-    Session& session = sessions_.At(waiter.first);
-    if (AnswerDescribe(session, describes_.At(waiter), effects)) {
-      ForgetDescribe(&session, waiter.second);
+    Session& session = core_.sessions.At(waiter.first);
+    if (AnswerDescribe(session, core_.describes.At(waiter), effects)) {
+      core_.ForgetDescribe(&session, waiter.second);
     }
   }
 }
 
 // Says why rank 0 creates no key of the store any more.
 std::string Shard::WhyNoMaker(uint32_t store) const {
-  if (HasClosed(0, store)) return Format("has closed store {}", store);
-  return epoch_.workers[0].state == Epoch::State::kLeft ? "has left" : "is dead";
+  if (core_.HasClosed(0, store)) return Format("has closed store {}", store);
+  return core_.epoch().workers[0].state == Epoch::State::kLeft ? "has left" : "is dead";
 }
 
 void Shard::OnDelete(Session* session, const Message& message, Effects* effects) {
   // Under `continue` the lowest living rank deletes keys.  This server may not know yet which rank
   // that is, and accepts any.
-  if (session->id.rank != 0 && epoch_.policy != Epoch::Policy::kContinue) {
+  if (session->id.rank != 0 && core_.epoch().policy != Epoch::Policy::kContinue) {
     return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 deletes keys", effects);
   }
-  const auto key = keys_.find(message.key);
-  const bool is_meant = key != keys_.end() && !IsOfAnother(key->second, message);
+  const auto key = core_.keys.find(message.key);
+  const bool is_meant = key != core_.keys.end() && key->second.IsMeantBy(message);
   if (is_meant) EraseKey(message.key, "the key has been deleted", effects);
   Answer(session, message, Reply(message, Type::kOk), effects);
 }
 
 // Removes a key and its chunks.  Pulls that wait for them get NotFound.
 void Shard::EraseKey(const KeyId& id, const char* why, Effects* effects) {
-  const auto key = keys_.find(id);
-  if (key == keys_.end()) return;
+  const auto key = core_.keys.find(id);
+  if (key == core_.keys.end()) return;
   for (const uint32_t c : key->second.chunks) {
-    const auto chunk = chunks_.find({id, c});
+    const auto chunk = core_.chunks.find({id, c});
     for (const ParkedPull& pull : chunk->second.parked) {
-      Session& waiting = sessions_.At(pull.session);
-      Unpark(&waiting, pull);
+      Session& waiting = core_.sessions.At(pull.session);
+      waiting.Unpark(pull);
       if (waiting.link == kNoLink) continue;
       effects->Send(waiting.link, ErrorReply(pull.seq, Code::kNotFound, why));
     }
     for (const Round& round : chunk->second.rounds) {
-      for (const auto& [rank, part] : round.held) Drop(&held_bytes_, part.bytes.size);
+      for (const auto& [rank, part] : round.held) Drop(&core_.held_bytes, part.bytes.size);
     }
-    chunks_.erase(chunk);
+    core_.chunks.erase(chunk);
   }
-  keys_.erase(key);
+  core_.keys.erase(key);
 }
 
 // ---- stores that are closed ---------------------------------------------------------------------
-
-// Returns true if the newest incarnation of the rank has closed the store.  CLOSEs are forgotten
-// with the session of their incarnation, so that the next one finds the store open.
-bool Shard::HasClosed(Rank rank, uint32_t store) const {
-  if (!half_closed_.contains(store)) return false;
-  const Session* const session =
-      sessions_.Find({rank, epoch_.workers[static_cast<size_t>(rank)].incarnation});
-  return session != nullptr && session->closed.Has(store);
-}
 
 void Shard::OnClose(Session* session, const Message& message, Effects* effects) {
   const uint32_t store = message.chunk;
@@ -336,7 +326,7 @@ void Shard::OnClose(Session* session, const Message& message, Effects* effects) 
         effects);
   }
   Answer(session, message, Reply(message, Type::kOk), effects);
-  half_closed_.insert(store);
+  core_.half_closed.insert(store);
   if (IsClosedByAll(store)) return DropStore(store, effects);
   RecheckStore(store, effects);
 }
@@ -345,9 +335,9 @@ void Shard::OnClose(Session* session, const Message& message, Effects* effects) 
 // such worker is left: the job ends then, and observers may read the last values.
 bool Shard::IsClosedByAll(uint32_t store) const {
   bool by_somebody = false;
-  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
-    if (epoch_.IsLast(rank)) continue;
-    if (!HasClosed(rank, store)) return false;
+  for (Rank rank = 0; static_cast<size_t>(rank) < core_.epoch().workers.size(); ++rank) {
+    if (core_.epoch().IsLast(rank)) continue;
+    if (!core_.HasClosed(rank, store)) return false;
     by_somebody = true;
   }
   return by_somebody;
@@ -357,8 +347,8 @@ bool Shard::IsClosedByAll(uint32_t store) const {
 // closed the store.
 void Shard::RecheckStore(uint32_t store, Effects* effects) {
   RecheckDescribes(effects);
-  for (auto& [id, chunk] : chunks_) {
-    Key& key = keys_.at(id.key);
+  for (auto& [id, chunk] : core_.chunks) {
+    StoredKey& key = core_.keys.at(id.key);
     if (key.store != store) continue;
     CompleteRounds(id, &key, &chunk, effects);
     AnswerParked(id, &key, &chunk, effects);
@@ -367,30 +357,30 @@ void Shard::RecheckStore(uint32_t store, Effects* effects) {
 
 void Shard::DropStore(uint32_t store, Effects* effects) {
   std::vector<KeyId> ids = {IdOf(InternalKey(store, "barrier"))};
-  for (const auto& [id, key] : keys_) {
+  for (const auto& [id, key] : core_.keys) {
     if (!key.is_barrier && StoreOf(key.meta.name) == store) ids.push_back(id);
   }
   std::sort(ids.begin(), ids.end());
   for (const KeyId& id : ids) EraseKey(id, "the store is closed", effects);
-  half_closed_.erase(store);
-  dropped_.Add(store);
+  core_.half_closed.erase(store);
+  core_.dropped.Add(store);
   RecheckDescribes(effects);
-  std::erase_if(controls_, [&](const RulePtr& rule) { return rule->store() == store; });
-  std::erase_if(grants_, [&](const auto& grant) { return grant.second.store == store; });
-  cuts_.DropStore(store);
+  std::erase_if(core_.controls, [&](const RulePtr& rule) { return rule->store() == store; });
+  std::erase_if(core_.grants, [&](const auto& grant) { return grant.second.store == store; });
+  core_.cuts.DropStore(store);
 }
 
 // Updates the half-closed stores after a change of members.  A worker that has ended for good holds
 // no store open, and the CLOSEs of an ended incarnation do not count.
 void Shard::RecheckClosedStores(Effects* effects) {
-  const std::set<uint32_t> stores = half_closed_;
+  const std::set<uint32_t> stores = core_.half_closed;
   for (const uint32_t store : stores) {
     if (IsClosedByAll(store)) {
       DropStore(store, effects);
-    } else if (std::ranges::none_of(sessions_.all(), [&](const auto& session) {
+    } else if (std::ranges::none_of(core_.sessions.all(), [&](const auto& session) {
                  return session.second.closed.Has(store);
                })) {
-      half_closed_.erase(store);
+      core_.half_closed.erase(store);
     }
   }
 }

@@ -15,7 +15,7 @@ constexpr size_t kItemBytesMax = kListedBytesMax * 3 / 4;
 
 }  // namespace
 
-Listed::Item Shard::ItemOf(const KeyId& id, const Key& key) const {
+Listed::Item Shard::ItemOf(const KeyId& id, const StoredKey& key) const {
   Listed::Item item;
   item.meta = key.meta;
   item.has_own = item.meta.own.has_value();
@@ -23,7 +23,7 @@ Listed::Item Shard::ItemOf(const KeyId& id, const Key& key) const {
   item.chunks = static_cast<uint32_t>(key.chunks.size());
   const Chunk* behind = nullptr;
   for (const uint32_t c : key.chunks) {
-    const Chunk& chunk = chunks_.at({id, c});
+    const Chunk& chunk = core_.chunks.at({id, c});
     item.has_first |= c == 0;
     item.bytes += chunk.value.memory_bytes();
     item.newest = std::max(item.newest, chunk.version);
@@ -35,23 +35,24 @@ Listed::Item Shard::ItemOf(const KeyId& id, const Key& key) const {
   item.base = behind->base;
   const bool is_open = !behind->rounds.empty() && behind->rounds.front().count > 0;
   if (!is_open || key.meta.mode == KeyMeta::Mode::kAsync) return item;
-  item.open_for = static_cast<uint64_t>(std::max(Time{1}, now_ - behind->rounds.front().since));
-  item.missing = StatusOf(key, *behind, kNoRank).missing;
+  item.open_for =
+      static_cast<uint64_t>(std::max(Time{1}, core_.now - behind->rounds.front().since));
+  item.missing = core_.StatusOf(key, *behind, kNoRank).missing;
   item.missing_count = static_cast<uint32_t>(item.missing.size());
   item.missing.resize(std::min(item.missing.size(), Listed::Item::kMissingMax));
   return item;
 }
 
 void Shard::OnList(Session* session, const Message& message, Effects* effects) {
-  session->listed = session->listed_at == now_ ? session->listed + 1 : 1;
-  session->listed_at = now_;
+  session->listed = session->listed_at == core_.now ? session->listed + 1 : 1;
+  session->listed_at = core_.now;
   if (session->listed > kListsAtOnce) {
     return AnswerError(session, message, Code::kResourceExhausted,
                        Format("more than {} LISTs at once", kListsAtOnce), effects);
   }
   const bool is_first = message.key == KeyId{};
   std::vector<KeyId> ids;
-  for (const auto& [id, key] : keys_) {
+  for (const auto& [id, key] : core_.keys) {
     if (is_first || id > message.key) ids.push_back(id);
   }
   bool has_more = ids.size() > kKeysMax;
@@ -61,7 +62,7 @@ void Shard::OnList(Session* session, const Message& message, Effects* effects) {
   }
   std::ranges::sort(ids);
   Listed listed;
-  for (const auto& [id, one] : sessions_.all()) {
+  for (const auto& [id, one] : core_.sessions.all()) {
     if (one.role == Role::kObserver) {
       ++listed.observers;
     } else if (is_first) {
@@ -73,7 +74,7 @@ void Shard::OnList(Session* session, const Message& message, Effects* effects) {
   std::string items;
   uint32_t count = 0;
   for (const KeyId& id : ids) {
-    const std::string item = Encode(ItemOf(id, keys_.at(id)));
+    const std::string item = Encode(ItemOf(id, core_.keys.at(id)));
     if (items.size() + item.size() > kItemBytesMax) {
       has_more = true;
       break;

@@ -18,13 +18,6 @@ constexpr const char* kDeleteRight =
 
 }  // namespace
 
-// Returns true if a message is meant for an earlier key of this name, deleted since.
-bool Shard::IsOfAnother(const Key& key, const Message& message) {
-  if ((message.flags & kOfBirth) == 0 || message.need == key.meta.birth) return false;
-  const auto& former = key.former_births;
-  return std::find(former.begin(), former.end(), message.need) == former.end();
-}
-
 void Shard::AnswerMadeAnew(Session* session, const Message& message, Effects* effects) {
   AnswerError(session, message, Code::kFailedPrecondition,
               Format("the key has been deleted and made anew{}", kDeleteRight), effects);
@@ -38,32 +31,32 @@ void Shard::AnswerTooMany(Session* session, const Message& message, Effects* eff
 // ---- pushes -------------------------------------------------------------------------------------
 
 void Shard::OnPush(Session* session, Message& message, Effects* effects) {
-  auto key = keys_.find(message.key);
-  if ((message.flags & kBarrierKey) != 0 && key == keys_.end()) {
+  auto key = core_.keys.find(message.key);
+  if ((message.flags & kBarrierKey) != 0 && key == core_.keys.end()) {
     if (message.body.size != 0 || message.chunk != 0) {
       return Violation(session, message, "a barrier has one chunk of no bytes", effects);
     }
-    Key barrier;
+    StoredKey barrier;
     barrier.is_barrier = true;
     const auto store = static_cast<uint32_t>(message.need);
     const std::string name = InternalKey(store, "barrier");
     const bool is_told = IdOf(name) == message.key;  // older workers do not send the store
-    if (is_told && dropped_.Has(store)) {
+    if (is_told && core_.dropped.Has(store)) {
       return AnswerError(session, message, Code::kFailedPrecondition, StoreIsOver(store), effects);
     }
     barrier.meta.name = is_told ? name : InternalKey(0, "barrier");
     barrier.store = is_told ? store : kNoStore;
     barrier.meta.shape = Shape({0});
     barrier.chunks = {0};
-    key = keys_.emplace(message.key, std::move(barrier)).first;
-    chunks_[{message.key, 0}].dtype = DType::kF32;
+    key = core_.keys.emplace(message.key, std::move(barrier)).first;
+    core_.chunks[{message.key, 0}].dtype = DType::kF32;
   }
-  const auto found = chunks_.find(message.chunk_id());
-  if (key == keys_.end() || found == chunks_.end()) {
+  const auto found = core_.chunks.find(message.chunk_id());
+  if (key == core_.keys.end() || found == core_.chunks.end()) {
     return AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
   Chunk& chunk = found->second;
-  if (IsOfAnother(key->second, message)) return AnswerMadeAnew(session, message, effects);
+  if (!key->second.IsMeantBy(message)) return AnswerMadeAnew(session, message, effects);
   if (message.dtype != chunk.dtype) {
     return AnswerError(session, message, Code::kFailedPrecondition,
                        Format("{} bytes of {}, the chunk has {} of {}{}", message.body.size,
@@ -106,8 +99,8 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
   OnPushSync(session, message, &key->second, &chunk, std::move(scalars), step, failure, effects);
 }
 
-void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chunk, Scalars scalars,
-                       const PushStep& step, const std::optional<Error>& failure,
+void Shard::OnPushSync(Session* session, Message& message, StoredKey* key, Chunk* chunk,
+                       Scalars scalars, const PushStep& step, const std::optional<Error>& failure,
                        Effects* effects) {
   const Rank rank = session->id.rank;
   const uint64_t round = message.number;
@@ -133,10 +126,10 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
   }
   const size_t index = static_cast<size_t>(round - chunk->version - 1);
   const bool deterministic = key->meta.deterministic;
-  if (deterministic && held_bytes_ + message.body.size > options_.hold_bytes_max) {
+  if (deterministic && core_.held_bytes + message.body.size > core_.options.hold_bytes_max) {
     return AnswerError(session, message, Code::kResourceExhausted,
-                       Format("{} bytes of pushes are held, at most {} are allowed", held_bytes_,
-                              options_.hold_bytes_max),
+                       Format("{} bytes of pushes are held, at most {} are allowed",
+                              core_.held_bytes, core_.options.hold_bytes_max),
                        effects);
   }
   if (key->is_barrier) AddBarrierTask(message.flags, failure, rank, index, chunk);
@@ -149,7 +142,7 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
   message.body = {};
   try {
     if (const auto place = static_cast<size_t>(rank); has_step && chunk->steps.size() <= place) {
-      const size_t count = std::max(place + 1, epoch_.workers.size());
+      const size_t count = std::max(place + 1, core_.epoch().workers.size());
       NamedWhereMemoryEnds("the server", [&] { chunk->steps.resize(count); });
     }
     const bool is_last = index == 0 && IsComplete(*key, *chunk, rank);
@@ -157,10 +150,10 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
     if (is_last && !deterministic) {
       NamedWhereMemoryEnds("the server", [&] {
         CheckNotRefused(id);
-        editor_.ContributeLast(chunk, rank, std::move(part), std::move(scalars));
+        core_.editor.ContributeLast(chunk, rank, std::move(part), std::move(scalars));
       });
       note_step();
-      KeepFailure(key, *chunk);
+      key->KeepFailure(*chunk);
       NotifyListeners(id, *chunk);
       Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
       AnswerParked(id, key, chunk, effects);
@@ -168,13 +161,14 @@ void Shard::OnPushSync(Session* session, Message& message, Key* key, Chunk* chun
       const size_t bytes = part.bytes.size;
       NamedWhereMemoryEnds("the server", [&] {
         CheckNotRefused(id);
-        if (is_last) editor_.MakeUpdateRoom(chunk);
-        editor_.Contribute(chunk, index, rank, std::move(part), std::move(scalars), deterministic);
+        if (is_last) core_.editor.MakeUpdateRoom(chunk);
+        core_.editor.Contribute(chunk, index, rank, std::move(part), std::move(scalars),
+                                deterministic);
       });
       note_step();
-      if (deterministic) held_bytes_ += bytes;
+      if (deterministic) core_.held_bytes += bytes;
       Round& open = chunk->rounds[index];
-      if (open.count == 1) open.since = now_;
+      if (open.count == 1) open.since = core_.now;
       Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
     }
   } catch (const Error& error) {
@@ -198,16 +192,16 @@ void Shard::AddBarrierTask(uint8_t flags, const std::optional<Error>& failure, R
   }
 }
 
-void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chunk,
+void Shard::OnPushAsync(Session* session, Message& message, StoredKey* key, Chunk* chunk,
                         const Scalars& scalars, Effects* effects) {
   if (message.need != 0 && !session->IsDone(message.need)) {
     size_t bytes = message.body.size;
     for (const Message& other : session->waiting) bytes += other.body.size;
-    if (bytes > options_.credit_budget_bytes + options_.credit_min_bytes) {
+    if (bytes > core_.options.credit_budget_bytes + core_.options.credit_min_bytes) {
       return Violation(session, message, Format("{} bytes wait for their turn", bytes), effects);
     }
     try {
-      message.body = editor_.Keep(message.body);
+      message.body = core_.editor.Keep(message.body);
     } catch (const Error& error) {
       return AnswerError(session, message, error.code(), error.what(), effects);
     }
@@ -223,8 +217,9 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
     const bool is_senders =
         chunk->former && chunk->former->tried->SentBy(session->id.rank, session->id.incarnation);
     if (is_senders) chunk->former.reset();
-    NamedWhereMemoryEnds("the server",
-                         [&] { editor_.Apply(chunk, session->id.rank, std::move(part), scalars); });
+    NamedWhereMemoryEnds("the server", [&] {
+      core_.editor.Apply(chunk, session->id.rank, std::move(part), scalars);
+    });
   } catch (const Error& error) {
     AnswerError(session, message, error.code(), error.what(), effects);
     return AnswerParked(id, key, chunk, effects);
@@ -234,23 +229,17 @@ void Shard::OnPushAsync(Session* session, Message& message, Key* key, Chunk* chu
   AnswerParked(id, key, chunk, effects);
 }
 
-// Returns true if rounds of the key need the rank.  Under `continue` they need no worker that has
-// left or has closed the key's store.
-bool Shard::IsAwaited(const Key& key, Rank rank) const {
-  return epoch_.IsMember(rank) &&
-         (epoch_.policy != Epoch::Policy::kContinue || !HasClosed(rank, key.store));
-}
-
 // Returns true if round version + 1 is complete.  The push of `arriving` counts as arrived.
-bool Shard::IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const {
+bool Shard::IsComplete(const StoredKey& key, const Chunk& chunk, Rank arriving) const {
   const uint64_t round = chunk.version + 1;
   const size_t count = (chunk.rounds.empty() ? 0 : chunk.rounds.front().count) +
                        static_cast<size_t>(arriving != kNoRank);
-  const bool needs_members = half_closed_.empty() || epoch_.policy != Epoch::Policy::kContinue;
-  if (needs_members && count + key.abstain.size() < member_count_) return false;
+  const bool needs_members =
+      core_.half_closed.empty() || core_.epoch().policy != Epoch::Policy::kContinue;
+  if (needs_members && count + key.abstain.size() < core_.members.member_count()) return false;
   bool any = count > 0;
-  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
-    if (!IsAwaited(key, rank)) continue;
+  for (Rank rank = 0; static_cast<size_t>(rank) < core_.epoch().workers.size(); ++rank) {
+    if (!core_.IsAwaited(key, rank)) continue;
     if (key.AbstainOf(rank) >= round) {
       any = true;
     } else if (rank != arriving && !chunk.HasArrived(round, rank)) {
@@ -261,45 +250,27 @@ bool Shard::IsComplete(const Key& key, const Chunk& chunk, Rank arriving) const 
 }
 
 void Shard::NotifyListeners(const ChunkId& id, const Chunk& chunk) const {
-  for (ShardListener* const listener : listeners_) listener->Completed(*this, id, chunk);
-}
-
-// Keeps the error of a barrier's round that has just completed.
-void Shard::KeepFailure(Key* key, const Chunk& chunk) {
-  if (!key->is_barrier || !chunk.failure) return;
-  if (key->failures.size() >= Key::kFailuresMax) key->failures.erase(key->failures.begin());
-  key->failures.emplace_back(chunk.version, *chunk.failure);
-}
-
-// Returns the error of a round, or null.  If the key is no barrier, only the newest round's
-// error is known.
-const Error* Shard::FailureOf(const ChunkId& id, const Chunk& chunk, uint64_t round) const {
-  if (round == chunk.version) return chunk.failure ? &*chunk.failure : nullptr;
-  if (chunk.elements > 0 || chunk.value.by_rows()) return nullptr;
-  for (const auto& [failed, error] : keys_.at(id.key).failures) {
-    if (failed == round) return &error;
-  }
-  return nullptr;
+  for (ShardListener* const listener : core_.listeners) listener->Completed(core_, id, chunk);
 }
 
 // Throws std::bad_alloc if a listener wants the push to find no memory.
 void Shard::CheckNotRefused(const ChunkId& id) const {
-  for (ShardListener* const listener : listeners_) {
-    if (listener->RefusesPush(*this, id)) throw std::bad_alloc();
+  for (ShardListener* const listener : core_.listeners) {
+    if (listener->RefusesPush(core_, id)) throw std::bad_alloc();
   }
 }
 
-void Shard::CompleteRounds(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects) {
+void Shard::CompleteRounds(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects) {
   if (key->meta.mode == KeyMeta::Mode::kAsync) return;
   while (IsComplete(*key, *chunk, kNoRank)) {
     ApplyControls(key, chunk);
     if (!chunk->rounds.empty()) {
       for (const auto& [rank, part] : chunk->rounds.front().held) {
-        Drop(&held_bytes_, part.bytes.size);
+        Drop(&core_.held_bytes, part.bytes.size);
       }
     }
-    editor_.Complete(chunk);
-    KeepFailure(key, *chunk);
+    core_.editor.Complete(chunk);
+    key->KeepFailure(*chunk);
     NotifyListeners(id, *chunk);
     AnswerParked(id, key, chunk, effects);
   }
@@ -311,15 +282,15 @@ bool Shard::CanAnswer(const Chunk& chunk, const ParkedPull& pull, const Session&
   return chunk.version >= pull.min_version && (pull.need == 0 || session.IsDone(pull.need));
 }
 
-void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
+void Shard::SendValue(Session* session, const ChunkId& id, const StoredKey& key, const Chunk& chunk,
                       const ParkedPull& pull, Effects* effects) {
   if (session->link == kNoLink) return;
   if (pull.cuts) {
-    if (const std::string why = cuts_.WhyNot(session->id); !why.empty()) {
+    if (const std::string why = core_.cuts.WhyNot(session->id); !why.empty()) {
       return effects->Send(session->link, ErrorReply(pull.seq, Code::kFailedPrecondition, why));
     }
   } else if (!pull.anyway) {
-    if (const Error* const failure = FailureOf(id, chunk, pull.min_version)) {
+    if (const Error* const failure = key.FailureOf(chunk, pull.min_version)) {
       return effects->Send(session->link, ErrorReply(pull.seq, failure->code(), failure->what()));
     }
   }
@@ -331,9 +302,8 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
   reply.number = chunk.version;
   reply.seq = pull.seq;
   if (pull.cuts) {
-    const Key& key = keys_.at(id.key);
     // A repeated PULL replaces no cut, because its sender may be reading it.
-    const ChunkCut& cut = cuts_.Keep(session->id, id, pull.seq, [&] {
+    const ChunkCut& cut = core_.cuts.Keep(session->id, id, pull.seq, [&] {
       return ChunkEditor::Cut(WithDueRule(key, chunk), StoreOf(key.meta.name));
     });
     reply.number = cut.state.version;
@@ -343,7 +313,7 @@ void Shard::SendValue(Session* session, const ChunkId& id, const Chunk& chunk,
     reply.flags = kNoBody;
   } else if (chunk.value.by_rows()) {
     try {
-      reply.body = editor_.ReadRows(chunk, pull.mixes);
+      reply.body = core_.editor.ReadRows(chunk, pull.mixes);
     } catch (const Error& error) {
       return effects->Send(session->link, ErrorReply(pull.seq, error.code(), error.what()));
     }
@@ -359,13 +329,13 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   if (cuts && (session->role != Role::kWorker || (message.flags & kNoBody) == 0)) {
     return Violation(session, message, "a cut is a worker's, and without a body", effects);
   }
-  const auto key = keys_.find(message.key);
-  const auto found = chunks_.find(message.chunk_id());
-  if (key == keys_.end() || found == chunks_.end()) {
+  const auto key = core_.keys.find(message.key);
+  const auto found = core_.chunks.find(message.chunk_id());
+  if (key == core_.keys.end() || found == core_.chunks.end()) {
     return AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
   Chunk& chunk = found->second;
-  if (IsOfAnother(key->second, message)) return AnswerMadeAnew(session, message, effects);
+  if (!key->second.IsMeantBy(message)) return AnswerMadeAnew(session, message, effects);
   const uint64_t need = (message.flags & kOfBirth) != 0 ? 0 : message.need;
   ParkedPull pull{session->id,
                   message.seq,
@@ -380,36 +350,30 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   if (pull.seq <= session->newest_parked) {
     std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // a repetition
       const bool same = old.session == pull.session && old.seq == pull.seq;
-      if (same) Unpark(session, old);
+      if (same) session->Unpark(old);
       return same;
     });
   }
   if (CanAnswer(chunk, pull, *session)) {
     // An asynchronous chunk takes a new rule with its next push.  A cut has this rule already.
     if (cuts && key->second.meta.mode == KeyMeta::Mode::kAsync) ApplyControls(&key->second, &chunk);
-    return SendValue(session, message.chunk_id(), chunk, pull, effects);
+    return SendValue(session, message.chunk_id(), key->second, chunk, pull, effects);
   }
   if (const std::string why = WhyNever(key->second, chunk, pull); !why.empty()) {
     return AnswerError(session, message, Code::kUnavailable, why, effects);
   }
   const size_t bytes = pull.mixes.size() * sizeof(uint64_t);
-  if (session->parked >= options_.parked_max) return AnswerTooMany(session, message, effects);
-  if (session->parked_bytes + bytes > options_.asked_bytes_max) {
+  if (session->parked >= core_.options.parked_max) return AnswerTooMany(session, message, effects);
+  if (session->parked_bytes + bytes > core_.options.asked_bytes_max) {
     return AnswerError(session, message, Code::kResourceExhausted,
                        Format("{} bytes of ids of this worker wait at the server, at most {} may",
-                              session->parked_bytes, options_.asked_bytes_max),
+                              session->parked_bytes, core_.options.asked_bytes_max),
                        effects);
   }
   ++session->parked;
   session->parked_bytes += bytes;
   session->newest_parked = std::max(session->newest_parked, pull.seq);
   chunk.parked.push_back(std::move(pull));
-}
-
-// Removes a pull from the counters of its session.
-void Shard::Unpark(Session* session, const ParkedPull& pull) {
-  Drop(&session->parked);
-  Drop(&session->parked_bytes, pull.mixes.size() * sizeof(uint64_t));
 }
 
 // Copies the ids of a message into the pull.  Returns an error if they are wrong.
@@ -442,24 +406,21 @@ std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, 
   return std::nullopt;
 }
 
-// Returns true if a worker waits for a rank even while the rank is dead.  Under `fail` a worker in
-// its first incarnation does not wait.  A restarted worker does: if two workers died at once, each
-// would otherwise fail while the other one is dead, until no restart is left.
-bool Shard::WaitsForLife(const SessionId& waiting, Rank dead) const {
-  return !epoch_.IsLast(dead) && (!epoch_.IsGone(dead) || came_again_.contains(waiting.rank));
-}
-
 // Returns the reason why the round of a pull can never complete, or an empty text.
-std::string Shard::WhyNever(const Key& key, const Chunk& chunk, const ParkedPull& pull) const {
-  if (gone_count_ == 0 && half_closed_.empty()) return {};
+std::string Shard::WhyNever(const StoredKey& key, const Chunk& chunk,
+                            const ParkedPull& pull) const {
+  if (!core_.members.HasGone() && core_.half_closed.empty()) return {};
   if (pull.min_version <= chunk.version || key.meta.mode == KeyMeta::Mode::kAsync) return {};
-  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
-    const bool has_closed = HasClosed(rank, key.store);
-    if (!IsAwaited(key, rank) || (WaitsForLife(pull.session, rank) && !has_closed)) continue;
-    uint64_t covered = LastCovered(key, chunk, rank);
+  for (Rank rank = 0; static_cast<size_t>(rank) < core_.epoch().workers.size(); ++rank) {
+    const bool has_closed = core_.HasClosed(rank, key.store);
+    if (!core_.IsAwaited(key, rank) ||
+        (core_.members.WaitsForLife(pull.session, rank) && !has_closed)) {
+      continue;
+    }
+    uint64_t covered = key.LastCovered(chunk, rank);
     if (covered >= pull.min_version) continue;
     covered += chunk.base;  // as the user counts rounds
-    if (epoch_.workers[static_cast<size_t>(rank)].state == Epoch::State::kLeft) {
+    if (core_.epoch().workers[static_cast<size_t>(rank)].state == Epoch::State::kLeft) {
       return Format("worker {} left after round {}; round {} needs it", rank, covered, covered + 1);
     }
     if (has_closed) {
@@ -471,17 +432,17 @@ std::string Shard::WhyNever(const Key& key, const Chunk& chunk, const ParkedPull
   return {};
 }
 
-void Shard::AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* effects) {
+void Shard::AnswerParked(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects) {
   std::erase_if(chunk->parked, [&](const ParkedPull& pull) {
-    Session& session = sessions_.At(pull.session);
+    Session& session = core_.sessions.At(pull.session);
     if (CanAnswer(*chunk, pull, session)) {
-      Unpark(&session, pull);
-      SendValue(&session, id, *chunk, pull, effects);
+      session.Unpark(pull);
+      SendValue(&session, id, *key, *chunk, pull, effects);
       return true;
     }
     const std::string why = WhyNever(*key, *chunk, pull);
     if (why.empty()) return false;
-    Unpark(&session, pull);
+    session.Unpark(pull);
     if (session.link != kNoLink) {
       effects->Send(session.link, ErrorReply(pull.seq, Code::kUnavailable, why));
     }
@@ -489,42 +450,19 @@ void Shard::AnswerParked(const ChunkId& id, Key* key, Chunk* chunk, Effects* eff
   });
 }
 
-// Returns the last round without a gap that has a push of the rank, or from which it abstains.
-uint64_t Shard::LastCovered(const Key& key, const Chunk& chunk, Rank rank) {
-  uint64_t last = std::max(key.AbstainOf(rank), chunk.LastArrived(rank));
-  while (chunk.HasArrived(last + 1, rank)) ++last;
-  return last;
-}
-
-ChunkStatus Shard::StatusOf(const Key& key, const Chunk& chunk, Rank rank) const {
-  ChunkStatus status;
-  status.version = chunk.version;
-  status.base = chunk.base;
-  status.last_arrived = rank == kNoRank ? chunk.version : LastCovered(key, chunk, rank);
-  if (chunk.value.by_rows()) status.table = chunk.value.rows().Stats();
-  if (key.meta.mode == KeyMeta::Mode::kAsync) return status;
-  for (Rank r = 0; static_cast<size_t>(r) < epoch_.workers.size(); ++r) {
-    if (IsAwaited(key, r) && key.AbstainOf(r) <= chunk.version &&
-        !chunk.HasArrived(chunk.version + 1, r)) {
-      status.missing.push_back(r);
-    }
-  }
-  return status;
-}
-
 void Shard::OnStatus(Session* session, const Message& message, Effects* effects) {
-  const auto key = keys_.find(message.key);
-  const auto chunk = chunks_.find(message.chunk_id());
-  if (key == keys_.end() || chunk == chunks_.end()) {
+  const auto key = core_.keys.find(message.key);
+  const auto chunk = core_.chunks.find(message.chunk_id());
+  if (key == core_.keys.end() || chunk == core_.chunks.end()) {
     return AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
-  ChunkStatus status = StatusOf(key->second, chunk->second, session->id.rank);
+  ChunkStatus status = core_.StatusOf(key->second, chunk->second, session->id.rank);
   const std::vector<PushStep>& steps = chunk->second.steps;
   const auto rank = static_cast<size_t>(session->id.rank);
   if ((message.flags & kInStep) != 0 && rank < steps.size()) {
     status.step = steps[rank];
     // Rounds complete without a dead worker, so that its next incarnation repeats no step.
-    if (epoch_.policy == Epoch::Policy::kContinue) status.step->keys = 0;
+    if (core_.epoch().policy == Epoch::Policy::kContinue) status.step->keys = 0;
   }
   Message reply = Reply(message, Type::kStatusReply, status.version);
   reply.extra = Encode(status);
@@ -538,17 +476,17 @@ void Shard::OnCancel(Session* session, const Message& message, Effects* effects)
   const auto is_it = [&](const SessionId& owner, uint64_t seq) {
     return owner == session->id && seq == message.number;
   };
-  const auto key = keys_.find(message.key);
-  const auto chunk = chunks_.find(message.chunk_id());
-  if (key != keys_.end() && chunk != chunks_.end()) {
-    reply.extra = Encode(StatusOf(key->second, chunk->second, session->id.rank));
+  const auto key = core_.keys.find(message.key);
+  const auto chunk = core_.chunks.find(message.chunk_id());
+  if (key != core_.keys.end() && chunk != core_.chunks.end()) {
+    reply.extra = Encode(core_.StatusOf(key->second, chunk->second, session->id.rank));
     std::erase_if(chunk->second.parked, [&](const ParkedPull& pull) {
       const bool same = is_it(pull.session, pull.seq);
-      if (same) Unpark(session, pull);
+      if (same) session->Unpark(pull);
       return same;
     });
   }
-  ForgetDescribe(session, message.number);
+  core_.ForgetDescribe(session, message.number);
   effects->Send(session->link, std::move(reply));
 }
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "base/check.h"
 #include "server/chunk.h"
 #include "wire/effects.h"
 
@@ -92,6 +93,11 @@ struct Session {
     if (seq < low) return true;
     const Result* const result = const_cast<Session*>(this)->Find(seq);
     return result != nullptr && result->done;
+  }
+  // Removes a pull from the counters of waiting operations.
+  void Unpark(const ParkedPull& pull) {
+    Drop(&parked);
+    Drop(&parked_bytes, pull.mixes.size() * sizeof(uint64_t));
   }
   // Removes the operations below `new_low` from the window.
   void Raise(uint64_t new_low) {

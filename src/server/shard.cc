@@ -19,29 +19,9 @@ const std::shared_ptr<void>& NoMemory() {
   return *mark;
 }
 
-uint64_t Shard::Key::AbstainOf(Rank rank) const {
-  for (const auto& [r, upto] : abstain) {
-    if (r == rank) return upto;
-  }
-  return 0;
-}
-
-Shard::Shard(ShardOptions options, BufferPool* pool)
-    : options_(std::move(options)), editor_(pool, options_.adopt_from_bytes, options_.disk) {}
-
-const Chunk* Shard::FindChunk(const ChunkId& id) const {
-  const auto found = chunks_.find(id);
-  return found == chunks_.end() ? nullptr : &found->second;
-}
-
-const Shard::Key* Shard::FindKey(const KeyId& id) const {
-  const auto found = keys_.find(id);
-  return found == keys_.end() ? nullptr : &found->second;
-}
-
 Shard::Memory Shard::MemoryUse() const {
   Memory memory;
-  for (const auto& [id, chunk] : chunks_) {
+  for (const auto& [id, chunk] : core_.chunks) {
     (chunk.value.by_rows() ? memory.rows : memory.values) += chunk.value.memory_bytes();
     for (const Block& state : chunk.states) memory.state += state.size;
     memory.state += chunk.master.size;
@@ -51,7 +31,7 @@ Shard::Memory Shard::MemoryUse() const {
     }
     for (const Round& round : chunk.rounds) memory.sums += round.sum.memory_bytes();
   }
-  memory.held = held_bytes_;
+  memory.held = core_.held_bytes;
   memory.cuts = CutBytes();
   return memory;
 }
@@ -59,9 +39,9 @@ Shard::Memory Shard::MemoryUse() const {
 // Returns the bytes of the blocks that only cuts hold.  Chunks account for shared blocks.
 size_t Shard::CutBytes() const {
   size_t bytes = 0;
-  cuts_.ForEach([&](const ChunkId& id, const ChunkCut& cut) {
+  core_.cuts.ForEach([&](const ChunkId& id, const ChunkCut& cut) {
     std::set<const void*> shared;
-    if (const Chunk* const chunk = FindChunk(id)) {
+    if (const Chunk* const chunk = core_.FindChunk(id)) {
       shared = {chunk->value.Read().data, chunk->master.data};
       for (const Block& state : chunk->states) shared.insert(state.data);
       if (chunk->former) {
@@ -81,12 +61,12 @@ size_t Shard::CutBytes() const {
 
 std::vector<SessionId> Shard::Miscounted() const {
   std::map<SessionId, size_t> waiting;
-  for (const auto& [id, chunk] : chunks_) {
+  for (const auto& [id, chunk] : core_.chunks) {
     for (const ParkedPull& pull : chunk.parked) ++waiting[pull.session];
   }
-  for (const auto& [session, seq] : describes_.All()) ++waiting[session];
+  for (const auto& [session, seq] : core_.describes.All()) ++waiting[session];
   std::vector<SessionId> wrong;
-  for (const auto& [id, session] : sessions_.all()) {
+  for (const auto& [id, session] : core_.sessions.all()) {
     if (session.parked != waiting[id]) wrong.push_back(id);
   }
   return wrong;
@@ -94,23 +74,9 @@ std::vector<SessionId> Shard::Miscounted() const {
 
 // ---- membership and sessions --------------------------------------------------------------------
 
-bool Shard::IsListed(const Hello& hello) const {
-  if (hello.role == Role::kObserver) return true;
-  if (hello.rank < 0 || static_cast<size_t>(hello.rank) >= epoch_.workers.size()) return false;
-  const Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(hello.rank)];
-  return seat.incarnation == hello.incarnation && seat.state == Epoch::State::kAlive;
-}
-
-bool Shard::IsOver(Role role, const SessionId& id) const {
-  if (role == Role::kObserver || id.rank < 0) return false;
-  if (static_cast<size_t>(id.rank) >= epoch_.workers.size()) return false;
-  const Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(id.rank)];
-  return seat.incarnation > id.incarnation || (seat.incarnation == id.incarnation && seat.IsOver());
-}
-
 void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {
-  const auto read = ReadHello(link, message, options_.job, options_.protocol,
-                              Format("server {}", options_.index), effects);
+  const auto read = ReadHello(link, message, core_.options.job, core_.options.protocol,
+                              Format("server {}", core_.options.index), effects);
   if (!read) return;
   const Hello& hello = *read;
   if (hello.role == Role::kServer || hello.incarnation == 0 ||
@@ -118,13 +84,14 @@ void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {
     return effects->Close(link, Code::kInvalidArgument, "HELLO: not a worker and not an observer");
   }
   const SessionId id{hello.rank, hello.incarnation};
-  if (IsOver(hello.role, id)) {
+  if (core_.members.IsOver(hello.role, id)) {
     return effects->Close(
         link, Code::kAborted,
         Format("HELLO: worker {} incarnation {} is over", id.rank, id.incarnation));
   }
-  if (incarnation_ == 0 || !IsListed(hello)) {  // the EPOCH that lists the sender is not here yet
-    hellos_[link] = {message, hello};
+  if (core_.incarnation == 0 ||
+      !core_.members.IsListed(hello)) {  // the EPOCH that lists the sender is not here yet
+    core_.hellos[link] = {message, hello};
     return;
   }
   AdmitSession(link, hello, effects);
@@ -132,57 +99,46 @@ void Shard::OnHello(LinkId link, const Message& message, Effects* effects) {
 
 void Shard::AdmitSession(LinkId link, const Hello& hello, Effects* effects) {
   const SessionId id{hello.rank, hello.incarnation};
-  const SessionTable::Opened opened = sessions_.Open(id, hello.role, link);
+  const SessionTable::Opened opened = core_.sessions.Open(id, hello.role, link);
   if (opened.replaced != kNoLink) {
     effects->Close(opened.replaced, Code::kCancelled, "another connection has taken over");
   }
   opened.session->end = Session::End::kNone;
-  if (!opened.is_new) UnparkAll(opened.session);
+  if (!opened.is_new) core_.UnparkAll(opened.session);
   Welcome welcome;
-  welcome.server_incarnation = incarnation_;
+  welcome.server_incarnation = core_.incarnation;
   welcome.resumed = !opened.is_new;
-  welcome.credit_bytes =
-      std::max(options_.credit_min_bytes,
-               options_.credit_budget_bytes / std::max<size_t>(1, epoch_.workers.size()));
+  welcome.credit_bytes = std::max(
+      core_.options.credit_min_bytes,
+      core_.options.credit_budget_bytes / std::max<size_t>(1, core_.epoch().workers.size()));
   welcome.rank = id.rank;
   welcome.incarnation = id.incarnation;
-  welcome.rejoined = has_begun_;
-  welcome.protocol = options_.protocol;
+  welcome.rejoined = core_.has_begun;
+  welcome.protocol = core_.options.protocol;
   Message reply;
   reply.type = Type::kWelcome;
   reply.extra = Encode(welcome);
   effects->Send(link, std::move(reply));
 }
 
-// Removes the waiting pulls and DESCRIBEs of a session.
-void Shard::UnparkAll(Session* session) {
-  if (session->parked == 0) return;
-  for (auto& [chunk_id, chunk] : chunks_) {
-    std::erase_if(chunk.parked,
-                  [&](const ParkedPull& pull) { return pull.session == session->id; });
-  }
-  describes_.RemoveAllOf(session->id);
-  session->parked = session->parked_bytes = 0;
-}
-
 // A worker that has said that it leaves may have ended before its link is seen to close.
 void Shard::Ended(LinkId link) {
-  Session* const session = sessions_.Of(link);
+  Session* const session = core_.sessions.Of(link);
   if (session == nullptr || session->end == Session::End::kLeft) return;
   session->end = Session::End::kEnded;
 }
 
 // Returns the end of the newest incarnation of a rank, as far as it is known without the head.
 Session::End Shard::EndOf(size_t rank) const {
-  const SessionId id{static_cast<Rank>(rank), epoch_.workers[rank].incarnation};
-  const Session* const session = sessions_.Find(id);
+  const SessionId id{static_cast<Rank>(rank), core_.epoch().workers[rank].incarnation};
+  const Session* const session = core_.sessions.Find(id);
   return session == nullptr ? Session::End::kNone : session->end;
 }
 
 bool Shard::HaveLivingEnded() const {
   bool is_any = false;
-  for (size_t rank = 0; rank < epoch_.workers.size(); ++rank) {
-    if (epoch_.IsLast(static_cast<Rank>(rank))) continue;
+  for (size_t rank = 0; rank < core_.epoch().workers.size(); ++rank) {
+    if (core_.epoch().IsLast(static_cast<Rank>(rank))) continue;
     if (EndOf(rank) == Session::End::kNone) return false;
     is_any = true;
   }
@@ -190,30 +146,24 @@ bool Shard::HaveLivingEnded() const {
 }
 
 bool Shard::HaveAllLeft() const {
-  for (size_t rank = 0; rank < epoch_.workers.size(); ++rank) {
-    const bool has_left = epoch_.workers[rank].state == Epoch::State::kLeft;
+  for (size_t rank = 0; rank < core_.epoch().workers.size(); ++rank) {
+    const bool has_left = core_.epoch().workers[rank].state == Epoch::State::kLeft;
     if (!has_left && EndOf(rank) != Session::End::kLeft) return false;
   }
   return true;
 }
 
-void Shard::Closed(LinkId link) {
-  hellos_.erase(link);
-  if (Session* const session = sessions_.Of(link)) UnparkAll(session);
-  sessions_.Close(link);
-}
-
 // Ends the sessions of incarnations that are over.
 void Shard::EndOldSessions(Effects* effects) {
   std::vector<SessionId> over;
-  for (const auto& [id, session] : sessions_.all()) {
-    if (IsOver(session.role, id)) over.push_back(id);
+  for (const auto& [id, session] : core_.sessions.all()) {
+    if (core_.members.IsOver(session.role, id)) over.push_back(id);
   }
   for (const SessionId& id : over) {
-    Session& session = sessions_.At(id);
-    UnparkAll(&session);
+    Session& session = core_.sessions.At(id);
+    core_.UnparkAll(&session);
     if (session.link != kNoLink) {
-      const Epoch::Seat& seat = epoch_.workers[static_cast<size_t>(id.rank)];
+      const Epoch::Seat& seat = core_.epoch().workers[static_cast<size_t>(id.rank)];
       const bool has_left = seat.state == Epoch::State::kLeft && seat.incarnation == id.incarnation;
       if (has_left) {
         effects->Close(session.link, Code::kCancelled, "the worker has left");
@@ -223,46 +173,35 @@ void Shard::EndOldSessions(Effects* effects) {
             Format("worker {}: this life is over (incarnation {})", id.rank, id.incarnation));
       }
     }
-    DropRules(id.rank, id.incarnation, epoch_.CommittedBy(id.rank, id.incarnation));
-    cuts_.Drop(id, std::nullopt);
-    sessions_.Erase(id);
+    DropRules(id.rank, id.incarnation, core_.epoch().CommittedBy(id.rank, id.incarnation));
+    core_.cuts.Drop(id, std::nullopt);
+    core_.sessions.Erase(id);
   }
 }
 
 void Shard::On(const Epoch& epoch, Effects* effects) {
-  if (epoch.number <= epoch_.number) return;
-  for (size_t i = 0; i < std::min(epoch_.workers.size(), epoch.workers.size()); ++i) {
-    const uint64_t known = epoch_.workers[i].incarnation;
-    const bool is_next_life = known != 0 && epoch.workers[i].incarnation != known;
-    if (is_next_life) came_again_.insert(static_cast<Rank>(i));
-  }
-  epoch_ = epoch;
-  member_count_ = gone_count_ = 0;
-  for (Rank rank = 0; static_cast<size_t>(rank) < epoch_.workers.size(); ++rank) {
-    if (!epoch_.IsMember(rank)) continue;
-    ++member_count_;
-    gone_count_ += static_cast<size_t>(epoch_.IsGone(rank));
-  }
+  if (!core_.members.Adopt(epoch)) return;
   EndOldSessions(effects);
-  std::erase_if(grants_,
-                [&](const auto& grant) { return IsOver(Role::kWorker, grant.second.maker); });
-  for (auto at = hellos_.begin(); at != hellos_.end();) {
+  std::erase_if(core_.grants, [&](const auto& grant) {
+    return core_.members.IsOver(Role::kWorker, grant.second.maker);
+  });
+  for (auto at = core_.hellos.begin(); at != core_.hellos.end();) {
     const auto [link, waiting] = *at;
     const SessionId id{waiting.hello.rank, waiting.hello.incarnation};
-    if (IsOver(waiting.hello.role, id)) {
+    if (core_.members.IsOver(waiting.hello.role, id)) {
       effects->Close(link, Code::kAborted,
                      Format("HELLO: worker {} incarnation {} is over", id.rank, id.incarnation));
-    } else if (incarnation_ != 0 && IsListed(waiting.hello)) {
+    } else if (core_.incarnation != 0 && core_.members.IsListed(waiting.hello)) {
       AdmitSession(link, waiting.hello, effects);
     } else {
       ++at;
       continue;
     }
-    at = hellos_.erase(at);
+    at = core_.hellos.erase(at);
   }
   RecheckDescribes(effects);
-  for (auto& [id, chunk] : chunks_) {
-    Key& key = keys_.at(id.key);
+  for (auto& [id, chunk] : core_.chunks) {
+    StoredKey& key = core_.keys.at(id.key);
     if (chunk.former && IsSettled(*chunk.former->tried)) chunk.former.reset();
     CompleteRounds(id, &key, &chunk, effects);
     AnswerParked(id, &key, &chunk, effects);
@@ -273,18 +212,18 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
 // ---- judging ------------------------------------------------------------------------------------
 
 void Shard::Header(LinkId link, uint64_t low) {
-  if (Session* const session = sessions_.Of(link)) session->Raise(low);
+  if (Session* const session = core_.sessions.Of(link)) session->Raise(low);
 }
 
 bool Shard::Admit(LinkId link, const Message& message) {
-  const Session* const session = sessions_.Of(link);
+  const Session* const session = core_.sessions.Of(link);
   if (session == nullptr) return false;
   if (message.type == Type::kPull) return AdmitsIds(*session, message);
   if (session->role != Role::kWorker) return false;
   switch (message.type) {
     case Type::kPush: {
-      const Chunk* const chunk = FindChunk(message.chunk_id());
-      const Key* const key = FindKey(message.key);
+      const Chunk* const chunk = core_.FindChunk(message.chunk_id());
+      const StoredKey* const key = core_.FindKey(message.key);
       if (chunk == nullptr || key == nullptr ||
           codec::Judge(key->meta, message.chunk, message.encoding, message.param,
                        message.body.size)) {
@@ -302,11 +241,11 @@ bool Shard::Admit(LinkId link, const Message& message) {
     case Type::kControl:
       return message.body.size <= kControlItemsMax * sizeof(ControlRounds::Item);
     case Type::kRestore: {
-      const Chunk* const chunk = FindChunk(message.chunk_id());
+      const Chunk* const chunk = core_.FindChunk(message.chunk_id());
       if (chunk != nullptr && chunk->value.by_rows()) {
-        return IsLowestRank(session->id.rank) && message.body.size <= kPartBytesMax;
+        return core_.members.IsLowestRank(session->id.rank) && message.body.size <= kPartBytesMax;
       }
-      return chunk != nullptr && IsLowestRank(session->id.rank) &&
+      return chunk != nullptr && core_.members.IsLowestRank(session->id.rank) &&
              message.body.size <= (ChunkState::kStatesMax + 2) * (chunk->elements + 1) * 8;
     }
     default:
@@ -316,14 +255,15 @@ bool Shard::Admit(LinkId link, const Message& message) {
 
 // Returns true if the ids of a PULL deserve memory.
 bool Shard::AdmitsIds(const Session& session, const Message& message) const {
-  const Key* const key = FindKey(message.key);
+  const StoredKey* const key = core_.FindKey(message.key);
   return key != nullptr && key->meta.by_rows() && message.body.size % sizeof(uint64_t) == 0 &&
-         message.body.size + session.parked_bytes <= options_.asked_bytes_max;
+         message.body.size + session.parked_bytes <= core_.options.asked_bytes_max;
 }
 
 // Returns true if the body of an INIT deserves memory: its head is valid and its size permitted.
 bool Shard::AdmitsInit(const Session& session, const Message& message) const {
-  if (!MayMake(session.id, message) || message.body.size > options_.chunk_bytes_max) return false;
+  if (!MayMake(session.id, message) || message.body.size > core_.options.chunk_bytes_max)
+    return false;
   try {
     const KeyMeta meta = DecodeKeyMeta(message.extra);
     return IsOfThisServer(meta, message) &&
@@ -342,17 +282,17 @@ void Shard::Violation(Session* session, const Message& message, std::string reas
   effects->Close(session->link, Code::kInvalidArgument,
                  Format("{}: {}", Name(message.type), reason));
   const LinkId link = session->link;
-  Closed(link);
+  core_.CloseLink(link);
 }
 
 std::vector<DiskRange> Shard::RangesOnDisk(LinkId link, const Message& message) const {
   const bool is_pull = message.type == Type::kPull;
-  if (options_.disk == nullptr || (!is_pull && message.type != Type::kPush)) return {};
-  const Session* const session = sessions_.Of(link);
+  if (core_.options.disk == nullptr || (!is_pull && message.type != Type::kPush)) return {};
+  const Session* const session = core_.sessions.Of(link);
   if (session == nullptr) return {};
   try {
     if (is_pull && (message.flags & kOfCut) != 0) {
-      const ChunkCut* const cut = cuts_.Find(session->id, message.chunk_id());
+      const ChunkCut* const cut = core_.cuts.Find(session->id, message.chunk_id());
       if (cut == nullptr || !cut->state.by_rows) return {};
       const RowTable& table = cut->value.rows();
       if (message.extra.empty()) {
@@ -362,8 +302,8 @@ std::vector<DiskRange> Shard::RangesOnDisk(LinkId link, const Message& message) 
       const uint64_t most = kPartBytesMax / (table.row_bytes() + 1);
       return table.RangesOnDisk(table.MixesFrom(rows.first, std::min<uint64_t>(rows.count, most)));
     }
-    const auto found = chunks_.find(message.chunk_id());
-    if (found == chunks_.end() || !found->second.value.by_rows() || !message.body) return {};
+    const auto found = core_.chunks.find(message.chunk_id());
+    if (found == core_.chunks.end() || !found->second.value.by_rows() || !message.body) return {};
     if (found->second.value.rows().policy().memory_max == 0) return {};
     const codec::Bucket& bucket = found->second.bucket;
     const size_t count = is_pull ? message.body.size / sizeof(uint64_t)
@@ -377,18 +317,18 @@ std::vector<DiskRange> Shard::RangesOnDisk(LinkId link, const Message& message) 
 
 void Shard::Received(LinkId link, Message&& message, Effects* effects) {
   if (message.type == Type::kHello) {
-    Session* const known = sessions_.Of(link);
+    Session* const known = core_.sessions.Of(link);
     if (known == nullptr) return OnHello(link, message, effects);
     return;  // a repetition on a welcomed link
   }
-  Session* const session = sessions_.Of(link);
+  Session* const session = core_.sessions.Of(link);
   if (message.type == Type::kError) {  // the client says why it closes the link
     const bool leaves = message.seq == 0 && ErrorOf(message).code() == Code::kAborted;
     if (session != nullptr && leaves) session->end = Session::End::kLeft;
     return;
   }
   if (session == nullptr) {
-    if (hellos_.contains(link)) return;  // the client repeats it after WELCOME
+    if (core_.hellos.contains(link)) return;  // the client repeats it after WELCOME
     return effects->Close(link, Code::kUnauthenticated,
                           Format("{}: HELLO comes first", Name(message.type)));
   }
@@ -467,15 +407,15 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
 
 void Shard::Answer(Session* session, const Message& request, Message reply, Effects* effects) {
   if (IsMutating(request.type)) session->Finish(request.seq, reply);
-  has_begun_ |=
+  core_.has_begun |=
       reply.type == Type::kAccepted && (request.flags & (kBarrierKey | kBegins)) != kBarrierKey;
   if (session->link != kNoLink) effects->Send(session->link, std::move(reply));
 }
 
 void Shard::AnswerError(Session* session, const Message& request, Code code, std::string text,
                         Effects* effects) {
-  if (code == Code::kResourceExhausted && now_ >= next_refusal_) {
-    next_refusal_ = now_ + kRefusalsEvery;
+  if (code == Code::kResourceExhausted && core_.now >= core_.next_refusal) {
+    core_.next_refusal = core_.now + kRefusalsEvery;
     effects->Log(Level::kWarning,
                  Format("{} of worker {}: {}", Name(request.type), session->id.rank, text));
   }
@@ -486,7 +426,7 @@ void Shard::AnswerError(Session* session, const Message& request, Code code, std
 // operation, because it holds references to objects that a push may change.
 void Shard::RunWaiting(LinkId link, Effects* effects) {
   for (;;) {
-    Session* const session = sessions_.Of(link);  // the previous push may have closed it
+    Session* const session = core_.sessions.Of(link);  // the previous push may have closed it
     if (session == nullptr) return;
     const auto next =
         std::find_if(session->waiting.begin(), session->waiting.end(),
@@ -499,15 +439,15 @@ void Shard::RunWaiting(LinkId link, Effects* effects) {
 }
 
 std::optional<SessionId> Shard::SessionIdOf(LinkId link) const {
-  const Session* const session = sessions_.Of(link);
+  const Session* const session = core_.sessions.Of(link);
   return session == nullptr ? std::nullopt : std::optional(session->id);
 }
 
 // ---- coverage -----------------------------------------------------------------------------------
 
 const char* Shard::StateFor(LinkId link, const Message& message) const {
-  const Session* const session = sessions_.Of(link);
-  if (session == nullptr) return hellos_.contains(link) ? "unwelcomed" : "stranger";
+  const Session* const session = core_.sessions.Of(link);
+  if (session == nullptr) return core_.hellos.contains(link) ? "unwelcomed" : "stranger";
   if (message.type == Type::kHello || message.type == Type::kPing) return "welcomed";
   if (IsMutating(message.type)) {
     if (message.seq < session->low) return "answered";
@@ -515,7 +455,7 @@ const char* Shard::StateFor(LinkId link, const Message& message) const {
       return result->done ? "done" : "waiting";
     }
   }
-  const Chunk* const chunk = FindChunk(message.chunk_id());
+  const Chunk* const chunk = core_.FindChunk(message.chunk_id());
   if (chunk == nullptr) return "no chunk";
   if (!chunk->rounds.empty()) return "round open";
   return chunk->version == 0 ? "fresh" : "round closed";

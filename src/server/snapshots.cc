@@ -126,7 +126,7 @@ void ChunkEditor::Assign(Chunk* chunk, const Bytes& body) {
 // ---- messages -----------------------------------------------------------------------------------
 
 void Shard::OnRead(Session* session, const Message& message, Effects* effects) {
-  const ChunkCut* const found = cuts_.Find(session->id, message.chunk_id());
+  const ChunkCut* const found = core_.cuts.Find(session->id, message.chunk_id());
   if (found == nullptr) {
     return AnswerError(session, message, Code::kNotFound, "nothing of it is kept any more",
                        effects);
@@ -175,8 +175,8 @@ void Shard::OnReadRows(Session* session, const Message& message, const ChunkCut&
   Message reply = Reply(message, Type::kValue, cut.state.version);
   reply.dtype = cut.dtype;
   try {
-    reply.body = NamedWhereMemoryEnds("the server",
-                                      [&] { return editor_.ReadCut(cut, message.number, rows); });
+    reply.body = NamedWhereMemoryEnds(
+        "the server", [&] { return core_.editor.ReadCut(cut, message.number, rows); });
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
   }
@@ -210,7 +210,7 @@ void Shard::OnReadSomeRows(Session* session, const Message& message, const Chunk
   reply.dtype = cut.dtype;
   try {
     reply.body = NamedWhereMemoryEnds("the server", [&] {
-      return editor_.ReadCutRows(cut, codec::MixesOf(cut.bucket, message.body));
+      return core_.editor.ReadCutRows(cut, codec::MixesOf(cut.bucket, message.body));
     });
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);
@@ -219,28 +219,19 @@ void Shard::OnReadSomeRows(Session* session, const Message& message, const Chunk
 }
 
 void Shard::OnRelease(Session* session, const Message& message, Effects* effects) {
-  cuts_.Drop(session->id, message.chunk);
+  core_.cuts.Drop(session->id, message.chunk);
   effects->Send(session->link, Reply(message, Type::kOk));
-}
-
-// Returns true if this is the lowest rank that is alive or awaited.
-bool Shard::IsLowestRank(Rank rank) const {
-  const auto may_act = [](const Epoch::Seat& seat) {
-    return seat.state == Epoch::State::kAlive || seat.state == Epoch::State::kAwaited;
-  };
-  const auto lowest = std::find_if(epoch_.workers.begin(), epoch_.workers.end(), may_act);
-  return lowest - epoch_.workers.begin() == rank;
 }
 
 // Restores a chunk.  Fails while a round is open, because its pushes were computed from the values
 // that the RESTORE replaces.
 void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
-  const auto key = keys_.find(message.key);
-  const auto found = chunks_.find(message.chunk_id());
-  if (key == keys_.end() || found == chunks_.end()) {
+  const auto key = core_.keys.find(message.key);
+  const auto found = core_.chunks.find(message.chunk_id());
+  if (key == core_.keys.end() || found == core_.chunks.end()) {
     return AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
-  if (!IsLowestRank(session->id.rank)) {
+  if (!core_.members.IsLowestRank(session->id.rank)) {
     return AnswerError(session, message, Code::kFailedPrecondition,
                        "the lowest rank that lives puts values back", effects);
   }
@@ -282,10 +273,10 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   try {
     NamedWhereMemoryEnds("the server", [&] {
       const bool has_step = step.number != 0 && !chunk.value.by_rows();
-      if (has_step) steps.assign(epoch_.workers.size(), PushStep{step.number, 0});
-      if (only_value) return editor_.Assign(&chunk, message.body);
-      if (only_rows) return editor_.ReplaceRows(&chunk, state, message.body);
-      editor_.Restore(&chunk, state, message.body, (message.flags & kMore) != 0);
+      if (has_step) steps.assign(core_.epoch().workers.size(), PushStep{step.number, 0});
+      if (only_value) return core_.editor.Assign(&chunk, message.body);
+      if (only_rows) return core_.editor.ReplaceRows(&chunk, state, message.body);
+      core_.editor.Restore(&chunk, state, message.body, (message.flags & kMore) != 0);
     });
   } catch (const Error& error) {
     return AnswerError(session, message, error.code(), error.what(), effects);

@@ -328,9 +328,9 @@ void Simulation::Violate(const std::string& text) {
   if (report_.violation.empty()) report_.violation = text;
 }
 
-void Simulation::Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) {
+void Simulation::Completed(const ShardCore& shard, const ChunkId& id, const Chunk& chunk) {
   for (Process* const server : servers_) {
-    if (server != nullptr && &server->server()->shard() == &shard) {
+    if (server != nullptr && &server->server()->shard().core() == &shard) {
       return model_.Completed(shard, HeadEpoch(), id, chunk);
     }
   }

@@ -35,14 +35,14 @@ bool Simulation::IsCut(const std::string& from, const std::string& to) {
   });
 }
 
-bool Simulation::RefusesPush(const Shard& shard, const ChunkId& id) {
+bool Simulation::RefusesPush(const ShardCore& shard, const ChunkId& id) {
   if (!key_index_.contains(id.key)) return false;  // programs do not repeat barriers
   for (const Period& period : periods_) {
     if (period.kind != Fault::Kind::kRefuse || period.until < now_) continue;
     for (Process* const server : servers_) {
       const bool is_its = server != nullptr && server->address == period.from;
       const bool refuses = is_its && refusals_left_ > 0 && random_.Chance(0.3);
-      if (!refuses || &server->server()->shard() != &shard) continue;
+      if (!refuses || &server->server()->shard().core() != &shard) continue;
       --refusals_left_;
       return true;
     }

@@ -248,7 +248,7 @@ std::string Model::Differs(const SimKey& key, uint32_t index, const Chunk& chunk
                             : std::string();
 }
 
-void Model::Completed(const Shard& shard, const Epoch& head, const ChunkId& id,
+void Model::Completed(const ShardCore& shard, const Epoch& head, const ChunkId& id,
                       const Chunk& chunk) {
   for (const auto& [key, model] : keys_) {
     const SimKey& sim = scenario_.keys[key];
@@ -264,7 +264,7 @@ void Model::Completed(const Shard& shard, const Epoch& head, const ChunkId& id,
   }
 }
 
-void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
+void Model::CompletedSync(const ShardCore& shard, const Epoch& head, size_t key, uint32_t index,
                           const Chunk& chunk) {
   const SimKey& sim = scenario_.keys[key];
   KeyModel& model = keys_.at(key);
@@ -276,7 +276,7 @@ void Model::CompletedSync(const Shard& shard, const Epoch& head, size_t key, uin
   }
   // Finds the pushes that must be in the version, and those that may be.
   const Epoch& epoch = shard.epoch();
-  const Shard::Key* const shard_key = shard.FindKey(IdOf(sim.name));
+  const StoredKey* const shard_key = shard.FindKey(IdOf(sim.name));
   std::vector<Push> must;
   std::vector<Push> may;
   bool somebody_abstains = false;
@@ -381,7 +381,7 @@ void Model::CheckWhole(const SimKey& key, const KeyModel& model, uint32_t index,
   }
 }
 
-void Model::CompletedAsync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
+void Model::CompletedAsync(const ShardCore& shard, const Epoch& head, size_t key, uint32_t index,
                            const Chunk& chunk) {
   const SimKey& sim = scenario_.keys[key];
   KeyModel& model = keys_.at(key);

@@ -63,7 +63,7 @@ class Model {
   void ControlFailed(Life life);  // it was withdrawn on every server
   void Made(size_t key);          // the INIT that creates it has been sent
   // ---- what the servers do
-  void Completed(const Shard& shard, const Epoch& head, const ChunkId& id, const Chunk& chunk);
+  void Completed(const ShardCore& shard, const Epoch& head, const ChunkId& id, const Chunk& chunk);
   // ---- what the workers see
   // Checks a pulled value.
   //   last  ordinal of the worker's last accepted push of the key before the pull, or 0
@@ -112,10 +112,10 @@ class Model {
   void CheckOrder(size_t key, Push push, uint64_t round);
   bool RuleAt(size_t key, uint64_t round, const Epoch& head) const;
   std::string Describe(size_t key, uint32_t chunk, uint64_t version) const;
-  void CompletedSync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
+  void CompletedSync(const ShardCore& shard, const Epoch& head, size_t key, uint32_t index,
                      const Chunk& chunk);
   bool MayBeRule(const Epoch& seen, const Epoch& head, size_t key, bool accumulate) const;
-  void CompletedAsync(const Shard& shard, const Epoch& head, size_t key, uint32_t index,
+  void CompletedAsync(const ShardCore& shard, const Epoch& head, size_t key, uint32_t index,
                       const Chunk& chunk);
   Version Result(const SimKey& key, uint32_t index, const Version& before, const Lanes& sum,
                  RowSet touched, bool accumulate, bool has_pushes) const;

@@ -133,8 +133,8 @@ class Simulation final : public FaultInjector, public ShardListener {
   int Copies(const std::string& from, const std::string& to) override;
   bool IsCut(const std::string& from, const std::string& to) override;
   // ---- checks: see ShardListener
-  void Completed(const Shard& shard, const ChunkId& id, const Chunk& chunk) override;
-  bool RefusesPush(const Shard& shard, const ChunkId& id) override;
+  void Completed(const ShardCore& shard, const ChunkId& id, const Chunk& chunk) override;
+  bool RefusesPush(const ShardCore& shard, const ChunkId& id) override;
 
  private:
   friend class Process;
