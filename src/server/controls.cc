@@ -11,25 +11,26 @@ namespace tkv {
 void Shard::OnControl(Session* session, const Message& message, Effects* effects) {
   const size_t item_bytes = sizeof(ControlRounds::Item);
   if (message.body.size % item_bytes != 0 || (message.body.size > 0 && !message.body)) {
-    return Violation(session, message, Format("a body of {} bytes", message.body.size), effects);
+    return replies_.Violation(session, message, Format("a body of {} bytes", message.body.size),
+                              effects);
   }
   RulePtr rule;
   try {
     rule = std::make_shared<Rule>(session->id.rank, session->id.incarnation, message.number,
                                   message.chunk, DecodeUpdateSpec(message.extra));
   } catch (const Error& error) {
-    return AnswerError(session, message, error.code(), error.what(), effects);
+    return replies_.AnswerError(session, message, error.code(), error.what(), effects);
   }
   for (const auto& [id, key] : core_.keys) {
     if (key.is_barrier || key.own || StoreOf(key.meta.name) != rule->store()) continue;
     if (key.pending.size() >= core_.options.rules_max) {
-      return AnswerError(session, message, Code::kResourceExhausted,
-                         Format("{} changes of the updater of {} wait for their round",
-                                key.pending.size(), ShownKey(key.meta.name)),
-                         effects);
+      return replies_.AnswerError(session, message, Code::kResourceExhausted,
+                                  Format("{} changes of the updater of {} wait for their round",
+                                         key.pending.size(), ShownKey(key.meta.name)),
+                                  effects);
     }
     if (const auto error = WhyNotWhole(key.meta, *rule)) {
-      return AnswerError(session, message, error->code(), error->what(), effects);
+      return replies_.AnswerError(session, message, error->code(), error->what(), effects);
     }
   }
   boost::unordered_map<KeyId, uint64_t> from_rounds;
@@ -60,12 +61,12 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
     }
     key.pending.push_back({++core_.control_count, is_listed ? from->second : 0, rule});
   }
-  Answer(session, message, Reply(message, Type::kOk), effects);
+  replies_.Answer(session, message, Reply(message, Type::kOk), effects);
 }
 
 void Shard::OnWithdraw(Session* session, const Message& message, Effects* effects) {
   DropRules(session->id.rank, session->id.incarnation, message.number - 1);
-  Answer(session, message, Reply(message, Type::kOk), effects);
+  replies_.Answer(session, message, Reply(message, Type::kOk), effects);
 }
 
 // Removes the rules that an incarnation sent after `after_generation`, and undoes those in trial.
@@ -136,10 +137,10 @@ Chunk Shard::WithDueRule(const StoredKey& key, const Chunk& chunk) {
 void Shard::OnAbstain(Session* session, const Message& message, Effects* effects) {
   const auto found = core_.keys.find(message.key);
   if (found == core_.keys.end()) {
-    return AnswerError(session, message, Code::kNotFound, "no such key", effects);
+    return replies_.AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
   StoredKey& key = found->second;
-  if (!key.IsMeantBy(message)) return AnswerMadeAnew(session, message, effects);
+  if (!key.IsMeantBy(message)) return replies_.AnswerMadeAnew(session, message, effects);
   const Rank rank = session->id.rank;
   const auto at = std::find_if(key.abstain.begin(), key.abstain.end(),
                                [&](const auto& entry) { return entry.first == rank; });
@@ -148,7 +149,7 @@ void Shard::OnAbstain(Session* session, const Message& message, Effects* effects
   } else {
     at->second = std::max(at->second, message.number);
   }
-  Answer(session, message, Reply(message, Type::kOk), effects);
+  replies_.Answer(session, message, Reply(message, Type::kOk), effects);
   for (const uint32_t c : key.chunks) {
     const ChunkId id{message.key, c};
     CompleteRounds(id, &key, &core_.chunks.at(id), effects);

@@ -57,47 +57,49 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   try {
     meta = DecodeKeyMeta(message.extra);
   } catch (const Error& error) {
-    return Violation(session, message, error.what(), effects);
+    return replies_.Violation(session, message, error.what(), effects);
   }
   if (!IsOfThisServer(meta, message)) {
-    return Violation(session, message, "this chunk does not belong to this key and server",
-                     effects);
+    return replies_.Violation(session, message, "this chunk does not belong to this key and server",
+                              effects);
   }
   if (!MayMake(session->id, message)) {
-    return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 creates keys", effects);
+    return replies_.AnswerError(session, message, Code::kFailedPrecondition, "rank 0 creates keys",
+                                effects);
   }
   if (core_.dropped.Has(StoreOf(meta.name))) {
-    return AnswerError(session, message, Code::kFailedPrecondition, StoreIsOver(StoreOf(meta.name)),
-                       effects);
+    return replies_.AnswerError(session, message, Code::kFailedPrecondition,
+                                StoreIsOver(StoreOf(meta.name)), effects);
   }
   if (const auto error =
           codec::Judge(meta, message.chunk, codec::InitEncoding(meta), 0, message.body.size)) {
-    return AnswerError(session, message, error->code(), error->what(), effects);
+    return replies_.AnswerError(session, message, error->code(), error->what(), effects);
   }
   RulePtr own;
   try {
     own = OwnRuleOf(meta, session->id);
   } catch (const Error& error) {
-    return AnswerError(session, message, error.code(), error.what(), effects);
+    return replies_.AnswerError(session, message, error.code(), error.what(), effects);
   }
   for (const RulePtr& rule : core_.controls) {
     if (rule->store() != StoreOf(meta.name) || own != nullptr) continue;
     if (const auto error = WhyNotWhole(meta, *rule)) {
-      return AnswerError(session, message, error->code(), error->what(), effects);
+      return replies_.AnswerError(session, message, error->code(), error->what(), effects);
     }
   }
   if (message.body.size > 0 && !message.body) {
-    return AnswerError(session, message, Code::kResourceExhausted,
-                       Format("a chunk of {} bytes, at most {} are allowed", message.body.size,
-                              core_.options.chunk_bytes_max),
-                       effects);
+    return replies_.AnswerError(session, message, Code::kResourceExhausted,
+                                Format("a chunk of {} bytes, at most {} are allowed",
+                                       message.body.size, core_.options.chunk_bytes_max),
+                                effects);
   }
   auto key = core_.keys.find(message.key);
   auto chunk = core_.chunks.find(message.chunk_id());
   const bool overwrite = (message.flags & kOverwrite) != 0;
   if (key != core_.keys.end() && key->second.meta.name != meta.name) {
-    return AnswerError(session, message, Code::kAlreadyExists,
-                       Format("the id is taken by {}", ShownKey(key->second.meta.name)), effects);
+    return replies_.AnswerError(session, message, Code::kAlreadyExists,
+                                Format("the id is taken by {}", ShownKey(key->second.meta.name)),
+                                effects);
   }
   const auto replaceable = [&](const Chunk& old) {
     return overwrite && old.author <= message.number && old.version == 0 && old.rounds.empty();
@@ -111,7 +113,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
   if (stays) {
     Message reply = Reply(message, Type::kExists);
     reply.extra = Encode(key->second.meta);
-    return Answer(session, message, std::move(reply), effects);
+    return replies_.Answer(session, message, std::move(reply), effects);
   }
   Chunk fresh;
   fresh.elements = meta.elements_of(message.chunk);
@@ -133,7 +135,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
       core_.editor.Start(&fresh, std::move(message.body));
     }
   } catch (const Error& error) {
-    return AnswerError(session, message, error.code(), error.what(), effects);
+    return replies_.AnswerError(session, message, error.code(), error.what(), effects);
   }
   std::vector<uint64_t> former_births;
   if (is_another) former_births = BirthsReplacedBy(meta, key->second);
@@ -163,7 +165,7 @@ void Shard::OnInit(Session* session, Message& message, Effects* effects) {
     chunks.push_back(message.chunk);
   }
   core_.chunks[message.chunk_id()] = std::move(fresh);
-  Answer(session, message, Reply(message, Type::kOk), effects);
+  replies_.Answer(session, message, Reply(message, Type::kOk), effects);
   if (message.chunk != 0) return;
   core_.grants.erase(message.key);
   AnswerDescribesOf(message.key, effects);
@@ -211,12 +213,13 @@ void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
   const bool asks_to_make = (message.flags & kMayMake) != 0 && !core_.keys.contains(message.key);
   if (asks_to_make && core_.grants.size() >= core_.options.parked_max &&
       !core_.grants.contains(message.key)) {
-    return AnswerError(session, message, Code::kResourceExhausted,
-                       Format("{} keys are being created at the server", core_.grants.size()),
-                       effects);
+    return replies_.AnswerError(
+        session, message, Code::kResourceExhausted,
+        Format("{} keys are being created at the server", core_.grants.size()), effects);
   }
   if (AnswerDescribe(*session, message, effects)) return;
-  if (session->parked >= core_.options.parked_max) return AnswerTooMany(session, message, effects);
+  if (session->parked >= core_.options.parked_max)
+    return replies_.AnswerTooMany(session, message, effects);
   ++session->parked;
   message.body = {};
   message.extra = {};  // nothing reads it, and its sender chooses its size
@@ -287,12 +290,13 @@ void Shard::OnDelete(Session* session, const Message& message, Effects* effects)
   // Under `continue` the lowest living rank deletes keys.  This server may not know yet which rank
   // that is, and accepts any.
   if (session->id.rank != 0 && core_.epoch().policy != Epoch::Policy::kContinue) {
-    return AnswerError(session, message, Code::kFailedPrecondition, "rank 0 deletes keys", effects);
+    return replies_.AnswerError(session, message, Code::kFailedPrecondition, "rank 0 deletes keys",
+                                effects);
   }
   const auto key = core_.keys.find(message.key);
   const bool is_meant = key != core_.keys.end() && key->second.IsMeantBy(message);
   if (is_meant) EraseKey(message.key, "the key has been deleted", effects);
-  Answer(session, message, Reply(message, Type::kOk), effects);
+  replies_.Answer(session, message, Reply(message, Type::kOk), effects);
 }
 
 // Removes a key and its chunks.  Pulls that wait for them get NotFound.
@@ -320,12 +324,12 @@ void Shard::EraseKey(const KeyId& id, const char* why, Effects* effects) {
 void Shard::OnClose(Session* session, const Message& message, Effects* effects) {
   const uint32_t store = message.chunk;
   if (!session->closed.Add(store)) {
-    return AnswerError(
+    return replies_.AnswerError(
         session, message, Code::kResourceExhausted,
         Format("more than {} stores are closed while an earlier one is open", ClosedStores::kMax),
         effects);
   }
-  Answer(session, message, Reply(message, Type::kOk), effects);
+  replies_.Answer(session, message, Reply(message, Type::kOk), effects);
   core_.half_closed.insert(store);
   if (IsClosedByAll(store)) return DropStore(store, effects);
   RecheckStore(store, effects);

@@ -47,8 +47,8 @@ void Shard::OnList(Session* session, const Message& message, Effects* effects) {
   session->listed = session->listed_at == core_.now ? session->listed + 1 : 1;
   session->listed_at = core_.now;
   if (session->listed > kListsAtOnce) {
-    return AnswerError(session, message, Code::kResourceExhausted,
-                       Format("more than {} LISTs at once", kListsAtOnce), effects);
+    return replies_.AnswerError(session, message, Code::kResourceExhausted,
+                                Format("more than {} LISTs at once", kListsAtOnce), effects);
   }
   const bool is_first = message.key == KeyId{};
   std::vector<KeyId> ids;

@@ -10,31 +10,13 @@
 
 namespace tkv {
 
-namespace {
-
-// The remedy in errors about a key that was deleted while another worker still used it.
-constexpr const char* kDeleteRight =
-    "; every worker calls delete, between two barriers, before the key is inited again";
-
-}  // namespace
-
-void Shard::AnswerMadeAnew(Session* session, const Message& message, Effects* effects) {
-  AnswerError(session, message, Code::kFailedPrecondition,
-              Format("the key has been deleted and made anew{}", kDeleteRight), effects);
-}
-
-void Shard::AnswerTooMany(Session* session, const Message& message, Effects* effects) {
-  AnswerError(session, message, Code::kResourceExhausted,
-              Format("{} operations of this worker wait at the server", session->parked), effects);
-}
-
 // ---- pushes -------------------------------------------------------------------------------------
 
 void Shard::OnPush(Session* session, Message& message, Effects* effects) {
   auto key = core_.keys.find(message.key);
   if ((message.flags & kBarrierKey) != 0 && key == core_.keys.end()) {
     if (message.body.size != 0 || message.chunk != 0) {
-      return Violation(session, message, "a barrier has one chunk of no bytes", effects);
+      return replies_.Violation(session, message, "a barrier has one chunk of no bytes", effects);
     }
     StoredKey barrier;
     barrier.is_barrier = true;
@@ -42,7 +24,8 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
     const std::string name = InternalKey(store, "barrier");
     const bool is_told = IdOf(name) == message.key;  // older workers do not send the store
     if (is_told && core_.dropped.Has(store)) {
-      return AnswerError(session, message, Code::kFailedPrecondition, StoreIsOver(store), effects);
+      return replies_.AnswerError(session, message, Code::kFailedPrecondition, StoreIsOver(store),
+                                  effects);
     }
     barrier.meta.name = is_told ? name : InternalKey(0, "barrier");
     barrier.store = is_told ? store : kNoStore;
@@ -53,27 +36,28 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
   }
   const auto found = core_.chunks.find(message.chunk_id());
   if (key == core_.keys.end() || found == core_.chunks.end()) {
-    return AnswerError(session, message, Code::kNotFound, "no such key", effects);
+    return replies_.AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
   Chunk& chunk = found->second;
-  if (!key->second.IsMeantBy(message)) return AnswerMadeAnew(session, message, effects);
+  if (!key->second.IsMeantBy(message)) return replies_.AnswerMadeAnew(session, message, effects);
   if (message.dtype != chunk.dtype) {
-    return AnswerError(session, message, Code::kFailedPrecondition,
-                       Format("{} bytes of {}, the chunk has {} of {}{}", message.body.size,
-                              Name(message.dtype), chunk.bytes(), Name(chunk.dtype), kDeleteRight),
-                       effects);
+    return replies_.AnswerError(
+        session, message, Code::kFailedPrecondition,
+        Format("{} bytes of {}, the chunk has {} of {}{}", message.body.size, Name(message.dtype),
+               chunk.bytes(), Name(chunk.dtype), kDeleteRight),
+        effects);
   }
   if (const auto error = codec::Judge(key->second.meta, message.chunk, message.encoding,
                                       message.param, message.body.size)) {
     const bool is_of_another_shape = error->code() == Code::kFailedPrecondition;
-    return AnswerError(session, message, error->code(),
-                       Format("{}{}", error->what(), is_of_another_shape ? kDeleteRight : ""),
-                       effects);
+    return replies_.AnswerError(
+        session, message, error->code(),
+        Format("{}{}", error->what(), is_of_another_shape ? kDeleteRight : ""), effects);
   }
   if (message.body.size > 0 && !message.body) {  // Admit refused memory for the body
-    return AnswerError(session, message, Code::kFailedPrecondition,
-                       Format("{} bytes came before their key{}", message.body.size, kDeleteRight),
-                       effects);
+    return replies_.AnswerError(
+        session, message, Code::kFailedPrecondition,
+        Format("{} bytes came before their key{}", message.body.size, kDeleteRight), effects);
   }
   Scalars scalars;
   std::optional<Error> failure;
@@ -91,7 +75,7 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
       scalars.numbers = DecodeScalars(extra);
     }
   } catch (const Error& error) {
-    return Violation(session, message, error.what(), effects);
+    return replies_.Violation(session, message, error.what(), effects);
   }
   if (key->second.meta.mode == KeyMeta::Mode::kAsync) {
     return OnPushAsync(session, message, &key->second, &chunk, scalars, effects);
@@ -106,31 +90,33 @@ void Shard::OnPushSync(Session* session, Message& message, StoredKey* key, Chunk
   const uint64_t round = message.number;
   const ChunkId id = message.chunk_id();
   if (round <= chunk->version || chunk->HasArrived(round, rank)) {  // a duplicate
-    return Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
+    return replies_.Answer(session, message, Reply(message, Type::kAccepted, chunk->version),
+                           effects);
   }
   if (round > chunk->version + 1 + key->meta.staleness) {
-    return AnswerError(session, message, Code::kFailedPrecondition,
-                       Format("round {}, version {} is the newest{}", chunk->base + round,
-                              chunk->base + chunk->version, kDeleteRight),
-                       effects);
+    return replies_.AnswerError(session, message, Code::kFailedPrecondition,
+                                Format("round {}, version {} is the newest{}", chunk->base + round,
+                                       chunk->base + chunk->version, kDeleteRight),
+                                effects);
   }
   const bool lacks_former = round > chunk->version + 1 && !chunk->HasArrived(round - 1, rank) &&
                             key->AbstainOf(rank) < round - 1;
   // Without this check, the repeated push would be followed by a duplicate whose values are lost.
   if (lacks_former) {
-    return AnswerError(session, message, Code::kUnavailable,
-                       Format("this worker's push of round {} has failed, and round {} follows it; "
-                              "push it again first",
-                              chunk->base + round - 1, chunk->base + round),
-                       effects);
+    return replies_.AnswerError(
+        session, message, Code::kUnavailable,
+        Format("this worker's push of round {} has failed, and round {} follows it; "
+               "push it again first",
+               chunk->base + round - 1, chunk->base + round),
+        effects);
   }
   const size_t index = static_cast<size_t>(round - chunk->version - 1);
   const bool deterministic = key->meta.deterministic;
   if (deterministic && core_.held_bytes + message.body.size > core_.options.hold_bytes_max) {
-    return AnswerError(session, message, Code::kResourceExhausted,
-                       Format("{} bytes of pushes are held, at most {} are allowed",
-                              core_.held_bytes, core_.options.hold_bytes_max),
-                       effects);
+    return replies_.AnswerError(session, message, Code::kResourceExhausted,
+                                Format("{} bytes of pushes are held, at most {} are allowed",
+                                       core_.held_bytes, core_.options.hold_bytes_max),
+                                effects);
   }
   if (key->is_barrier) AddBarrierTask(message.flags, failure, rank, index, chunk);
   const bool has_step = step.number != 0 && !chunk->value.by_rows();
@@ -155,7 +141,7 @@ void Shard::OnPushSync(Session* session, Message& message, StoredKey* key, Chunk
       note_step();
       key->KeepFailure(*chunk);
       NotifyListeners(id, *chunk);
-      Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
+      replies_.Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
       AnswerParked(id, key, chunk, effects);
     } else {
       const size_t bytes = part.bytes.size;
@@ -169,10 +155,10 @@ void Shard::OnPushSync(Session* session, Message& message, StoredKey* key, Chunk
       if (deterministic) core_.held_bytes += bytes;
       Round& open = chunk->rounds[index];
       if (open.count == 1) open.since = core_.now;
-      Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
+      replies_.Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
     }
   } catch (const Error& error) {
-    return AnswerError(session, message, error.code(), error.what(), effects);
+    return replies_.AnswerError(session, message, error.code(), error.what(), effects);
   }
   CompleteRounds(id, key, chunk, effects);
 }
@@ -198,12 +184,13 @@ void Shard::OnPushAsync(Session* session, Message& message, StoredKey* key, Chun
     size_t bytes = message.body.size;
     for (const Message& other : session->waiting) bytes += other.body.size;
     if (bytes > core_.options.credit_budget_bytes + core_.options.credit_min_bytes) {
-      return Violation(session, message, Format("{} bytes wait for their turn", bytes), effects);
+      return replies_.Violation(session, message, Format("{} bytes wait for their turn", bytes),
+                                effects);
     }
     try {
       message.body = core_.editor.Keep(message.body);
     } catch (const Error& error) {
-      return AnswerError(session, message, error.code(), error.what(), effects);
+      return replies_.AnswerError(session, message, error.code(), error.what(), effects);
     }
     session->waiting.push_back(std::move(message));
     return;
@@ -221,11 +208,11 @@ void Shard::OnPushAsync(Session* session, Message& message, StoredKey* key, Chun
       core_.editor.Apply(chunk, session->id.rank, std::move(part), scalars);
     });
   } catch (const Error& error) {
-    AnswerError(session, message, error.code(), error.what(), effects);
+    replies_.AnswerError(session, message, error.code(), error.what(), effects);
     return AnswerParked(id, key, chunk, effects);
   }
   NotifyListeners(id, *chunk);
-  Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
+  replies_.Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
   AnswerParked(id, key, chunk, effects);
 }
 
@@ -327,15 +314,15 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   if ((message.flags & kOfCut) != 0) return OnRead(session, message, effects);
   const bool cuts = (message.flags & kCut) != 0;
   if (cuts && (session->role != Role::kWorker || (message.flags & kNoBody) == 0)) {
-    return Violation(session, message, "a cut is a worker's, and without a body", effects);
+    return replies_.Violation(session, message, "a cut is a worker's, and without a body", effects);
   }
   const auto key = core_.keys.find(message.key);
   const auto found = core_.chunks.find(message.chunk_id());
   if (key == core_.keys.end() || found == core_.chunks.end()) {
-    return AnswerError(session, message, Code::kNotFound, "no such key", effects);
+    return replies_.AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
   Chunk& chunk = found->second;
-  if (!key->second.IsMeantBy(message)) return AnswerMadeAnew(session, message, effects);
+  if (!key->second.IsMeantBy(message)) return replies_.AnswerMadeAnew(session, message, effects);
   const uint64_t need = (message.flags & kOfBirth) != 0 ? 0 : message.need;
   ParkedPull pull{session->id,
                   message.seq,
@@ -345,7 +332,7 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
                   (message.flags & kAnyway) != 0,
                   cuts};
   if (const auto error = TakeIds(message, chunk, &pull)) {
-    return AnswerError(session, message, error->code(), error->what(), effects);
+    return replies_.AnswerError(session, message, error->code(), error->what(), effects);
   }
   if (pull.seq <= session->newest_parked) {
     std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // a repetition
@@ -360,15 +347,17 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
     return SendValue(session, message.chunk_id(), key->second, chunk, pull, effects);
   }
   if (const std::string why = WhyNever(key->second, chunk, pull); !why.empty()) {
-    return AnswerError(session, message, Code::kUnavailable, why, effects);
+    return replies_.AnswerError(session, message, Code::kUnavailable, why, effects);
   }
   const size_t bytes = pull.mixes.size() * sizeof(uint64_t);
-  if (session->parked >= core_.options.parked_max) return AnswerTooMany(session, message, effects);
+  if (session->parked >= core_.options.parked_max)
+    return replies_.AnswerTooMany(session, message, effects);
   if (session->parked_bytes + bytes > core_.options.asked_bytes_max) {
-    return AnswerError(session, message, Code::kResourceExhausted,
-                       Format("{} bytes of ids of this worker wait at the server, at most {} may",
-                              session->parked_bytes, core_.options.asked_bytes_max),
-                       effects);
+    return replies_.AnswerError(
+        session, message, Code::kResourceExhausted,
+        Format("{} bytes of ids of this worker wait at the server, at most {} may",
+               session->parked_bytes, core_.options.asked_bytes_max),
+        effects);
   }
   ++session->parked;
   session->parked_bytes += bytes;
@@ -454,7 +443,7 @@ void Shard::OnStatus(Session* session, const Message& message, Effects* effects)
   const auto key = core_.keys.find(message.key);
   const auto chunk = core_.chunks.find(message.chunk_id());
   if (key == core_.keys.end() || chunk == core_.chunks.end()) {
-    return AnswerError(session, message, Code::kNotFound, "no such key", effects);
+    return replies_.AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
   ChunkStatus status = core_.StatusOf(key->second, chunk->second, session->id.rank);
   const std::vector<PushStep>& steps = chunk->second.steps;

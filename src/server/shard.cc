@@ -10,7 +10,6 @@ namespace tkv {
 namespace {
 
 constexpr size_t kControlItemsMax = size_t{1} << 24;
-constexpr Time kRefusalsEvery = 10 * kSecond;  // interval between log lines about refusals
 
 }  // namespace
 
@@ -273,18 +272,6 @@ bool Shard::AdmitsInit(const Session& session, const Message& message) const {
   }
 }
 
-void Shard::Violation(Session* session, const Message& message, std::string reason,
-                      Effects* effects) {
-  const std::string who = session->role == Role::kObserver ? std::string("an observer")
-                                                           : Format("worker {}", session->id.rank);
-  effects->Log(Level::kWarning,
-               Format("{}: {}: {}; its session is closed", who, Name(message.type), reason));
-  effects->Close(session->link, Code::kInvalidArgument,
-                 Format("{}: {}", Name(message.type), reason));
-  const LinkId link = session->link;
-  core_.CloseLink(link);
-}
-
 std::vector<DiskRange> Shard::RangesOnDisk(LinkId link, const Message& message) const {
   const bool is_pull = message.type == Type::kPull;
   if (core_.options.disk == nullptr || (!is_pull && message.type != Type::kPush)) return {};
@@ -339,7 +326,7 @@ void Shard::Received(LinkId link, Message&& message, Effects* effects) {
 void Shard::ExecuteOnce(Session* session, Message& message, Effects* effects) {
   if (!IsMutating(message.type)) return Execute(session, message, effects);
   if (session->role != Role::kWorker) {
-    return Violation(session, message, "an observer only reads", effects);
+    return replies_.Violation(session, message, "an observer only reads", effects);
   }
   if (message.seq < session->low) return;  // answered long ago
   if (const Session::Result* const result = session->Find(message.seq)) {
@@ -350,10 +337,10 @@ void Shard::ExecuteOnce(Session* session, Message& message, Effects* effects) {
     return;
   }
   if (message.seq >= session->low + Session::kWindow) {
-    return Violation(session, message,
-                     Format("operation {} is beyond the window [{}, {})", message.seq, session->low,
-                            session->low + Session::kWindow),
-                     effects);
+    return replies_.Violation(session, message,
+                              Format("operation {} is beyond the window [{}, {})", message.seq,
+                                     session->low, session->low + Session::kWindow),
+                              effects);
   }
   session->Begin(message.seq);
   if (message.type == Type::kPush && message.body.owner != NoMemory()) {
@@ -365,7 +352,7 @@ void Shard::ExecuteOnce(Session* session, Message& message, Effects* effects) {
 
 void Shard::Execute(Session* session, Message& message, Effects* effects) {
   if (message.body.owner == NoMemory()) {
-    return AnswerError(
+    return replies_.AnswerError(
         session, message, Code::kResourceExhausted,
         Format("the server: the system has no {} bytes of memory", message.body.size), effects);
   }
@@ -401,25 +388,8 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
     case Type::kPing:
       return effects->Send(session->link, Reply(message, Type::kPong));
     default:
-      Violation(session, message, "a server does not take it", effects);
+      replies_.Violation(session, message, "a server does not take it", effects);
   }
-}
-
-void Shard::Answer(Session* session, const Message& request, Message reply, Effects* effects) {
-  if (IsMutating(request.type)) session->Finish(request.seq, reply);
-  core_.has_begun |=
-      reply.type == Type::kAccepted && (request.flags & (kBarrierKey | kBegins)) != kBarrierKey;
-  if (session->link != kNoLink) effects->Send(session->link, std::move(reply));
-}
-
-void Shard::AnswerError(Session* session, const Message& request, Code code, std::string text,
-                        Effects* effects) {
-  if (code == Code::kResourceExhausted && core_.now >= core_.next_refusal) {
-    core_.next_refusal = core_.now + kRefusalsEvery;
-    effects->Log(Level::kWarning,
-                 Format("{} of worker {}: {}", Name(request.type), session->id.rank, text));
-  }
-  Answer(session, request, ErrorReply(request.seq, code, std::move(text)), effects);
 }
 
 // Executes the asynchronous pushes whose predecessor is done now.  They do not run inside another

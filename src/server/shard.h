@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/replies.h"
 #include "server/shard_core.h"
 #include "wire/listed.h"
 
@@ -24,6 +25,9 @@ const std::shared_ptr<void>& NoMemory();
 class Shard {
  public:
   Shard(ShardOptions options, BufferPool* pool) : core_(std::move(options), pool) {}
+  // Copies the core.  The parts of the copy refer to its own core.
+  Shard(const Shard& other) : core_(other.core_) {}
+  Shard& operator=(const Shard&) = delete;
 
   // Sets the index and incarnation that the coordinator (`head`) gave to this server.
   void Joined(uint32_t index, uint64_t incarnation) {
@@ -80,7 +84,6 @@ class Shard {
   void AdmitSession(LinkId link, const Hello& hello, Effects* effects);
   void EndOldSessions(Effects* effects);
   Session::End EndOf(size_t rank) const;
-  void Violation(Session* session, const Message& message, std::string reason, Effects* effects);
 
   // The sizes that Admit allows, and the valid INITs.
   bool AdmitsIds(const Session& session, const Message& message) const;
@@ -89,11 +92,6 @@ class Shard {
   // Executes a message of the session, unless it is a repetition.
   void ExecuteOnce(Session* session, Message& message, Effects* effects);
   void Execute(Session* session, Message& message, Effects* effects);
-  void Answer(Session* session, const Message& request, Message reply, Effects* effects);
-  void AnswerError(Session* session, const Message& request, Code code, std::string text,
-                   Effects* effects);
-  void AnswerMadeAnew(Session* session, const Message& message, Effects* effects);
-  void AnswerTooMany(Session* session, const Message& message, Effects* effects);
   void RunWaiting(LinkId link, Effects* effects);  // asynchronous pushes that wait for another one
 
   void OnInit(Session* session, Message& message, Effects* effects);
@@ -155,6 +153,7 @@ class Shard {
   std::optional<uint64_t> Grant(const SessionId& asker, const Message& describe);
 
   ShardCore core_;
+  Replies replies_{&core_};
 };
 
 }  // namespace tkv

@@ -128,14 +128,14 @@ void ChunkEditor::Assign(Chunk* chunk, const Bytes& body) {
 void Shard::OnRead(Session* session, const Message& message, Effects* effects) {
   const ChunkCut* const found = core_.cuts.Find(session->id, message.chunk_id());
   if (found == nullptr) {
-    return AnswerError(session, message, Code::kNotFound, "nothing of it is kept any more",
-                       effects);
+    return replies_.AnswerError(session, message, Code::kNotFound, "nothing of it is kept any more",
+                                effects);
   }
   const ChunkCut& cut = *found;
   if (cut.state.version != message.need) {
-    return AnswerError(session, message, Code::kNotFound,
-                       Format("version {} of it is kept, not {}", cut.state.version, message.need),
-                       effects);
+    return replies_.AnswerError(
+        session, message, Code::kNotFound,
+        Format("version {} of it is kept, not {}", cut.state.version, message.need), effects);
   }
   if (cut.state.by_rows && cut.state.HasPart(message.number) &&
       !cut.state.IsScalar(message.number)) {
@@ -143,8 +143,8 @@ void Shard::OnRead(Session* session, const Message& message, Effects* effects) {
   }
   const auto part = cut.Part(message.number);
   if (!part) {
-    return AnswerError(session, message, Code::kInvalidArgument,
-                       Format("there is no part {}", message.number), effects);
+    return replies_.AnswerError(session, message, Code::kInvalidArgument,
+                                Format("there is no part {}", message.number), effects);
   }
   Message reply = Reply(message, Type::kValue, cut.state.version);
   reply.dtype = cut.dtype;
@@ -159,7 +159,7 @@ void Shard::OnReadRows(Session* session, const Message& message, const ChunkCut&
   try {
     rows = DecodeRowRange(message.extra);
   } catch (const Error& error) {
-    return Violation(session, message, error.what(), effects);
+    return replies_.Violation(session, message, error.what(), effects);
   }
   const RowTable& table = cut.value.rows();
   const uint64_t count = cut.state.RowsOf(message.number);
@@ -167,7 +167,7 @@ void Shard::OnReadRows(Session* session, const Message& message, const ChunkCut&
       1, ChunkState::RowBytes(message.number, table.dtype(), table.row_elements()));
   if (rows.first > count || rows.count > count - rows.first ||
       rows.count > kPartBytesMax / row_bytes) {
-    return AnswerError(
+    return replies_.AnswerError(
         session, message, Code::kOutOfRange,
         Format("{} rows from row {} on of {} are too many", rows.count, rows.first, count),
         effects);
@@ -178,7 +178,7 @@ void Shard::OnReadRows(Session* session, const Message& message, const ChunkCut&
     reply.body = NamedWhereMemoryEnds(
         "the server", [&] { return core_.editor.ReadCut(cut, message.number, rows); });
   } catch (const Error& error) {
-    return AnswerError(session, message, error.code(), error.what(), effects);
+    return replies_.AnswerError(session, message, error.code(), error.what(), effects);
   }
   effects->Send(session->link, std::move(reply));
 }
@@ -187,24 +187,25 @@ void Shard::OnReadRows(Session* session, const Message& message, const ChunkCut&
 void Shard::OnReadSomeRows(Session* session, const Message& message, const ChunkCut& cut,
                            Effects* effects) {
   if (message.number != ChunkState::kValue) {
-    return AnswerError(session, message, Code::kInvalidArgument,
-                       Format("part {} is not read by ids", message.number), effects);
+    return replies_.AnswerError(session, message, Code::kInvalidArgument,
+                                Format("part {} is not read by ids", message.number), effects);
   }
   if (message.body.size % sizeof(uint64_t) != 0) {
-    return AnswerError(session, message, Code::kInvalidArgument,
-                       Format("{} bytes of ids; an id has 8", message.body.size), effects);
+    return replies_.AnswerError(session, message, Code::kInvalidArgument,
+                                Format("{} bytes of ids; an id has 8", message.body.size), effects);
   }
   if (message.body.size > 0 && !message.body) {  // Admit refused memory for the ids
-    return AnswerError(session, message, Code::kResourceExhausted,
-                       Format("{} bytes of ids of this worker are too many", message.body.size),
-                       effects);
+    return replies_.AnswerError(
+        session, message, Code::kResourceExhausted,
+        Format("{} bytes of ids of this worker are too many", message.body.size), effects);
   }
   const size_t count = message.body.size / sizeof(uint64_t);
   if (count * cut.bucket.row_bytes > kPartBytesMax) {
-    return AnswerError(session, message, Code::kResourceExhausted,
-                       Format("{} rows of {} bytes for one chunk, at most {} bytes are allowed",
-                              count, cut.bucket.row_bytes, kPartBytesMax),
-                       effects);
+    return replies_.AnswerError(
+        session, message, Code::kResourceExhausted,
+        Format("{} rows of {} bytes for one chunk, at most {} bytes are allowed", count,
+               cut.bucket.row_bytes, kPartBytesMax),
+        effects);
   }
   Message reply = Reply(message, Type::kValue, cut.state.version);
   reply.dtype = cut.dtype;
@@ -213,7 +214,7 @@ void Shard::OnReadSomeRows(Session* session, const Message& message, const Chunk
       return core_.editor.ReadCutRows(cut, codec::MixesOf(cut.bucket, message.body));
     });
   } catch (const Error& error) {
-    return AnswerError(session, message, error.code(), error.what(), effects);
+    return replies_.AnswerError(session, message, error.code(), error.what(), effects);
   }
   effects->Send(session->link, std::move(reply));
 }
@@ -229,11 +230,11 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   const auto key = core_.keys.find(message.key);
   const auto found = core_.chunks.find(message.chunk_id());
   if (key == core_.keys.end() || found == core_.chunks.end()) {
-    return AnswerError(session, message, Code::kNotFound, "no such key", effects);
+    return replies_.AnswerError(session, message, Code::kNotFound, "no such key", effects);
   }
   if (!core_.members.IsLowestRank(session->id.rank)) {
-    return AnswerError(session, message, Code::kFailedPrecondition,
-                       "the lowest rank that lives puts values back", effects);
+    return replies_.AnswerError(session, message, Code::kFailedPrecondition,
+                                "the lowest rank that lives puts values back", effects);
   }
   ChunkState state;
   PushStep step;
@@ -242,11 +243,12 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
     if ((message.flags & kInStep) != 0) step = TakeStep(&extra);
     state = DecodeChunkState(extra);
   } catch (const Error& error) {
-    return Violation(session, message, error.what(), effects);
+    return replies_.Violation(session, message, error.what(), effects);
   }
   if (message.body.size > 0 && !message.body) {  // Admit refused memory for the body
-    return AnswerError(session, message, Code::kFailedPrecondition,
-                       Format("{} bytes came before their key", message.body.size), effects);
+    return replies_.AnswerError(session, message, Code::kFailedPrecondition,
+                                Format("{} bytes came before their key", message.body.size),
+                                effects);
   }
   Chunk& chunk = found->second;
   const bool has_open_round = std::any_of(chunk.rounds.begin(), chunk.rounds.end(),
@@ -259,10 +261,11 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
                        IsCommitted(*chunk.former->tried));
   if (is_certain) chunk.former.reset();
   if (has_open_round || chunk.former) {
-    return AnswerError(session, message, Code::kFailedPrecondition,
-                       Format("round {} has begun; values are put back between two barriers",
-                              chunk.base + chunk.version + 1),
-                       effects);
+    return replies_.AnswerError(
+        session, message, Code::kFailedPrecondition,
+        Format("round {} has begun; values are put back between two barriers",
+               chunk.base + chunk.version + 1),
+        effects);
   }
   ApplyControls(&key->second, &chunk);  // rules due at the next round, which has not begun
   const bool only_rows = (message.flags & kOnlyRows) != 0;
@@ -279,14 +282,14 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
       core_.editor.Restore(&chunk, state, message.body, (message.flags & kMore) != 0);
     });
   } catch (const Error& error) {
-    return AnswerError(session, message, error.code(), error.what(), effects);
+    return replies_.AnswerError(session, message, error.code(), error.what(), effects);
   }
   if (!only_rows && !only_value && state.has_value &&
       key->second.meta.mode == KeyMeta::Mode::kSync) {
     chunk.base = message.number - chunk.version;
     chunk.steps = std::move(steps);  // without a saved step, workers number from the round
   }
-  Answer(session, message, Reply(message, Type::kOk, chunk.version), effects);
+  replies_.Answer(session, message, Reply(message, Type::kOk, chunk.version), effects);
 }
 
 }  // namespace tkv
