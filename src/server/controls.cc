@@ -1,14 +1,14 @@
-// The rules and the participants of rounds: CONTROL, WITHDRAW, ABSTAIN.
+#include "server/controls.h"
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/format.h"
-#include "server/shard.h"
 
 namespace tkv {
 
-void Shard::OnControl(Session* session, const Message& message, Effects* effects) {
+void Controls::OnControl(Session* session, const Message& message, Effects* effects) {
   const size_t item_bytes = sizeof(ControlRounds::Item);
   if (message.body.size % item_bytes != 0 || (message.body.size > 0 && !message.body)) {
     return replies_.Violation(session, message, Format("a body of {} bytes", message.body.size),
@@ -64,13 +64,12 @@ void Shard::OnControl(Session* session, const Message& message, Effects* effects
   replies_.Answer(session, message, Reply(message, Type::kOk), effects);
 }
 
-void Shard::OnWithdraw(Session* session, const Message& message, Effects* effects) {
+void Controls::OnWithdraw(Session* session, const Message& message, Effects* effects) {
   DropRules(session->id.rank, session->id.incarnation, message.number - 1);
   replies_.Answer(session, message, Reply(message, Type::kOk), effects);
 }
 
-// Removes the rules that an incarnation sent after `after_generation`, and undoes those in trial.
-void Shard::DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation) {
+void Controls::DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation) {
   const auto is_dropped = [&](const RulePtr& rule) {
     return rule->SentBy(rank, incarnation) && rule->generation() > after_generation;
   };
@@ -84,20 +83,16 @@ void Shard::DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation
   }
 }
 
-bool Shard::IsCommitted(const Rule& rule) const {
+bool Controls::IsCommitted(const Rule& rule) const {
   return core_.epoch().CommittedBy(rule.sender(), rule.incarnation()) >= rule.generation();
 }
 
-// Returns true if a rule can no longer be withdrawn.  A committed rule still can while its sender
-// lives: a sender that loses the head before it learns of the commit withdraws the rule.
-bool Shard::IsSettled(const Rule& rule) const {
+bool Controls::IsSettled(const Rule& rule) const {
   return IsCommitted(rule) &&
          core_.members.IsOver(Role::kWorker, {rule.sender(), rule.incarnation()});
 }
 
-// Sets the rules that are due at the next round of this chunk, in the order of arrival.  A later
-// rule also replaces an earlier one that was to begin after it.
-void Shard::ApplyControls(StoredKey* key, Chunk* chunk) {
+void Controls::Apply(StoredKey* key, Chunk* chunk) {
   if (key->pending.empty()) return;
   for (const StoredKey::Pending& pending : key->pending) {
     if (pending.number <= chunk->control) continue;
@@ -123,37 +118,13 @@ void Shard::ApplyControls(StoredKey* key, Chunk* chunk) {
   }
 }
 
-// Returns a copy of the chunk with the rule of its next round.  A CONTROL that begins with that
-// round may end the current states.
-Chunk Shard::WithDueRule(const StoredKey& key, const Chunk& chunk) {
+Chunk Controls::WithDueRule(const StoredKey& key, const Chunk& chunk) {
   Chunk next = chunk;
   for (const StoredKey::Pending& pending : key.pending) {
     if (pending.number <= chunk.control || pending.from_round > chunk.version + 1) continue;
     core_.editor.SetRule(&next, pending.rule);
   }
   return next;
-}
-
-void Shard::OnAbstain(Session* session, const Message& message, Effects* effects) {
-  const auto found = core_.keys.find(message.key);
-  if (found == core_.keys.end()) {
-    return replies_.AnswerError(session, message, Code::kNotFound, "no such key", effects);
-  }
-  StoredKey& key = found->second;
-  if (!key.IsMeantBy(message)) return replies_.AnswerMadeAnew(session, message, effects);
-  const Rank rank = session->id.rank;
-  const auto at = std::find_if(key.abstain.begin(), key.abstain.end(),
-                               [&](const auto& entry) { return entry.first == rank; });
-  if (at == key.abstain.end()) {
-    key.abstain.emplace_back(rank, message.number);
-  } else {
-    at->second = std::max(at->second, message.number);
-  }
-  replies_.Answer(session, message, Reply(message, Type::kOk), effects);
-  for (const uint32_t c : key.chunks) {
-    const ChunkId id{message.key, c};
-    CompleteRounds(id, &key, &core_.chunks.at(id), effects);
-  }
 }
 
 }  // namespace tkv

@@ -132,7 +132,7 @@ void Shard::OnPushSync(Session* session, Message& message, StoredKey* key, Chunk
       NamedWhereMemoryEnds("the server", [&] { chunk->steps.resize(count); });
     }
     const bool is_last = index == 0 && IsComplete(*key, *chunk, rank);
-    if (is_last) ApplyControls(key, chunk);
+    if (is_last) controls_.Apply(key, chunk);
     if (is_last && !deterministic) {
       NamedWhereMemoryEnds("the server", [&] {
         CheckNotRefused(id);
@@ -199,7 +199,7 @@ void Shard::OnPushAsync(Session* session, Message& message, StoredKey* key, Chun
   codec::Part part{message.encoding, message.param, std::move(message.body)};
   message.body = {};
   try {
-    ApplyControls(key, chunk);
+    controls_.Apply(key, chunk);
     // The sender of a CONTROL pushes again only after the commit, so its push makes the rule final.
     const bool is_senders =
         chunk->former && chunk->former->tried->SentBy(session->id.rank, session->id.incarnation);
@@ -250,7 +250,7 @@ void Shard::CheckNotRefused(const ChunkId& id) const {
 void Shard::CompleteRounds(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects) {
   if (key->meta.mode == KeyMeta::Mode::kAsync) return;
   while (IsComplete(*key, *chunk, kNoRank)) {
-    ApplyControls(key, chunk);
+    controls_.Apply(key, chunk);
     if (!chunk->rounds.empty()) {
       for (const auto& [rank, part] : chunk->rounds.front().held) {
         Drop(&core_.held_bytes, part.bytes.size);
@@ -260,6 +260,28 @@ void Shard::CompleteRounds(const ChunkId& id, StoredKey* key, Chunk* chunk, Effe
     key->KeepFailure(*chunk);
     NotifyListeners(id, *chunk);
     AnswerParked(id, key, chunk, effects);
+  }
+}
+
+void Shard::OnAbstain(Session* session, const Message& message, Effects* effects) {
+  const auto found = core_.keys.find(message.key);
+  if (found == core_.keys.end()) {
+    return replies_.AnswerError(session, message, Code::kNotFound, "no such key", effects);
+  }
+  StoredKey& key = found->second;
+  if (!key.IsMeantBy(message)) return replies_.AnswerMadeAnew(session, message, effects);
+  const Rank rank = session->id.rank;
+  const auto at = std::find_if(key.abstain.begin(), key.abstain.end(),
+                               [&](const auto& entry) { return entry.first == rank; });
+  if (at == key.abstain.end()) {
+    key.abstain.emplace_back(rank, message.number);
+  } else {
+    at->second = std::max(at->second, message.number);
+  }
+  replies_.Answer(session, message, Reply(message, Type::kOk), effects);
+  for (const uint32_t c : key.chunks) {
+    const ChunkId id{message.key, c};
+    CompleteRounds(id, &key, &core_.chunks.at(id), effects);
   }
 }
 
@@ -291,7 +313,7 @@ void Shard::SendValue(Session* session, const ChunkId& id, const StoredKey& key,
   if (pull.cuts) {
     // A repeated PULL replaces no cut, because its sender may be reading it.
     const ChunkCut& cut = core_.cuts.Keep(session->id, id, pull.seq, [&] {
-      return ChunkEditor::Cut(WithDueRule(key, chunk), StoreOf(key.meta.name));
+      return ChunkEditor::Cut(controls_.WithDueRule(key, chunk), StoreOf(key.meta.name));
     });
     reply.number = cut.state.version;
     reply.flags = kNoBody;
@@ -343,7 +365,8 @@ void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
   }
   if (CanAnswer(chunk, pull, *session)) {
     // An asynchronous chunk takes a new rule with its next push.  A cut has this rule already.
-    if (cuts && key->second.meta.mode == KeyMeta::Mode::kAsync) ApplyControls(&key->second, &chunk);
+    if (cuts && key->second.meta.mode == KeyMeta::Mode::kAsync)
+      controls_.Apply(&key->second, &chunk);
     return SendValue(session, message.chunk_id(), key->second, chunk, pull, effects);
   }
   if (const std::string why = WhyNever(key->second, chunk, pull); !why.empty()) {

@@ -172,7 +172,8 @@ void Shard::EndOldSessions(Effects* effects) {
             Format("worker {}: this life is over (incarnation {})", id.rank, id.incarnation));
       }
     }
-    DropRules(id.rank, id.incarnation, core_.epoch().CommittedBy(id.rank, id.incarnation));
+    controls_.DropRules(id.rank, id.incarnation,
+                        core_.epoch().CommittedBy(id.rank, id.incarnation));
     core_.cuts.Drop(id, std::nullopt);
     core_.sessions.Erase(id);
   }
@@ -201,7 +202,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
   RecheckDescribes(effects);
   for (auto& [id, chunk] : core_.chunks) {
     StoredKey& key = core_.keys.at(id.key);
-    if (chunk.former && IsSettled(*chunk.former->tried)) chunk.former.reset();
+    if (chunk.former && controls_.IsSettled(*chunk.former->tried)) chunk.former.reset();
     CompleteRounds(id, &key, &chunk, effects);
     AnswerParked(id, &key, &chunk, effects);
   }
@@ -372,9 +373,9 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
     case Type::kCancel:
       return OnCancel(session, message, effects);
     case Type::kControl:
-      return OnControl(session, message, effects);
+      return controls_.OnControl(session, message, effects);
     case Type::kWithdraw:
-      return OnWithdraw(session, message, effects);
+      return controls_.OnWithdraw(session, message, effects);
     case Type::kAbstain:
       return OnAbstain(session, message, effects);
     case Type::kDelete:

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/controls.h"
 #include "server/replies.h"
 #include "server/shard_core.h"
 #include "wire/listed.h"
@@ -116,8 +117,6 @@ class Shard {
   void OnRelease(Session* session, const Message& message, Effects* effects);
   void OnRestore(Session* session, Message& message, Effects* effects);
   size_t CutBytes() const;
-  void OnControl(Session* session, const Message& message, Effects* effects);
-  void OnWithdraw(Session* session, const Message& message, Effects* effects);
   void OnAbstain(Session* session, const Message& message, Effects* effects);
   void OnDelete(Session* session, const Message& message, Effects* effects);
   void OnClose(Session* session, const Message& message, Effects* effects);
@@ -132,16 +131,11 @@ class Shard {
   void NotifyListeners(const ChunkId& id, const Chunk& chunk) const;
   void CheckNotRefused(const ChunkId& id) const;
   void CompleteRounds(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects);
-  bool IsCommitted(const Rule& rule) const;
-  bool IsSettled(const Rule& rule) const;  // it can be withdrawn no longer
-  void ApplyControls(StoredKey* key, Chunk* chunk);
-  Chunk WithDueRule(const StoredKey& key, const Chunk& chunk);
   void AnswerParked(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects);
   bool CanAnswer(const Chunk& chunk, const ParkedPull& pull, const Session& session) const;
   void SendValue(Session* session, const ChunkId& id, const StoredKey& key, const Chunk& chunk,
                  const ParkedPull& pull, Effects* effects);
   std::string WhyNever(const StoredKey& key, const Chunk& chunk, const ParkedPull& pull) const;
-  void DropRules(Rank rank, uint64_t incarnation, uint64_t after_generation);
   static UpdateSpec RunningRule(const Chunk& chunk);
   bool AnswerDescribe(const Session& session, const Message& request, Effects* effects);
   void AnswerDescribesOf(const KeyId& key, Effects* effects);
@@ -154,6 +148,7 @@ class Shard {
 
   ShardCore core_;
   Replies replies_{&core_};
+  Controls controls_{&core_, &replies_};
 };
 
 }  // namespace tkv

@@ -258,7 +258,7 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
   // Their RESTORE needs a commit that this server knows.
   const bool is_certain =
       chunk.former && (chunk.former->tried->SentBy(session->id.rank, session->id.incarnation) ||
-                       IsCommitted(*chunk.former->tried));
+                       controls_.IsCommitted(*chunk.former->tried));
   if (is_certain) chunk.former.reset();
   if (has_open_round || chunk.former) {
     return replies_.AnswerError(
@@ -267,7 +267,7 @@ void Shard::OnRestore(Session* session, Message& message, Effects* effects) {
                chunk.base + chunk.version + 1),
         effects);
   }
-  ApplyControls(&key->second, &chunk);  // rules due at the next round, which has not begun
+  controls_.Apply(&key->second, &chunk);  // rules due at the next round, which has not begun
   const bool only_rows = (message.flags & kOnlyRows) != 0;
   const bool only_value = (message.flags & kOnlyValue) != 0;
   // Workers number steps from the saved one.  None of it has to be made again, because a snapshot
