@@ -333,7 +333,6 @@ void Shard::SendValue(Session* session, const ChunkId& id, const StoredKey& key,
 }
 
 void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
-  if ((message.flags & kOfCut) != 0) return OnRead(session, message, effects);
   const bool cuts = (message.flags & kCut) != 0;
   if (cuts && (session->role != Role::kWorker || (message.flags & kNoBody) == 0)) {
     return replies_.Violation(session, message, "a cut is a worker's, and without a body", effects);

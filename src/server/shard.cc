@@ -240,14 +240,8 @@ bool Shard::Admit(LinkId link, const Message& message) {
       return AdmitsInit(*session, message);
     case Type::kControl:
       return message.body.size <= kControlItemsMax * sizeof(ControlRounds::Item);
-    case Type::kRestore: {
-      const Chunk* const chunk = core_.FindChunk(message.chunk_id());
-      if (chunk != nullptr && chunk->value.by_rows()) {
-        return core_.members.IsLowestRank(session->id.rank) && message.body.size <= kPartBytesMax;
-      }
-      return chunk != nullptr && core_.members.IsLowestRank(session->id.rank) &&
-             message.body.size <= (ChunkState::kStatesMax + 2) * (chunk->elements + 1) * 8;
-    }
+    case Type::kRestore:
+      return snapshots_.Admits(*session, message);
     default:
       return false;
   }
@@ -361,6 +355,7 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
     case Type::kPush:
       return OnPush(session, message, effects);
     case Type::kPull:
+      if ((message.flags & kOfCut) != 0) return snapshots_.OnRead(session, message, effects);
       return OnPull(session, message, effects);
     case Type::kInit:
       return OnInit(session, message, effects);
@@ -383,9 +378,9 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
     case Type::kClose:
       return OnClose(session, message, effects);
     case Type::kRelease:
-      return OnRelease(session, message, effects);
+      return snapshots_.OnRelease(session, message, effects);
     case Type::kRestore:
-      return OnRestore(session, message, effects);
+      return snapshots_.OnRestore(session, message, effects);
     case Type::kPing:
       return effects->Send(session->link, Reply(message, Type::kPong));
     default:

@@ -15,6 +15,7 @@
 #include "server/controls.h"
 #include "server/replies.h"
 #include "server/shard_core.h"
+#include "server/snapshots.h"
 #include "wire/listed.h"
 
 namespace tkv {
@@ -110,12 +111,6 @@ class Shard {
   void OnPull(Session* session, const Message& message, Effects* effects);
   static std::optional<Error> TakeIds(const Message& message, const Chunk& chunk, ParkedPull* pull);
   void OnCancel(Session* session, const Message& message, Effects* effects);
-  void OnRead(Session* session, const Message& message, Effects* effects);
-  void OnReadRows(Session* session, const Message& message, const ChunkCut& cut, Effects* effects);
-  void OnReadSomeRows(Session* session, const Message& message, const ChunkCut& cut,
-                      Effects* effects);
-  void OnRelease(Session* session, const Message& message, Effects* effects);
-  void OnRestore(Session* session, Message& message, Effects* effects);
   size_t CutBytes() const;
   void OnAbstain(Session* session, const Message& message, Effects* effects);
   void OnDelete(Session* session, const Message& message, Effects* effects);
@@ -149,6 +144,7 @@ class Shard {
   ShardCore core_;
   Replies replies_{&core_};
   Controls controls_{&core_, &replies_};
+  Snapshots snapshots_{&core_, &replies_, &controls_};
 };
 
 }  // namespace tkv
