@@ -218,8 +218,9 @@ void Shard::OnDescribe(Session* session, Message& message, Effects* effects) {
         Format("{} keys are being created at the server", core_.grants.size()), effects);
   }
   if (AnswerDescribe(*session, message, effects)) return;
-  if (session->parked >= core_.options.parked_max)
+  if (session->parked >= core_.options.parked_max) {
     return replies_.AnswerTooMany(session, message, effects);
+  }
   ++session->parked;
   message.body = {};
   message.extra = {};  // nothing reads it, and its sender chooses its size
@@ -355,7 +356,7 @@ void Shard::RecheckStore(uint32_t store, Effects* effects) {
     StoredKey& key = core_.keys.at(id.key);
     if (key.store != store) continue;
     CompleteRounds(id, &key, &chunk, effects);
-    AnswerParked(id, &key, &chunk, effects);
+    pulls_.AnswerParked(id, key, &chunk, effects);
   }
 }
 

@@ -142,7 +142,7 @@ void Shard::OnPushSync(Session* session, Message& message, StoredKey* key, Chunk
       key->KeepFailure(*chunk);
       NotifyListeners(id, *chunk);
       replies_.Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
-      AnswerParked(id, key, chunk, effects);
+      pulls_.AnswerParked(id, *key, chunk, effects);
     } else {
       const size_t bytes = part.bytes.size;
       NamedWhereMemoryEnds("the server", [&] {
@@ -209,11 +209,11 @@ void Shard::OnPushAsync(Session* session, Message& message, StoredKey* key, Chun
     });
   } catch (const Error& error) {
     replies_.AnswerError(session, message, error.code(), error.what(), effects);
-    return AnswerParked(id, key, chunk, effects);
+    return pulls_.AnswerParked(id, *key, chunk, effects);
   }
   NotifyListeners(id, *chunk);
   replies_.Answer(session, message, Reply(message, Type::kAccepted, chunk->version), effects);
-  AnswerParked(id, key, chunk, effects);
+  pulls_.AnswerParked(id, *key, chunk, effects);
 }
 
 // Returns true if round version + 1 is complete.  The push of `arriving` counts as arrived.
@@ -259,7 +259,7 @@ void Shard::CompleteRounds(const ChunkId& id, StoredKey* key, Chunk* chunk, Effe
     core_.editor.Complete(chunk);
     key->KeepFailure(*chunk);
     NotifyListeners(id, *chunk);
-    AnswerParked(id, key, chunk, effects);
+    pulls_.AnswerParked(id, *key, chunk, effects);
   }
 }
 
@@ -285,182 +285,6 @@ void Shard::OnAbstain(Session* session, const Message& message, Effects* effects
   }
 }
 
-// ---- pulls --------------------------------------------------------------------------------------
-
-bool Shard::CanAnswer(const Chunk& chunk, const ParkedPull& pull, const Session& session) const {
-  return chunk.version >= pull.min_version && (pull.need == 0 || session.IsDone(pull.need));
-}
-
-void Shard::SendValue(Session* session, const ChunkId& id, const StoredKey& key, const Chunk& chunk,
-                      const ParkedPull& pull, Effects* effects) {
-  if (session->link == kNoLink) return;
-  if (pull.cuts) {
-    if (const std::string why = core_.cuts.WhyNot(session->id); !why.empty()) {
-      return effects->Send(session->link, ErrorReply(pull.seq, Code::kFailedPrecondition, why));
-    }
-  } else if (!pull.anyway) {
-    if (const Error* const failure = key.FailureOf(chunk, pull.min_version)) {
-      return effects->Send(session->link, ErrorReply(pull.seq, failure->code(), failure->what()));
-    }
-  }
-  Message reply;
-  reply.type = Type::kValue;
-  reply.dtype = chunk.dtype;
-  reply.chunk = id.chunk;
-  reply.key = id.key;
-  reply.number = chunk.version;
-  reply.seq = pull.seq;
-  if (pull.cuts) {
-    // A repeated PULL replaces no cut, because its sender may be reading it.
-    const ChunkCut& cut = core_.cuts.Keep(session->id, id, pull.seq, [&] {
-      return ChunkEditor::Cut(controls_.WithDueRule(key, chunk), StoreOf(key.meta.name));
-    });
-    reply.number = cut.state.version;
-    reply.flags = kNoBody;
-    reply.extra = Encode(cut.state);
-  } else if (pull.no_body) {
-    reply.flags = kNoBody;
-  } else if (chunk.value.by_rows()) {
-    try {
-      reply.body = core_.editor.ReadRows(chunk, pull.mixes);
-    } catch (const Error& error) {
-      return effects->Send(session->link, ErrorReply(pull.seq, error.code(), error.what()));
-    }
-  } else {
-    reply.body = chunk.value.Read();
-  }
-  effects->Send(session->link, std::move(reply));
-}
-
-void Shard::OnPull(Session* session, const Message& message, Effects* effects) {
-  const bool cuts = (message.flags & kCut) != 0;
-  if (cuts && (session->role != Role::kWorker || (message.flags & kNoBody) == 0)) {
-    return replies_.Violation(session, message, "a cut is a worker's, and without a body", effects);
-  }
-  const auto key = core_.keys.find(message.key);
-  const auto found = core_.chunks.find(message.chunk_id());
-  if (key == core_.keys.end() || found == core_.chunks.end()) {
-    return replies_.AnswerError(session, message, Code::kNotFound, "no such key", effects);
-  }
-  Chunk& chunk = found->second;
-  if (!key->second.IsMeantBy(message)) return replies_.AnswerMadeAnew(session, message, effects);
-  const uint64_t need = (message.flags & kOfBirth) != 0 ? 0 : message.need;
-  ParkedPull pull{session->id,
-                  message.seq,
-                  message.number,
-                  need,
-                  (message.flags & kNoBody) != 0,
-                  (message.flags & kAnyway) != 0,
-                  cuts};
-  if (const auto error = TakeIds(message, chunk, &pull)) {
-    return replies_.AnswerError(session, message, error->code(), error->what(), effects);
-  }
-  if (pull.seq <= session->newest_parked) {
-    std::erase_if(chunk.parked, [&](const ParkedPull& old) {  // a repetition
-      const bool same = old.session == pull.session && old.seq == pull.seq;
-      if (same) session->Unpark(old);
-      return same;
-    });
-  }
-  if (CanAnswer(chunk, pull, *session)) {
-    // An asynchronous chunk takes a new rule with its next push.  A cut has this rule already.
-    if (cuts && key->second.meta.mode == KeyMeta::Mode::kAsync)
-      controls_.Apply(&key->second, &chunk);
-    return SendValue(session, message.chunk_id(), key->second, chunk, pull, effects);
-  }
-  if (const std::string why = WhyNever(key->second, chunk, pull); !why.empty()) {
-    return replies_.AnswerError(session, message, Code::kUnavailable, why, effects);
-  }
-  const size_t bytes = pull.mixes.size() * sizeof(uint64_t);
-  if (session->parked >= core_.options.parked_max)
-    return replies_.AnswerTooMany(session, message, effects);
-  if (session->parked_bytes + bytes > core_.options.asked_bytes_max) {
-    return replies_.AnswerError(
-        session, message, Code::kResourceExhausted,
-        Format("{} bytes of ids of this worker wait at the server, at most {} may",
-               session->parked_bytes, core_.options.asked_bytes_max),
-        effects);
-  }
-  ++session->parked;
-  session->parked_bytes += bytes;
-  session->newest_parked = std::max(session->newest_parked, pull.seq);
-  chunk.parked.push_back(std::move(pull));
-}
-
-// Copies the ids of a message into the pull.  Returns an error if they are wrong.
-std::optional<Error> Shard::TakeIds(const Message& message, const Chunk& chunk, ParkedPull* pull) {
-  const size_t bytes = message.body.size;
-  if (!chunk.value.by_rows()) {
-    if (bytes == 0) return std::nullopt;
-    return Fail(Code::kFailedPrecondition, "{} bytes of ids, and the key is not kept by rows{}",
-                bytes, kDeleteRight);
-  }
-  if (pull->no_body) return std::nullopt;
-  if (bytes % sizeof(uint64_t) != 0) {
-    return Fail(Code::kInvalidArgument, "{} bytes of ids; an id has 8", bytes);
-  }
-  if (bytes > 0 && !message.body) {  // Admit refused memory for the ids
-    return Fail(Code::kResourceExhausted, "{} bytes of ids of this worker are too many", bytes);
-  }
-  const size_t count = bytes / sizeof(uint64_t);
-  if (count * chunk.value.rows().row_bytes() > kPartBytesMax) {
-    return Fail(Code::kResourceExhausted,
-                "{} rows of {} bytes for one chunk, at most {} bytes are allowed", count,
-                chunk.value.rows().row_bytes(), kPartBytesMax);
-  }
-  try {
-    pull->mixes = NamedWhereMemoryEnds("the server",
-                                       [&] { return codec::MixesOf(chunk.bucket, message.body); });
-  } catch (const Error& error) {
-    return error;
-  }
-  return std::nullopt;
-}
-
-// Returns the reason why the round of a pull can never complete, or an empty text.
-std::string Shard::WhyNever(const StoredKey& key, const Chunk& chunk,
-                            const ParkedPull& pull) const {
-  if (!core_.members.HasGone() && core_.half_closed.empty()) return {};
-  if (pull.min_version <= chunk.version || key.meta.mode == KeyMeta::Mode::kAsync) return {};
-  for (Rank rank = 0; static_cast<size_t>(rank) < core_.epoch().workers.size(); ++rank) {
-    const bool has_closed = core_.HasClosed(rank, key.store);
-    if (!core_.IsAwaited(key, rank) ||
-        (core_.members.WaitsForLife(pull.session, rank) && !has_closed)) {
-      continue;
-    }
-    uint64_t covered = key.LastCovered(chunk, rank);
-    if (covered >= pull.min_version) continue;
-    covered += chunk.base;  // as the user counts rounds
-    if (core_.epoch().workers[static_cast<size_t>(rank)].state == Epoch::State::kLeft) {
-      return Format("worker {} left after round {}; round {} needs it", rank, covered, covered + 1);
-    }
-    if (has_closed) {
-      return Format("worker {} closed store {} after round {}; round {} needs it", rank, key.store,
-                    covered, covered + 1);
-    }
-    return Format("worker {} is dead; round {} needs it", rank, covered + 1);
-  }
-  return {};
-}
-
-void Shard::AnswerParked(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects) {
-  std::erase_if(chunk->parked, [&](const ParkedPull& pull) {
-    Session& session = core_.sessions.At(pull.session);
-    if (CanAnswer(*chunk, pull, session)) {
-      session.Unpark(pull);
-      SendValue(&session, id, *key, *chunk, pull, effects);
-      return true;
-    }
-    const std::string why = WhyNever(*key, *chunk, pull);
-    if (why.empty()) return false;
-    session.Unpark(pull);
-    if (session.link != kNoLink) {
-      effects->Send(session.link, ErrorReply(pull.seq, Code::kUnavailable, why));
-    }
-    return true;
-  });
-}
-
 void Shard::OnStatus(Session* session, const Message& message, Effects* effects) {
   const auto key = core_.keys.find(message.key);
   const auto chunk = core_.chunks.find(message.chunk_id());
@@ -477,27 +301,6 @@ void Shard::OnStatus(Session* session, const Message& message, Effects* effects)
   }
   Message reply = Reply(message, Type::kStatusReply, status.version);
   reply.extra = Encode(status);
-  effects->Send(session->link, std::move(reply));
-}
-
-// Cancels a waiting PULL or DESCRIBE.  The message has its key and chunk, so that no search is
-// needed.
-void Shard::OnCancel(Session* session, const Message& message, Effects* effects) {
-  Message reply = Reply(message, Type::kOk);
-  const auto is_it = [&](const SessionId& owner, uint64_t seq) {
-    return owner == session->id && seq == message.number;
-  };
-  const auto key = core_.keys.find(message.key);
-  const auto chunk = core_.chunks.find(message.chunk_id());
-  if (key != core_.keys.end() && chunk != core_.chunks.end()) {
-    reply.extra = Encode(core_.StatusOf(key->second, chunk->second, session->id.rank));
-    std::erase_if(chunk->second.parked, [&](const ParkedPull& pull) {
-      const bool same = is_it(pull.session, pull.seq);
-      if (same) session->Unpark(pull);
-      return same;
-    });
-  }
-  core_.ForgetDescribe(session, message.number);
   effects->Send(session->link, std::move(reply));
 }
 

@@ -204,7 +204,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
     StoredKey& key = core_.keys.at(id.key);
     if (chunk.former && controls_.IsSettled(*chunk.former->tried)) chunk.former.reset();
     CompleteRounds(id, &key, &chunk, effects);
-    AnswerParked(id, &key, &chunk, effects);
+    pulls_.AnswerParked(id, key, &chunk, effects);
   }
   RecheckClosedStores(effects);
 }
@@ -218,7 +218,7 @@ void Shard::Header(LinkId link, uint64_t low) {
 bool Shard::Admit(LinkId link, const Message& message) {
   const Session* const session = core_.sessions.Of(link);
   if (session == nullptr) return false;
-  if (message.type == Type::kPull) return AdmitsIds(*session, message);
+  if (message.type == Type::kPull) return pulls_.Admits(*session, message);
   if (session->role != Role::kWorker) return false;
   switch (message.type) {
     case Type::kPush: {
@@ -247,17 +247,11 @@ bool Shard::Admit(LinkId link, const Message& message) {
   }
 }
 
-// Returns true if the ids of a PULL deserve memory.
-bool Shard::AdmitsIds(const Session& session, const Message& message) const {
-  const StoredKey* const key = core_.FindKey(message.key);
-  return key != nullptr && key->meta.by_rows() && message.body.size % sizeof(uint64_t) == 0 &&
-         message.body.size + session.parked_bytes <= core_.options.asked_bytes_max;
-}
-
 // Returns true if the body of an INIT deserves memory: its head is valid and its size permitted.
 bool Shard::AdmitsInit(const Session& session, const Message& message) const {
-  if (!MayMake(session.id, message) || message.body.size > core_.options.chunk_bytes_max)
+  if (!MayMake(session.id, message) || message.body.size > core_.options.chunk_bytes_max) {
     return false;
+  }
   try {
     const KeyMeta meta = DecodeKeyMeta(message.extra);
     return IsOfThisServer(meta, message) &&
@@ -356,7 +350,7 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
       return OnPush(session, message, effects);
     case Type::kPull:
       if ((message.flags & kOfCut) != 0) return snapshots_.OnRead(session, message, effects);
-      return OnPull(session, message, effects);
+      return pulls_.OnPull(session, message, effects);
     case Type::kInit:
       return OnInit(session, message, effects);
     case Type::kDescribe:
@@ -366,7 +360,7 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
     case Type::kList:
       return OnList(session, message, effects);
     case Type::kCancel:
-      return OnCancel(session, message, effects);
+      return pulls_.OnCancel(session, message, effects);
     case Type::kControl:
       return controls_.OnControl(session, message, effects);
     case Type::kWithdraw:

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "server/controls.h"
+#include "server/pulls.h"
 #include "server/replies.h"
 #include "server/shard_core.h"
 #include "server/snapshots.h"
@@ -88,7 +89,6 @@ class Shard {
   Session::End EndOf(size_t rank) const;
 
   // The sizes that Admit allows, and the valid INITs.
-  bool AdmitsIds(const Session& session, const Message& message) const;
   bool AdmitsInit(const Session& session, const Message& message) const;
   bool IsOfThisServer(const KeyMeta& meta, const Message& init) const;
   // Executes a message of the session, unless it is a repetition.
@@ -108,9 +108,6 @@ class Shard {
                              size_t index, Chunk* chunk);
   void OnPushAsync(Session* session, Message& message, StoredKey* key, Chunk* chunk,
                    const Scalars& scalars, Effects* effects);
-  void OnPull(Session* session, const Message& message, Effects* effects);
-  static std::optional<Error> TakeIds(const Message& message, const Chunk& chunk, ParkedPull* pull);
-  void OnCancel(Session* session, const Message& message, Effects* effects);
   size_t CutBytes() const;
   void OnAbstain(Session* session, const Message& message, Effects* effects);
   void OnDelete(Session* session, const Message& message, Effects* effects);
@@ -126,11 +123,6 @@ class Shard {
   void NotifyListeners(const ChunkId& id, const Chunk& chunk) const;
   void CheckNotRefused(const ChunkId& id) const;
   void CompleteRounds(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects);
-  void AnswerParked(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects);
-  bool CanAnswer(const Chunk& chunk, const ParkedPull& pull, const Session& session) const;
-  void SendValue(Session* session, const ChunkId& id, const StoredKey& key, const Chunk& chunk,
-                 const ParkedPull& pull, Effects* effects);
-  std::string WhyNever(const StoredKey& key, const Chunk& chunk, const ParkedPull& pull) const;
   static UpdateSpec RunningRule(const Chunk& chunk);
   bool AnswerDescribe(const Session& session, const Message& request, Effects* effects);
   void AnswerDescribesOf(const KeyId& key, Effects* effects);
@@ -145,6 +137,7 @@ class Shard {
   Replies replies_{&core_};
   Controls controls_{&core_, &replies_};
   Snapshots snapshots_{&core_, &replies_, &controls_};
+  Pulls pulls_{&core_, &replies_, &controls_};
 };
 
 }  // namespace tkv
