@@ -40,10 +40,6 @@ RulePtr OwnRuleOf(const KeyMeta& meta, const SessionId& maker) {
 
 }  // namespace
 
-std::string Shard::StoreIsOver(uint32_t store) {
-  return Format("store {} is over: every worker had closed it, and its keys are gone", store);
-}
-
 // Returns true if an INIT is for a chunk of this key and server, with the right size.
 bool Shard::IsOfThisServer(const KeyMeta& meta, const Message& init) const {
   return IdOf(meta.name) == init.key && init.chunk < meta.chunk_count() &&
@@ -355,7 +351,7 @@ void Shard::RecheckStore(uint32_t store, Effects* effects) {
   for (auto& [id, chunk] : core_.chunks) {
     StoredKey& key = core_.keys.at(id.key);
     if (key.store != store) continue;
-    CompleteRounds(id, &key, &chunk, effects);
+    rounds_.Complete(id, &key, &chunk, effects);
     pulls_.AnswerParked(id, key, &chunk, effects);
   }
 }

@@ -88,4 +88,23 @@ void Shard::OnList(Session* session, const Message& message, Effects* effects) {
   effects->Send(session->link, std::move(reply));
 }
 
+void Shard::OnStatus(Session* session, const Message& message, Effects* effects) {
+  const auto key = core_.keys.find(message.key);
+  const auto chunk = core_.chunks.find(message.chunk_id());
+  if (key == core_.keys.end() || chunk == core_.chunks.end()) {
+    return replies_.AnswerError(session, message, Code::kNotFound, "no such key", effects);
+  }
+  ChunkStatus status = core_.StatusOf(key->second, chunk->second, session->id.rank);
+  const std::vector<PushStep>& steps = chunk->second.steps;
+  const auto rank = static_cast<size_t>(session->id.rank);
+  if ((message.flags & kInStep) != 0 && rank < steps.size()) {
+    status.step = steps[rank];
+    // Rounds complete without a dead worker, so that its next incarnation repeats no step.
+    if (core_.epoch().policy == Epoch::Policy::kContinue) status.step->keys = 0;
+  }
+  Message reply = Reply(message, Type::kStatusReply, status.version);
+  reply.extra = Encode(status);
+  effects->Send(session->link, std::move(reply));
+}
+
 }  // namespace tkv

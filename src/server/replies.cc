@@ -11,6 +11,10 @@ constexpr Time kRefusalsEvery = 10 * kSecond;  // interval between log lines abo
 
 }  // namespace
 
+std::string StoreIsOver(uint32_t store) {
+  return Format("store {} is over: every worker had closed it, and its keys are gone", store);
+}
+
 void Replies::Answer(Session* session, const Message& request, Message reply, Effects* effects) {
   if (IsMutating(request.type)) session->Finish(request.seq, reply);
   core_.has_begun |=

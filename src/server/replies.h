@@ -14,6 +14,9 @@ namespace tkv {
 inline constexpr const char* kDeleteRight =
     "; every worker calls delete, between two barriers, before the key is inited again";
 
+// Returns the text of errors about a store that every worker has closed.
+std::string StoreIsOver(uint32_t store);
+
 class Replies {
  public:
   // Makes the replies of a shard.  The core outlives it.

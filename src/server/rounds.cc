@@ -1,18 +1,50 @@
-// The content of chunks: PUSH, PULL and the rounds between them.
+#include "server/rounds.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "base/check.h"
 #include "base/format.h"
 #include "base/memory_error.h"
 #include "codec/codec.h"
-#include "server/shard.h"
 
 namespace tkv {
+namespace {
 
-// ---- pushes -------------------------------------------------------------------------------------
+// Notes in a barrier's round that a worker has done the task, or has failed.  The first failure
+// counts.
+void AddBarrierTask(uint8_t flags, const std::optional<Error>& failure, Rank rank, size_t index,
+                    Chunk* chunk) {
+  if (chunk->rounds.size() <= index) chunk->rounds.resize(index + 1);
+  Round& round = chunk->rounds[index];
+  if ((flags & kDone) != 0) round.is_done = true;
+  if (!failure) return;
+  if ((flags & kUnlessDone) != 0) {
+    if (!round.undone) round.undone = failure;
+  } else if (!round.failure) {
+    round.failure = Error(failure->code(), Format("worker {}: {}", rank, failure->what()));
+  }
+}
 
-void Shard::OnPush(Session* session, Message& message, Effects* effects) {
+}  // namespace
+
+bool Rounds::Admits(const Message& message) const {
+  const Chunk* const chunk = core_.FindChunk(message.chunk_id());
+  const StoredKey* const key = core_.FindKey(message.key);
+  if (chunk == nullptr || key == nullptr ||
+      codec::Judge(key->meta, message.chunk, message.encoding, message.param, message.body.size)) {
+    return false;
+  }
+  // The push needs all of this once its frame has arrived, and memory is slow.  Prefetching here
+  // loads the chunks of a frame in parallel.
+  chunk->value.Prefetch();
+  Prefetch(chunk, sizeof *chunk);
+  Prefetch(&key->pending, 1);
+  return true;
+}
+
+void Rounds::OnPush(Session* session, Message& message, Effects* effects) {
   auto key = core_.keys.find(message.key);
   if ((message.flags & kBarrierKey) != 0 && key == core_.keys.end()) {
     if (message.body.size != 0 || message.chunk != 0) {
@@ -83,9 +115,9 @@ void Shard::OnPush(Session* session, Message& message, Effects* effects) {
   OnPushSync(session, message, &key->second, &chunk, std::move(scalars), step, failure, effects);
 }
 
-void Shard::OnPushSync(Session* session, Message& message, StoredKey* key, Chunk* chunk,
-                       Scalars scalars, const PushStep& step, const std::optional<Error>& failure,
-                       Effects* effects) {
+void Rounds::OnPushSync(Session* session, Message& message, StoredKey* key, Chunk* chunk,
+                        Scalars scalars, const PushStep& step, const std::optional<Error>& failure,
+                        Effects* effects) {
   const Rank rank = session->id.rank;
   const uint64_t round = message.number;
   const ChunkId id = message.chunk_id();
@@ -160,26 +192,11 @@ void Shard::OnPushSync(Session* session, Message& message, StoredKey* key, Chunk
   } catch (const Error& error) {
     return replies_.AnswerError(session, message, error.code(), error.what(), effects);
   }
-  CompleteRounds(id, key, chunk, effects);
+  Complete(id, key, chunk, effects);
 }
 
-// Notes in a barrier's round that a worker has done the task, or has failed.  The first failure
-// counts.
-void Shard::AddBarrierTask(uint8_t flags, const std::optional<Error>& failure, Rank rank,
-                           size_t index, Chunk* chunk) {
-  if (chunk->rounds.size() <= index) chunk->rounds.resize(index + 1);
-  Round& round = chunk->rounds[index];
-  if ((flags & kDone) != 0) round.is_done = true;
-  if (!failure) return;
-  if ((flags & kUnlessDone) != 0) {
-    if (!round.undone) round.undone = failure;
-  } else if (!round.failure) {
-    round.failure = Error(failure->code(), Format("worker {}: {}", rank, failure->what()));
-  }
-}
-
-void Shard::OnPushAsync(Session* session, Message& message, StoredKey* key, Chunk* chunk,
-                        const Scalars& scalars, Effects* effects) {
+void Rounds::OnPushAsync(Session* session, Message& message, StoredKey* key, Chunk* chunk,
+                         const Scalars& scalars, Effects* effects) {
   if (message.need != 0 && !session->IsDone(message.need)) {
     size_t bytes = message.body.size;
     for (const Message& other : session->waiting) bytes += other.body.size;
@@ -216,8 +233,29 @@ void Shard::OnPushAsync(Session* session, Message& message, StoredKey* key, Chun
   pulls_.AnswerParked(id, *key, chunk, effects);
 }
 
-// Returns true if round version + 1 is complete.  The push of `arriving` counts as arrived.
-bool Shard::IsComplete(const StoredKey& key, const Chunk& chunk, Rank arriving) const {
+void Rounds::OnAbstain(Session* session, const Message& message, Effects* effects) {
+  const auto found = core_.keys.find(message.key);
+  if (found == core_.keys.end()) {
+    return replies_.AnswerError(session, message, Code::kNotFound, "no such key", effects);
+  }
+  StoredKey& key = found->second;
+  if (!key.IsMeantBy(message)) return replies_.AnswerMadeAnew(session, message, effects);
+  const Rank rank = session->id.rank;
+  const auto at = std::find_if(key.abstain.begin(), key.abstain.end(),
+                               [&](const auto& entry) { return entry.first == rank; });
+  if (at == key.abstain.end()) {
+    key.abstain.emplace_back(rank, message.number);
+  } else {
+    at->second = std::max(at->second, message.number);
+  }
+  replies_.Answer(session, message, Reply(message, Type::kOk), effects);
+  for (const uint32_t c : key.chunks) {
+    const ChunkId id{message.key, c};
+    Complete(id, &key, &core_.chunks.at(id), effects);
+  }
+}
+
+bool Rounds::IsComplete(const StoredKey& key, const Chunk& chunk, Rank arriving) const {
   const uint64_t round = chunk.version + 1;
   const size_t count = (chunk.rounds.empty() ? 0 : chunk.rounds.front().count) +
                        static_cast<size_t>(arriving != kNoRank);
@@ -236,18 +274,7 @@ bool Shard::IsComplete(const StoredKey& key, const Chunk& chunk, Rank arriving) 
   return any;
 }
 
-void Shard::NotifyListeners(const ChunkId& id, const Chunk& chunk) const {
-  for (ShardListener* const listener : core_.listeners) listener->Completed(core_, id, chunk);
-}
-
-// Throws std::bad_alloc if a listener wants the push to find no memory.
-void Shard::CheckNotRefused(const ChunkId& id) const {
-  for (ShardListener* const listener : core_.listeners) {
-    if (listener->RefusesPush(core_, id)) throw std::bad_alloc();
-  }
-}
-
-void Shard::CompleteRounds(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects) {
+void Rounds::Complete(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects) {
   if (key->meta.mode == KeyMeta::Mode::kAsync) return;
   while (IsComplete(*key, *chunk, kNoRank)) {
     controls_.Apply(key, chunk);
@@ -263,45 +290,14 @@ void Shard::CompleteRounds(const ChunkId& id, StoredKey* key, Chunk* chunk, Effe
   }
 }
 
-void Shard::OnAbstain(Session* session, const Message& message, Effects* effects) {
-  const auto found = core_.keys.find(message.key);
-  if (found == core_.keys.end()) {
-    return replies_.AnswerError(session, message, Code::kNotFound, "no such key", effects);
-  }
-  StoredKey& key = found->second;
-  if (!key.IsMeantBy(message)) return replies_.AnswerMadeAnew(session, message, effects);
-  const Rank rank = session->id.rank;
-  const auto at = std::find_if(key.abstain.begin(), key.abstain.end(),
-                               [&](const auto& entry) { return entry.first == rank; });
-  if (at == key.abstain.end()) {
-    key.abstain.emplace_back(rank, message.number);
-  } else {
-    at->second = std::max(at->second, message.number);
-  }
-  replies_.Answer(session, message, Reply(message, Type::kOk), effects);
-  for (const uint32_t c : key.chunks) {
-    const ChunkId id{message.key, c};
-    CompleteRounds(id, &key, &core_.chunks.at(id), effects);
-  }
+void Rounds::NotifyListeners(const ChunkId& id, const Chunk& chunk) const {
+  for (ShardListener* const listener : core_.listeners) listener->Completed(core_, id, chunk);
 }
 
-void Shard::OnStatus(Session* session, const Message& message, Effects* effects) {
-  const auto key = core_.keys.find(message.key);
-  const auto chunk = core_.chunks.find(message.chunk_id());
-  if (key == core_.keys.end() || chunk == core_.chunks.end()) {
-    return replies_.AnswerError(session, message, Code::kNotFound, "no such key", effects);
+void Rounds::CheckNotRefused(const ChunkId& id) const {
+  for (ShardListener* const listener : core_.listeners) {
+    if (listener->RefusesPush(core_, id)) throw std::bad_alloc();
   }
-  ChunkStatus status = core_.StatusOf(key->second, chunk->second, session->id.rank);
-  const std::vector<PushStep>& steps = chunk->second.steps;
-  const auto rank = static_cast<size_t>(session->id.rank);
-  if ((message.flags & kInStep) != 0 && rank < steps.size()) {
-    status.step = steps[rank];
-    // Rounds complete without a dead worker, so that its next incarnation repeats no step.
-    if (core_.epoch().policy == Epoch::Policy::kContinue) status.step->keys = 0;
-  }
-  Message reply = Reply(message, Type::kStatusReply, status.version);
-  reply.extra = Encode(status);
-  effects->Send(session->link, std::move(reply));
 }
 
 }  // namespace tkv

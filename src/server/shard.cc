@@ -203,7 +203,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
   for (auto& [id, chunk] : core_.chunks) {
     StoredKey& key = core_.keys.at(id.key);
     if (chunk.former && controls_.IsSettled(*chunk.former->tried)) chunk.former.reset();
-    CompleteRounds(id, &key, &chunk, effects);
+    rounds_.Complete(id, &key, &chunk, effects);
     pulls_.AnswerParked(id, key, &chunk, effects);
   }
   RecheckClosedStores(effects);
@@ -221,21 +221,8 @@ bool Shard::Admit(LinkId link, const Message& message) {
   if (message.type == Type::kPull) return pulls_.Admits(*session, message);
   if (session->role != Role::kWorker) return false;
   switch (message.type) {
-    case Type::kPush: {
-      const Chunk* const chunk = core_.FindChunk(message.chunk_id());
-      const StoredKey* const key = core_.FindKey(message.key);
-      if (chunk == nullptr || key == nullptr ||
-          codec::Judge(key->meta, message.chunk, message.encoding, message.param,
-                       message.body.size)) {
-        return false;
-      }
-      // The push needs all of this once its frame has arrived, and memory is slow.  Prefetching
-      // here loads the chunks of a frame in parallel.
-      chunk->value.Prefetch();
-      Prefetch(chunk, sizeof *chunk);
-      Prefetch(&key->pending, 1);
-      return true;
-    }
+    case Type::kPush:
+      return rounds_.Admits(message);
     case Type::kInit:
       return AdmitsInit(*session, message);
     case Type::kControl:
@@ -347,7 +334,7 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
   }
   switch (message.type) {
     case Type::kPush:
-      return OnPush(session, message, effects);
+      return rounds_.OnPush(session, message, effects);
     case Type::kPull:
       if ((message.flags & kOfCut) != 0) return snapshots_.OnRead(session, message, effects);
       return pulls_.OnPull(session, message, effects);
@@ -366,7 +353,7 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
     case Type::kWithdraw:
       return controls_.OnWithdraw(session, message, effects);
     case Type::kAbstain:
-      return OnAbstain(session, message, effects);
+      return rounds_.OnAbstain(session, message, effects);
     case Type::kDelete:
       return OnDelete(session, message, effects);
     case Type::kClose:

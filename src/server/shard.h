@@ -15,6 +15,7 @@
 #include "server/controls.h"
 #include "server/pulls.h"
 #include "server/replies.h"
+#include "server/rounds.h"
 #include "server/shard_core.h"
 #include "server/snapshots.h"
 #include "wire/listed.h"
@@ -101,28 +102,15 @@ class Shard {
   void OnStatus(Session* session, const Message& message, Effects* effects);
   void OnList(Session* session, const Message& message, Effects* effects);
   Listed::Item ItemOf(const KeyId& id, const StoredKey& key) const;
-  void OnPush(Session* session, Message& message, Effects* effects);
-  void OnPushSync(Session* session, Message& message, StoredKey* key, Chunk* chunk, Scalars scalars,
-                  const PushStep& step, const std::optional<Error>& failure, Effects* effects);
-  static void AddBarrierTask(uint8_t flags, const std::optional<Error>& failure, Rank rank,
-                             size_t index, Chunk* chunk);
-  void OnPushAsync(Session* session, Message& message, StoredKey* key, Chunk* chunk,
-                   const Scalars& scalars, Effects* effects);
   size_t CutBytes() const;
-  void OnAbstain(Session* session, const Message& message, Effects* effects);
   void OnDelete(Session* session, const Message& message, Effects* effects);
   void OnClose(Session* session, const Message& message, Effects* effects);
-  static std::string StoreIsOver(uint32_t store);
   bool IsClosedByAll(uint32_t store) const;
   void DropStore(uint32_t store, Effects* effects);
   void RecheckClosedStores(Effects* effects);
   void RecheckStore(uint32_t store, Effects* effects);
   void EraseKey(const KeyId& id, const char* why, Effects* effects);
 
-  bool IsComplete(const StoredKey& key, const Chunk& chunk, Rank arriving) const;
-  void NotifyListeners(const ChunkId& id, const Chunk& chunk) const;
-  void CheckNotRefused(const ChunkId& id) const;
-  void CompleteRounds(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects);
   static UpdateSpec RunningRule(const Chunk& chunk);
   bool AnswerDescribe(const Session& session, const Message& request, Effects* effects);
   void AnswerDescribesOf(const KeyId& key, Effects* effects);
@@ -138,6 +126,7 @@ class Shard {
   Controls controls_{&core_, &replies_};
   Snapshots snapshots_{&core_, &replies_, &controls_};
   Pulls pulls_{&core_, &replies_, &controls_};
+  Rounds rounds_{&core_, &replies_, &controls_, &pulls_};
 };
 
 }  // namespace tkv

@@ -1,0 +1,45 @@
+// The rounds of a shard: the pushes of workers, the ranks that abstain, and the versions that complete:
+// PUSH, ABSTAIN.
+//
+// Uses Replies, Controls and Pulls.
+
+#pragma once
+
+#include <optional>
+
+#include "server/pulls.h"
+
+namespace tkv {
+
+class Rounds {
+ public:
+  // Makes the rounds of a shard.  All four outlive them.
+  Rounds(ShardCore* core, Replies* replies, Controls* controls, Pulls* pulls)
+      : core_(*core), replies_(*replies), controls_(*controls), pulls_(*pulls) {}
+
+  // Returns true if the body of a PUSH deserves memory.
+  bool Admits(const Message& message) const;
+  void OnPush(Session* session, Message& message, Effects* effects);
+  void OnAbstain(Session* session, const Message& message, Effects* effects);
+  // Completes the rounds of a chunk that lack no push any more.
+  void Complete(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects);
+
+ private:
+  void OnPushSync(Session* session, Message& message, StoredKey* key, Chunk* chunk, Scalars scalars,
+                  const PushStep& step, const std::optional<Error>& failure, Effects* effects);
+  void OnPushAsync(Session* session, Message& message, StoredKey* key, Chunk* chunk,
+                   const Scalars& scalars, Effects* effects);
+  // Returns true if round version + 1 is complete.  The push of `arriving` counts as arrived.
+  bool IsComplete(const StoredKey& key, const Chunk& chunk, Rank arriving) const;
+  // Calls the listeners with a version that has just completed.
+  void NotifyListeners(const ChunkId& id, const Chunk& chunk) const;
+  // Throws std::bad_alloc if a listener wants the push to find no memory.
+  void CheckNotRefused(const ChunkId& id) const;
+
+  ShardCore& core_;
+  Replies& replies_;
+  Controls& controls_;
+  Pulls& pulls_;
+};
+
+}  // namespace tkv
