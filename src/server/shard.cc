@@ -18,46 +18,6 @@ const std::shared_ptr<void>& NoMemory() {
   return *mark;
 }
 
-Shard::Memory Shard::MemoryUse() const {
-  Memory memory;
-  for (const auto& [id, chunk] : core_.chunks) {
-    (chunk.value.by_rows() ? memory.rows : memory.values) += chunk.value.memory_bytes();
-    for (const Block& state : chunk.states) memory.state += state.size;
-    memory.state += chunk.master.size;
-    if (chunk.former) {
-      for (const Block& state : chunk.former->states) memory.state += state.size;
-      memory.state += chunk.former->master.size;
-    }
-    for (const Round& round : chunk.rounds) memory.sums += round.sum.memory_bytes();
-  }
-  memory.held = core_.held_bytes;
-  memory.cuts = CutBytes();
-  return memory;
-}
-
-// Returns the bytes of the blocks that only cuts hold.  Chunks account for shared blocks.
-size_t Shard::CutBytes() const {
-  size_t bytes = 0;
-  core_.cuts.ForEach([&](const ChunkId& id, const ChunkCut& cut) {
-    std::set<const void*> shared;
-    if (const Chunk* const chunk = core_.FindChunk(id)) {
-      shared = {chunk->value.Read().data, chunk->master.data};
-      for (const Block& state : chunk->states) shared.insert(state.data);
-      if (chunk->former) {
-        shared.insert(chunk->former->master.data);
-        for (const Block& state : chunk->former->states) shared.insert(state.data);
-      }
-    }
-    const auto add = [&](const Bytes& part) {
-      if (!shared.contains(part.data)) bytes += part.size;
-    };
-    add(cut.value.Read());
-    add(cut.master.bytes());
-    for (const Block& state : cut.states) add(state.bytes());
-  });
-  return bytes;
-}
-
 std::vector<SessionId> Shard::Miscounted() const {
   std::map<SessionId, size_t> waiting;
   for (const auto& [id, chunk] : core_.chunks) {
@@ -343,9 +303,9 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
     case Type::kDescribe:
       return OnDescribe(session, message, effects);
     case Type::kStatus:
-      return OnStatus(session, message, effects);
+      return listings_.OnStatus(session, message, effects);
     case Type::kList:
-      return OnList(session, message, effects);
+      return listings_.OnList(session, message, effects);
     case Type::kCancel:
       return pulls_.OnCancel(session, message, effects);
     case Type::kControl:

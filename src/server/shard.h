@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "server/controls.h"
+#include "server/listings.h"
 #include "server/pulls.h"
 #include "server/replies.h"
 #include "server/rounds.h"
@@ -77,7 +78,7 @@ class Shard {
   std::optional<SessionId> SessionIdOf(LinkId link) const;
   const Epoch& epoch() const { return core_.epoch(); }
   uint64_t incarnation() const { return core_.incarnation; }
-  Memory MemoryUse() const;
+  Memory MemoryUse() const { return listings_.MemoryUse(); }
   // Returns the sessions whose `parked` differs from their waiting pulls and DESCRIBEs.
   std::vector<SessionId> Miscounted() const;
   const char* StateFor(LinkId link, const Message& message) const;  // row of the coverage table
@@ -99,10 +100,6 @@ class Shard {
 
   void OnInit(Session* session, Message& message, Effects* effects);
   void OnDescribe(Session* session, Message& message, Effects* effects);
-  void OnStatus(Session* session, const Message& message, Effects* effects);
-  void OnList(Session* session, const Message& message, Effects* effects);
-  Listed::Item ItemOf(const KeyId& id, const StoredKey& key) const;
-  size_t CutBytes() const;
   void OnDelete(Session* session, const Message& message, Effects* effects);
   void OnClose(Session* session, const Message& message, Effects* effects);
   bool IsClosedByAll(uint32_t store) const;
@@ -127,6 +124,7 @@ class Shard {
   Snapshots snapshots_{&core_, &replies_, &controls_};
   Pulls pulls_{&core_, &replies_, &controls_};
   Rounds rounds_{&core_, &replies_, &controls_, &pulls_};
+  Listings listings_{&core_, &replies_};
 };
 
 }  // namespace tkv
