@@ -159,7 +159,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
     }
     at = core_.hellos.erase(at);
   }
-  RecheckDescribes(effects);
+  describes_.Recheck(effects);
   for (auto& [id, chunk] : core_.chunks) {
     StoredKey& key = core_.keys.at(id.key);
     if (chunk.former && controls_.IsSettled(*chunk.former->tried)) chunk.former.reset();
@@ -184,27 +184,13 @@ bool Shard::Admit(LinkId link, const Message& message) {
     case Type::kPush:
       return rounds_.Admits(message);
     case Type::kInit:
-      return AdmitsInit(*session, message);
+      return catalog_.Admits(*session, message);
     case Type::kControl:
       return message.body.size <= kControlItemsMax * sizeof(ControlRounds::Item);
     case Type::kRestore:
       return snapshots_.Admits(*session, message);
     default:
       return false;
-  }
-}
-
-// Returns true if the body of an INIT deserves memory: its head is valid and its size permitted.
-bool Shard::AdmitsInit(const Session& session, const Message& message) const {
-  if (!MayMake(session.id, message) || message.body.size > core_.options.chunk_bytes_max) {
-    return false;
-  }
-  try {
-    const KeyMeta meta = DecodeKeyMeta(message.extra);
-    return IsOfThisServer(meta, message) &&
-           !codec::Judge(meta, message.chunk, codec::InitEncoding(meta), 0, message.body.size);
-  } catch (const Error&) {
-    return false;
   }
 }
 
@@ -299,9 +285,9 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
       if ((message.flags & kOfCut) != 0) return snapshots_.OnRead(session, message, effects);
       return pulls_.OnPull(session, message, effects);
     case Type::kInit:
-      return OnInit(session, message, effects);
+      return catalog_.OnInit(session, message, effects);
     case Type::kDescribe:
-      return OnDescribe(session, message, effects);
+      return describes_.OnDescribe(session, message, effects);
     case Type::kStatus:
       return listings_.OnStatus(session, message, effects);
     case Type::kList:
@@ -315,7 +301,7 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
     case Type::kAbstain:
       return rounds_.OnAbstain(session, message, effects);
     case Type::kDelete:
-      return OnDelete(session, message, effects);
+      return catalog_.OnDelete(session, message, effects);
     case Type::kClose:
       return OnClose(session, message, effects);
     case Type::kRelease:

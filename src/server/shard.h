@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "server/controls.h"
+#include "server/describes.h"
+#include "server/key_catalog.h"
 #include "server/listings.h"
 #include "server/pulls.h"
 #include "server/replies.h"
@@ -91,32 +93,16 @@ class Shard {
   Session::End EndOf(size_t rank) const;
 
   // The sizes that Admit allows, and the valid INITs.
-  bool AdmitsInit(const Session& session, const Message& message) const;
-  bool IsOfThisServer(const KeyMeta& meta, const Message& init) const;
   // Executes a message of the session, unless it is a repetition.
   void ExecuteOnce(Session* session, Message& message, Effects* effects);
   void Execute(Session* session, Message& message, Effects* effects);
   void RunWaiting(LinkId link, Effects* effects);  // asynchronous pushes that wait for another one
 
-  void OnInit(Session* session, Message& message, Effects* effects);
-  void OnDescribe(Session* session, Message& message, Effects* effects);
-  void OnDelete(Session* session, const Message& message, Effects* effects);
   void OnClose(Session* session, const Message& message, Effects* effects);
   bool IsClosedByAll(uint32_t store) const;
   void DropStore(uint32_t store, Effects* effects);
   void RecheckClosedStores(Effects* effects);
   void RecheckStore(uint32_t store, Effects* effects);
-  void EraseKey(const KeyId& id, const char* why, Effects* effects);
-
-  static UpdateSpec RunningRule(const Chunk& chunk);
-  bool AnswerDescribe(const Session& session, const Message& request, Effects* effects);
-  void AnswerDescribesOf(const KeyId& key, Effects* effects);
-  void AnswerDescribes(const std::vector<WaitingDescribes::Waiter>& waiters, Effects* effects);
-  void RecheckDescribes(Effects* effects);
-  bool MayMake(const SessionId& sender, const Message& init) const;
-  Rank MakerOf(uint32_t store) const;
-  std::string WhyNoMaker(uint32_t store) const;
-  std::optional<uint64_t> Grant(const SessionId& asker, const Message& describe);
 
   ShardCore core_;
   Replies replies_{&core_};
@@ -125,6 +111,8 @@ class Shard {
   Pulls pulls_{&core_, &replies_, &controls_};
   Rounds rounds_{&core_, &replies_, &controls_, &pulls_};
   Listings listings_{&core_, &replies_};
+  Describes describes_{&core_, &replies_};
+  KeyCatalog catalog_{&core_, &replies_, &describes_};
 };
 
 }  // namespace tkv
