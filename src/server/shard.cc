@@ -166,7 +166,7 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
     rounds_.Complete(id, &key, &chunk, effects);
     pulls_.AnswerParked(id, key, &chunk, effects);
   }
-  RecheckClosedStores(effects);
+  removal_.Recheck(effects);
 }
 
 // ---- judging ------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
     case Type::kDelete:
       return catalog_.OnDelete(session, message, effects);
     case Type::kClose:
-      return OnClose(session, message, effects);
+      return removal_.OnClose(session, message, effects);
     case Type::kRelease:
       return snapshots_.OnRelease(session, message, effects);
     case Type::kRestore:

@@ -21,6 +21,7 @@
 #include "server/rounds.h"
 #include "server/shard_core.h"
 #include "server/snapshots.h"
+#include "server/store_removal.h"
 #include "wire/listed.h"
 
 namespace tkv {
@@ -98,12 +99,6 @@ class Shard {
   void Execute(Session* session, Message& message, Effects* effects);
   void RunWaiting(LinkId link, Effects* effects);  // asynchronous pushes that wait for another one
 
-  void OnClose(Session* session, const Message& message, Effects* effects);
-  bool IsClosedByAll(uint32_t store) const;
-  void DropStore(uint32_t store, Effects* effects);
-  void RecheckClosedStores(Effects* effects);
-  void RecheckStore(uint32_t store, Effects* effects);
-
   ShardCore core_;
   Replies replies_{&core_};
   Controls controls_{&core_, &replies_};
@@ -113,6 +108,7 @@ class Shard {
   Listings listings_{&core_, &replies_};
   Describes describes_{&core_, &replies_};
   KeyCatalog catalog_{&core_, &replies_, &describes_};
+  StoreRemoval removal_{&core_, &replies_, &pulls_, &rounds_, &describes_, &catalog_};
 };
 
 }  // namespace tkv
