@@ -19,6 +19,7 @@
 #include "server/pulls.h"
 #include "server/replies.h"
 #include "server/rounds.h"
+#include "server/sessions.h"
 #include "server/shard_core.h"
 #include "server/snapshots.h"
 #include "server/store_removal.h"
@@ -47,12 +48,12 @@ class Shard {
   // Adopts a new membership.  An epoch that is not newer is ignored.
   void On(const Epoch& epoch, Effects* effects);
   // Notes that the process on the other side of a link has ended.  Call Closed afterwards.
-  void Ended(LinkId link);
+  void Ended(LinkId link) { sessions_.Ended(link); }
   // Returns true if no worker that lives in the newest EPOCH can connect again: each of them has
   // said that it leaves, or its process has ended.  Returns false if none lives.
-  bool HaveLivingEnded() const;
+  bool HaveLivingEnded() const { return sessions_.HaveLivingEnded(); }
   // Returns true if all workers have left, as the head or they themselves have said.
-  bool HaveAllLeft() const;
+  bool HaveAllLeft() const { return sessions_.HaveAllLeft(); }
   // Forgets a link that has closed.  The session of a worker stays, so that it can resume.
   void Closed(LinkId link) { core_.CloseLink(link); }
   // Handles a frame's header: the client has the replies of all mutating operations below `low`.
@@ -88,10 +89,6 @@ class Shard {
 
  private:
   // The private functions are explained where they are defined.
-  void OnHello(LinkId link, const Message& message, Effects* effects);
-  void AdmitSession(LinkId link, const Hello& hello, Effects* effects);
-  void EndOldSessions(Effects* effects);
-  Session::End EndOf(size_t rank) const;
 
   // The sizes that Admit allows, and the valid INITs.
   // Executes a message of the session, unless it is a repetition.
@@ -109,6 +106,7 @@ class Shard {
   Describes describes_{&core_, &replies_};
   KeyCatalog catalog_{&core_, &replies_, &describes_};
   StoreRemoval removal_{&core_, &replies_, &pulls_, &rounds_, &describes_, &catalog_};
+  Sessions sessions_{&core_, &controls_};
 };
 
 }  // namespace tkv
