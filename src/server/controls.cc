@@ -7,6 +7,15 @@
 #include "base/format.h"
 
 namespace tkv {
+namespace {
+
+constexpr size_t kItemsMax = size_t{1} << 24;  // of one CONTROL
+
+}  // namespace
+
+bool Controls::Admits(const Message& message) {
+  return message.body.size <= kItemsMax * sizeof(ControlRounds::Item);
+}
 
 void Controls::OnControl(Session* session, const Message& message, Effects* effects) {
   const size_t item_bytes = sizeof(ControlRounds::Item);

@@ -13,6 +13,8 @@ class Controls {
   // Makes the controls of a shard.  Both outlive them.
   Controls(ShardCore* core, Replies* replies) : core_(*core), replies_(*replies) {}
 
+  // Returns true if the body of a CONTROL deserves memory.
+  static bool Admits(const Message& message);
   void OnControl(Session* session, const Message& message, Effects* effects);
   void OnWithdraw(Session* session, const Message& message, Effects* effects);
 

@@ -85,6 +85,12 @@ bool Describes::MayMake(const SessionId& sender, const Message& init) const {
          grant->second.number == init.number;
 }
 
+void Describes::DropGrants() {
+  std::erase_if(core_.grants, [&](const auto& grant) {
+    return core_.members.IsOver(Role::kWorker, grant.second.maker);
+  });
+}
+
 Rank Describes::MakerOf(uint32_t store) const {
   const bool has_heirs = core_.epoch().policy == Epoch::Policy::kContinue;
   for (Rank rank = 0; static_cast<size_t>(rank) < core_.epoch().workers.size(); ++rank) {

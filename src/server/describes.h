@@ -1,4 +1,5 @@
-// The DESCRIBEs of a shard, which wait until a key exists, and the grants that let a worker create it.
+// The DESCRIBEs of a shard, which wait until their key exists, and the grants that let a worker
+// create a missing key.
 //
 // Uses Replies.
 
@@ -24,6 +25,8 @@ class Describes {
   void AnswerAllOf(const KeyId& key, Effects* effects);
   // Answers the DESCRIBEs that need not wait any more after a change of members or stores.
   void Recheck(Effects* effects);
+  // Removes the grants of workers that have ended.
+  void DropGrants();
   // Returns true if the sender of an INIT may create the key: rank 0, or a worker with a grant.  A
   // grant is checked only for chunk 0, because the server of chunk 0 has issued the grant, and the
   // key exists once its chunk 0 does.
@@ -33,8 +36,8 @@ class Describes {
   void AnswerAll(const std::vector<WaitingDescribes::Waiter>& waiters, Effects* effects);
   // Answers a DESCRIBE.  Returns false if it has to wait until another worker creates the key.
   bool Answer(const Session& session, const Message& request, Effects* effects);
-  // Lets a worker create a missing key, unless another worker is creating it.  Returns the number of
-  // the grant.  If several grants exist for a key, the largest number wins.
+  // Lets a worker create a missing key, unless another worker is creating it.  Returns the number
+  // of the grant.  If several grants exist for a key, the largest number wins.
   std::optional<uint64_t> Grant(const SessionId& asker, const Message& describe);
   // Returns the rank that creates the keys of a store: rank 0, or under `continue` the lowest rank
   // that is alive or awaited and has the store open.  Returns kNoRank if there is no such rank.

@@ -16,7 +16,8 @@ class Listings {
 
   // Sends the progress of a chunk.
   void OnStatus(Session* session, const Message& message, Effects* effects);
-  // Sends a page of the keys, ascending by their ids.  The first page has the workers and the memory.
+  // Sends a page of the keys, ascending by their ids.  The first page has the workers and the
+  // memory too.
   void OnList(Session* session, const Message& message, Effects* effects);
   // Returns the memory of the shard in bytes, by purpose.
   Listed::Memory MemoryUse() const;

@@ -26,9 +26,9 @@ class Membership {
   bool IsOver(Role role, const SessionId& id) const;
   // Returns true if this is the lowest rank that is alive or awaited.
   bool IsLowestRank(Rank rank) const;
-  // Returns true if a worker waits for a rank even while the rank is dead.  Under `fail` a worker in
-  // its first incarnation does not wait.  A restarted worker does: if two workers died at once, each
-  // would otherwise fail while the other one is dead, until no restart is left.
+  // Returns true if a worker waits for a rank even while the rank is dead.  Under `fail` a worker
+  // in its first incarnation does not wait.  A restarted worker does: if two workers died at once,
+  // each would otherwise fail while the other one is dead, until no restart is left.
   bool WaitsForLife(const SessionId& waiting, Rank dead) const;
 
  private:

@@ -1,4 +1,5 @@
-// The pulls of a shard, which wait until their chunk has the version that they ask for: PULL, CANCEL.
+// The pulls of a shard, which wait until their chunk has the version that they ask for: PULL,
+// CANCEL.
 //
 // Uses Replies and Controls.
 

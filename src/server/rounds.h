@@ -1,5 +1,5 @@
-// The rounds of a shard: the pushes of workers, the ranks that abstain, and the versions that complete:
-// PUSH, ABSTAIN.
+// The rounds of a shard, which the pushes of workers complete, and the ranks that abstain: PUSH,
+// ABSTAIN.
 //
 // Uses Replies, Controls and Pulls.
 

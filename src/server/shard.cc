@@ -3,15 +3,8 @@
 #include <algorithm>
 
 #include "base/format.h"
-#include "codec/codec.h"
-#include "wire/hello.h"
 
 namespace tkv {
-namespace {
-
-constexpr size_t kControlItemsMax = size_t{1} << 24;
-
-}  // namespace
 
 const std::shared_ptr<void>& NoMemory() {
   static const auto* const mark = new std::shared_ptr<void>(std::make_shared<char>());
@@ -31,14 +24,10 @@ std::vector<SessionId> Shard::Miscounted() const {
   return wrong;
 }
 
-// ---- membership and sessions --------------------------------------------------------------------
-
 void Shard::On(const Epoch& epoch, Effects* effects) {
   if (!core_.members.Adopt(epoch)) return;
   sessions_.EndOld(effects);
-  std::erase_if(core_.grants, [&](const auto& grant) {
-    return core_.members.IsOver(Role::kWorker, grant.second.maker);
-  });
+  describes_.DropGrants();
   sessions_.RecheckHellos(effects);
   describes_.Recheck(effects);
   for (auto& [id, chunk] : core_.chunks) {
@@ -49,8 +38,6 @@ void Shard::On(const Epoch& epoch, Effects* effects) {
   }
   removal_.Recheck(effects);
 }
-
-// ---- judging ------------------------------------------------------------------------------------
 
 void Shard::Header(LinkId link, uint64_t low) {
   if (Session* const session = core_.sessions.Of(link)) session->Raise(low);
@@ -67,7 +54,7 @@ bool Shard::Admit(LinkId link, const Message& message) {
     case Type::kInit:
       return catalog_.Admits(*session, message);
     case Type::kControl:
-      return message.body.size <= kControlItemsMax * sizeof(ControlRounds::Item);
+      return Controls::Admits(message);
     case Type::kRestore:
       return snapshots_.Admits(*session, message);
     default:
@@ -194,8 +181,6 @@ void Shard::Execute(Session* session, Message& message, Effects* effects) {
   }
 }
 
-// Executes the asynchronous pushes whose predecessor is done now.  They do not run inside another
-// operation, because it holds references to objects that a push may change.
 void Shard::RunWaiting(LinkId link, Effects* effects) {
   for (;;) {
     Session* const session = core_.sessions.Of(link);  // the previous push may have closed it

@@ -3,6 +3,9 @@
 //
 // The shard handles a message once all its bytes have arrived.  A message that breaks the protocol
 // closes its link with a reason and changes nothing else.
+//
+// ShardCore holds the state.  Each part has the rules for some types of messages, and uses only the
+// core and the parts above it in the list of members.
 
 #pragma once
 
@@ -34,7 +37,7 @@ const std::shared_ptr<void>& NoMemory();
 class Shard {
  public:
   Shard(ShardOptions options, BufferPool* pool) : core_(std::move(options), pool) {}
-  // Copies the core.  The parts of the copy refer to its own core.
+  // Copies the state.  The parts of the copy refer to its own core.
   Shard(const Shard& other) : core_(other.core_) {}
   Shard& operator=(const Shard&) = delete;
 
@@ -88,13 +91,13 @@ class Shard {
   const char* StateFor(LinkId link, const Message& message) const;  // row of the coverage table
 
  private:
-  // The private functions are explained where they are defined.
-
-  // The sizes that Admit allows, and the valid INITs.
   // Executes a message of the session, unless it is a repetition.
   void ExecuteOnce(Session* session, Message& message, Effects* effects);
+  // Hands a message to the part that its type belongs to.
   void Execute(Session* session, Message& message, Effects* effects);
-  void RunWaiting(LinkId link, Effects* effects);  // asynchronous pushes that wait for another one
+  // Executes the asynchronous pushes whose predecessor is done now.  They do not run inside another
+  // operation, because it holds references to objects that a push may change.
+  void RunWaiting(LinkId link, Effects* effects);
 
   ShardCore core_;
   Replies replies_{&core_};

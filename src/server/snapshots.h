@@ -20,8 +20,8 @@ class Snapshots {
   // Sends a part of a cut, which a PULL with kOfCut names.
   void OnRead(Session* session, const Message& message, Effects* effects);
   void OnRelease(Session* session, const Message& message, Effects* effects);
-  // Restores a chunk.  Fails while a round is open, because its pushes were computed from the values
-  // that the RESTORE replaces.
+  // Restores a chunk.  Fails while a round is open, because its pushes were computed from the
+  // values that the RESTORE replaces.
   void OnRestore(Session* session, Message& message, Effects* effects);
 
  private:
