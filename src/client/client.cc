@@ -1,6 +1,5 @@
 // The life cycle of operations: their beginning, their order, and their end.
 
-#include <set>
 #include <utility>
 
 #include "base/format.h"
@@ -27,6 +26,7 @@ Client::Client(ClientCore core)
       announcer_(&core_, &finder_),
       pusher_(&core_, &announcer_),
       closing_(&core_),
+      head_(&core_, &announcer_),
       questions_(&core_),
       waits_(&core_, &announcer_),
       sessions_(&core_, [this](const auto&... arguments) { OnAnswer(arguments...); }) {}
@@ -113,44 +113,9 @@ void Client::Settle(Time now, Effects* effects) {
     core_.keys.TakeReady([this](const KeyId& id) { Advance(id); });
     announcer_.Advance(effects);
     closing_.Advance();
-    AdvanceLeaves(effects);
-    AdvanceNewestEpochs(effects);
+    head_.Advance(effects);
     sessions_.Send(now, effects);
   } while (core_.keys.has_ready() || core_.has_pumped() || !core_.lost_pushes.empty());
-}
-
-// Says goodbye to the head when all earlier pushes are accepted.
-void Client::AdvanceLeaves(Effects* effects) {
-  for (const OpId id : core_.leaves) {
-    Op& op = *core_.ops.Find(id);
-    if (op.has_started || (!core_.pushes.empty() && core_.pushes.front() < id)) continue;
-    op.has_started = true;
-    Message goodbye;
-    goodbye.type = Type::kGoodbye;
-    goodbye.number = op.operation.As<Operation::Leave>()->failure ? 1 : 0;
-    goodbye.seq = id;
-    core_.head.Send(std::move(goodbye), effects);
-  }
-}
-
-// Asks the head for the number of its EPOCH, and waits until this client has that EPOCH.  The head
-// sends it by itself.
-void Client::AdvanceNewestEpochs(Effects* effects) {
-  const uint64_t number = core_.members.epoch.number;
-  const std::set<OpId> waiting = core_.newest_epochs;  // a copy: operations may end here
-  for (const OpId id : waiting) {
-    Op& op = *core_.ops.Find(id);
-    if (op.has_started) {
-      if (op.round > 0 && number >= op.round) core_.Finish(&op);
-      continue;
-    }
-    op.has_started = true;
-    Message ping;
-    ping.type = Type::kPing;
-    ping.number = number;
-    ping.seq = id;
-    core_.head.Send(std::move(ping), effects);
-  }
 }
 
 void Client::Advance(const KeyId& id) {
@@ -244,7 +209,7 @@ void Client::Tick(Time now, Effects* effects) {
   const LinkTurn turn = core_.Turn(now, effects);
   sessions_.Tick(turn);
   waits_.Tick(now, effects);
-  if (core_.head.OutOfReach(now)) FailRequests(effects);
+  if (core_.head.OutOfReach(now)) head_.FailRequests(effects);
   Settle(now, effects);
   core_.Rearm(core_.ops.NextTimer());
   const bool needs_head =
@@ -253,24 +218,6 @@ void Client::Tick(Time now, Effects* effects) {
     core_.Rearm(std::max(core_.head.GivesUpAt(), now + kSecond));
   }
   for (const ServerLink& link : core_.links) link.Rearm(turn);
-}
-
-// Ends the operations whose requests no head can answer.
-void Client::FailRequests(Effects* effects) {
-  const Error error = core_.head.WhyNone(core_.now);
-  for (const OpId id : core_.head.Operations()) {
-    Op& op = *core_.ops.Find(id);
-    if (op.operation.Is<Operation::Control>()) {
-      announcer_.Withdraw(&op, error);
-      continue;
-    }
-    if (op.operation.Is<Operation::Leave>()) {
-      effects->Log(Level::kWarning,
-                   Format("{}: left without a word to the others: {}", op.Prefix(), error.what()));
-      core_.has_left = true;
-    }
-    core_.Fail(&op, error);
-  }
 }
 
 }  // namespace tkv

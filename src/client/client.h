@@ -22,6 +22,7 @@
 #include "client/client_core.h"
 #include "client/closing_stores.h"
 #include "client/cut_reader.h"
+#include "client/head_operations.h"
 #include "client/key_maker.h"
 #include "client/pusher.h"
 #include "client/questions.h"
@@ -116,7 +117,7 @@ class Client {
   //   barrier  the name of the store's barrier key
   bool HasReachedNext(const std::string& barrier) const;
   const Epoch& epoch() const { return core_.members.epoch; }
-  // As Membership.
+  // As KnownMembers.
   bool IsSender() const { return core_.members.IsSender(); }
   std::pair<Rank, uint64_t> SnapshotReader() const { return core_.members.SnapshotReader(); }
   // The queries of a key return 0 or its like if this client does not know the key.
@@ -171,9 +172,6 @@ class Client {
   bool TryFind(const KeyId& id, ClientKey* key, Op* op);
   void StartAlone(Op* op);
   void Enqueue(Op* op);
-  void AdvanceLeaves(Effects* effects);
-  void AdvanceNewestEpochs(Effects* effects);
-  void FailRequests(Effects* effects);
 
   // events.cc
   void OnAnswer(const Outgoing& sent, uint32_t server, const Message& reply, Effects* effects);
@@ -186,6 +184,7 @@ class Client {
   Announcer announcer_;
   Pusher pusher_;
   ClosingStores closing_;
+  HeadOperations head_;
   Questions questions_;
   Waits waits_;
   ServerSessions sessions_;

@@ -1,9 +1,8 @@
 // The state of a client, and the two ends of an operation: its messages to the servers, and its
 // outcome.
 //
-// The parts have no state of their own.  They are the classes that begin operations and handle answers: KeyMaker, RoundFinder,
-// Pusher, CutReader, Announcer, StoreCloser, Questions, Waits and ServerSessions.  They use this
-// class, and each other in that order alone.
+// The parts have no state of their own.  Each begins some kinds of operations and handles the
+// answers to them.  A part uses the core, and parts above it in the list of Client's members.
 
 #pragma once
 
@@ -20,7 +19,7 @@
 #include "client/client_keys.h"
 #include "client/client_options.h"
 #include "client/head_requests.h"
-#include "client/membership.h"
+#include "client/known_members.h"
 #include "client/op_table.h"
 #include "client/operation.h"
 #include "client/server_link.h"
@@ -38,7 +37,7 @@ class ClientCore final : private KnownChunks {
   // ---- state
   const ClientOptions options;
   const LinkLimits limits;
-  Membership members;
+  KnownMembers members;
   std::optional<Error> closed;  // the error of every operation, once no life can go on
   bool has_left = false;        // the head has answered GOODBYE, or cannot be reached any more
   bool begins_anew = false;     // see Client::BeginAnew

@@ -62,16 +62,7 @@ void Client::HeadEnded(Time now) {
 }
 
 void Client::HeadAnswered(const Message& message, Time now, Effects* effects) {
-  const bool is_answer = message.type == Type::kOk || message.type == Type::kPong;
-  if (!is_answer || !core_.head.Has(message.seq)) return;
-  Op* const op = core_.ops.Find(message.seq);
-  if (op->operation.Is<Operation::NewestEpoch>()) {
-    op->round = message.number;  // the head may end before it has sent that EPOCH
-  } else {
-    if (op->operation.Is<Operation::Leave>()) core_.has_left = true;
-    core_.Finish(op);
-  }
-  Settle(now, effects);
+  if (head_.TakeAnswer(message)) Settle(now, effects);
 }
 
 void Client::Refused(const Error& error, Effects* effects) {

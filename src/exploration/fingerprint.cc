@@ -207,7 +207,7 @@ class StateWriter {
     All(changes.queue_, changes.last_, changes.generation_);
   }
   void Add(const HeadRequests& head) { All(head.requests_, head.lost_since_, head.has_ended_); }
-  void Add(const Membership& members) { All(members.role, members.welcome, members.epoch); }
+  void Add(const KnownMembers& members) { All(members.role, members.welcome, members.epoch); }
   // Adds the operations without their timers and verbs, which are derived from them.
   void Add(const OpTable& ops) { All(ops.last_, ops.ops_); }
   void Add(const ClientKeys& keys) { All(keys.barriers_, keys.keys_, keys.ready_); }

@@ -8,7 +8,7 @@
 
 namespace tkv {
 
-struct Membership {
+struct KnownMembers {
   Role role = Role::kWorker;
   Welcome welcome;  // the head's answer to this member: its rank and incarnation
   Epoch epoch;      // the newest from the head
