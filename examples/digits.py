@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorkv as mx
+import tensorkv as tkv
 
 WORKERS = 4
 KEYS = ["w1", "b1", "w2", "b2"]
@@ -118,13 +118,13 @@ class Events:
 
 
 def train_with_store(
-    kv: mx.KVStore, data: Data, weights: Weights, arguments: argparse.Namespace, progress: Progress
+    kv: tkv.KVStore, data: Data, weights: Weights, arguments: argparse.Namespace, progress: Progress
 ) -> tuple[list[float], float]:
     """Train through the store `kv`; return the losses of the steps and the images per second."""
     images, labels = data
-    contexts = [mx.cpu(i) for i in range(WORKERS)]
+    contexts = [tkv.cpu(i) for i in range(WORKERS)]
     start = resume(kv, weights, arguments)
-    kv.set_optimizer(mx.optimizer.SGD(learning_rate=LEARNING_RATE, rescale_grad=1 / arguments.batch))
+    kv.set_optimizer(tkv.optimizer.SGD(learning_rate=LEARNING_RATE, rescale_grad=1 / arguments.batch))
     replicas = [{key: np.empty_like(weights[key]) for key in KEYS} for _ in contexts]
     pull_targets = [[replica[key] for replica in replicas] for key in KEYS]
     kv.pull(KEYS, out=pull_targets)
@@ -142,7 +142,7 @@ def train_with_store(
     return losses, len(losses) * arguments.batch / seconds
 
 
-def resume(kv: mx.KVStore, weights: Weights, arguments: argparse.Namespace) -> int:
+def resume(kv: tkv.KVStore, weights: Weights, arguments: argparse.Namespace) -> int:
     """Put the weights of the checkpoint, or the initial ones, into the store; return the job's first step.
 
     Only rank 0 reads the file. The step is a key, too, so that all workers count from the same one. A worker that
@@ -150,7 +150,7 @@ def resume(kv: mx.KVStore, weights: Weights, arguments: argparse.Namespace) -> i
     """
     begin = 0
     if kv.rank == 0 and arguments.checkpoint and os.path.exists(arguments.checkpoint):
-        saved: dict[str, mx.NDArray] = mx.nd.load(arguments.checkpoint)
+        saved: dict[str, tkv.NDArray] = tkv.nd.load(arguments.checkpoint)
         weights = {key: saved[key].asnumpy() for key in KEYS}
         begin = int(saved["step"])
     kv.init([*KEYS, "step"], [*(weights[key] for key in KEYS), np.array([begin])])
@@ -162,11 +162,13 @@ def resume(kv: mx.KVStore, weights: Weights, arguments: argparse.Namespace) -> i
 
 def save(weights: Weights, step: int, path: str) -> None:
     """Write the weights and the step; the old checkpoint is replaced only by a complete one."""
-    mx.nd.save(path, {"step": mx.nd.array([step], dtype="int64"), **{key: mx.nd.array(weights[key]) for key in KEYS}})
+    tkv.nd.save(
+        path, {"step": tkv.nd.array([step], dtype="int64"), **{key: tkv.nd.array(weights[key]) for key in KEYS}}
+    )
 
 
 def train_as_worker(
-    kv: mx.KVStore, data: Data, weights: Weights, arguments: argparse.Namespace, progress: Progress
+    kv: tkv.KVStore, data: Data, weights: Weights, arguments: argparse.Namespace, progress: Progress
 ) -> tuple[Weights, list[float]]:
     """Train as one worker of a job; return its weights and the losses of its parts of the batches.
 
@@ -174,7 +176,7 @@ def train_as_worker(
     """
     images, labels = data
     start = resume(kv, weights, arguments)
-    kv.set_optimizer(mx.optimizer.SGD(learning_rate=LEARNING_RATE, rescale_grad=1 / arguments.batch))
+    kv.set_optimizer(tkv.optimizer.SGD(learning_rate=LEARNING_RATE, rescale_grad=1 / arguments.batch))
     weights = {key: kv.pull(key).asnumpy() for key in KEYS}
     schedule = list(batches(len(labels), arguments.batch, arguments.epochs))
     events = Events(arguments.events, kv.rank)
@@ -205,9 +207,9 @@ def run_worker(arguments: argparse.Namespace) -> int:
     """Run one worker of a distributed job; rank 0 checks the result. Return the exit status."""
     data, (images, labels) = load_digits("float32")
     start = initial_weights("float32")
-    with mx.kv.create(arguments.kv) as kv:
+    with tkv.kv.create(arguments.kv) as kv:
         rank, workers = kv.rank, kv.num_workers
-        print(f"TensorKV {mx.__version__}: worker {rank} of {workers}, a {arguments.kv!r} store", flush=True)
+        print(f"TensorKV {tkv.__version__}: worker {rank} of {workers}, a {arguments.kv!r} store", flush=True)
         steps = len(data[1]) // arguments.batch * arguments.epochs
         begin = time.perf_counter()
         weights, losses = train_as_worker(kv, data, start, arguments, Progress(steps))
@@ -240,10 +242,10 @@ def train_without_store(data: Data, weights: Weights, arguments: argparse.Namesp
     return weights
 
 
-def compare(dtype: str, arguments: argparse.Namespace, quiet: bool) -> tuple[mx.KVStore, list[float], float, float]:
+def compare(dtype: str, arguments: argparse.Namespace, quiet: bool) -> tuple[tkv.KVStore, list[float], float, float]:
     """Train with and without the store; return the store, its history and the largest difference of any weight."""
     train, _ = load_digits(dtype)
-    kv = mx.kv.create(arguments.kv)
+    kv = tkv.kv.create(arguments.kv)
     steps = len(train[1]) // arguments.batch * arguments.epochs
     losses, speed = train_with_store(kv, train, initial_weights(dtype), arguments, Progress(steps, quiet))
     alone = train_without_store(train, initial_weights(dtype), arguments)
@@ -251,7 +253,7 @@ def compare(dtype: str, arguments: argparse.Namespace, quiet: bool) -> tuple[mx.
     return kv, losses, speed, difference
 
 
-def confusion(kv: mx.KVStore, dtype: str) -> tuple[float, Array]:
+def confusion(kv: tkv.KVStore, dtype: str) -> tuple[float, Array]:
     """Return the accuracy on the test images, and the counts of each digit (row) read as each digit (column)."""
     _, (images, labels) = load_digits(dtype)
     return judge({key: kv.pull(key).asnumpy() for key in KEYS}, images, labels)
@@ -316,7 +318,7 @@ def main() -> int:
 
     if arguments.kv.startswith(("dist", "p3")):
         return run_worker(arguments)
-    print(f"TensorKV {mx.__version__}: {WORKERS} workers, a {arguments.kv!r} store, batches of {arguments.batch}")
+    print(f"TensorKV {tkv.__version__}: {WORKERS} workers, a {arguments.kv!r} store, batches of {arguments.batch}")
     kv, losses, speed, difference = compare("float32", arguments, quiet=False)
     accuracy, matrix = confusion(kv, "float32")
     if losses:

@@ -11,18 +11,18 @@ from typing import Any
 
 import digits
 import numpy as np
-import tensorkv as mx
+import tensorkv as tkv
 
 SERVERS = 2
 
 
-def work(kv: mx.KVStore, data: digits.Data, start: digits.Weights, arguments: Namespace) -> digits.Weights:
+def work(kv: tkv.KVStore, data: digits.Data, start: digits.Weights, arguments: Namespace) -> digits.Weights:
     """Run one worker; a training script of several workers needs nothing more than this function."""
     images, labels = data
     # Rank 0 creates the keys; the others wait for it and check their shapes.
     kv.init(digits.KEYS, [start[key] for key in digits.KEYS])
     # The servers run the optimizer. Rank 0 defines it for all.
-    kv.set_optimizer(mx.optimizer.SGD(learning_rate=digits.LEARNING_RATE, rescale_grad=1 / arguments.batch))
+    kv.set_optimizer(tkv.optimizer.SGD(learning_rate=digits.LEARNING_RATE, rescale_grad=1 / arguments.batch))
     weights = {key: start[key].copy() for key in digits.KEYS}
     for _, indices in digits.batches(len(labels), arguments.batch, arguments.epochs):
         mine = np.array_split(indices, kv.num_workers)[kv.rank]
@@ -34,7 +34,7 @@ def work(kv: mx.KVStore, data: digits.Data, start: digits.Weights, arguments: Na
 
 def train(data: digits.Data, start: digits.Weights, arguments: Namespace, **options: Any) -> list[digits.Weights]:
     """Run a job of four workers and two servers in this process; return the weights that each worker ends with."""
-    with mx.testing.cluster(workers=digits.WORKERS, servers=SERVERS, **options) as job:
+    with tkv.testing.cluster(workers=digits.WORKERS, servers=SERVERS, **options) as job:
         return job.run(lambda kv: work(kv, data, start, arguments))
 
 

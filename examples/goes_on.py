@@ -10,7 +10,7 @@ it begins again.
 import argparse
 
 import numpy as np
-import tensorkv as mx
+import tensorkv as tkv
 
 
 def batch_of(step: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
@@ -25,9 +25,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=60)
     arguments = parser.parse_args()
-    with mx.kv.create("dist_sync") as kv:
+    with tkv.kv.create("dist_sync") as kv:
         kv.init("w", np.zeros(16, np.float32))
-        kv.set_optimizer(mx.optimizer.Adam(learning_rate=0.05, rescale_grad=1 / kv.num_workers))
+        kv.set_optimizer(tkv.optimizer.Adam(learning_rate=0.05, rescale_grad=1 / kv.num_workers))
         begin = kv.round("w")
         if begin:
             print(f"worker {kv.rank} goes on behind step {begin}", flush=True)

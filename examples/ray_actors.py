@@ -2,7 +2,7 @@
 
     python examples/ray_actors.py --die-at 300
 
-The network, its data and the workers' code are those of ``examples/digits.py``. Its ``mx.kv.create('dist_sync')`` finds
+The network, its data and the workers' code are those of ``examples/digits.py``. Its ``tkv.kv.create('dist_sync')`` finds
 the job here.
 
 With ``--die-at`` the process of worker 1 kills itself at that step. Ray starts its actor again, which continues as

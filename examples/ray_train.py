@@ -20,7 +20,7 @@ import numpy as np
 import ray
 import ray.train
 import ray.train.torch
-import tensorkv as mx
+import tensorkv as tkv
 import tensorkv.ray
 import torch
 
@@ -41,7 +41,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     names = list(weights)
     with config["job"].store(rank=rank) as kv:
         kv.init(names, [weights[name].detach() for name in names])
-        kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.3, rescale_grad=1 / BATCH))
+        kv.set_optimizer(tkv.optimizer.SGD(learning_rate=0.3, rescale_grad=1 / BATCH))
         for step, indices in digits.batches(len(labels), BATCH, config["epochs"]):
             # Without those that an earlier incarnation has pushed.
             keys = [name for name in names if kv.round(name) <= step]
@@ -61,7 +61,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     return {"accuracy": float(right.mean()), "rejoined": rejoined}
 
 
-def pull(kv: mx.KVStore, weights: dict[str, torch.nn.Parameter]) -> None:
+def pull(kv: tkv.KVStore, weights: dict[str, torch.nn.Parameter]) -> None:
     """Copy the values of the store to the weights."""
     for name, weight in weights.items():
         weight.data.copy_(torch.from_dlpack(kv.pull(name)))

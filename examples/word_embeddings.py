@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tensorkv as mx
+import tensorkv as tkv
 
 DIM = 48
 NEGATIVES = 5  # words that are not in the context, for each pair
@@ -87,11 +87,11 @@ def gradient(word: Array, context: Array) -> tuple[float, Array, Array]:
     return float(loss), (error[:, None, :] @ context)[:, 0], error[:, :, None] * word[:, None, :]
 
 
-def train(kv: mx.KVStore, notes: mx.KVStore, text: Text, arguments: argparse.Namespace) -> list[float]:
+def train(kv: tkv.KVStore, notes: tkv.KVStore, text: Text, arguments: argparse.Namespace) -> list[float]:
     """Run the steps of one worker; return their losses. A worker that is started again continues at its noted step."""
     # Rank 0 makes the tables and the others wait for them. Nobody can push before the tables have their optimizer.
-    kv.set_optimizer(mx.optimizer.AdaGrad(learning_rate=arguments.learning_rate))
-    kv.init_table("words", DIM, initializer=mx.init.Uniform(0.5 / DIM))
+    kv.set_optimizer(tkv.optimizer.AdaGrad(learning_rate=arguments.learning_rate))
+    kv.init_table("words", DIM, initializer=tkv.init.Uniform(0.5 / DIM))
     kv.init_table("contexts", DIM)
     # A store without an optimizer assigns pushed values: row r is the number of steps that worker r has done.
     notes.init_table("steps", 1, dtype="int64")
@@ -155,8 +155,8 @@ def main() -> int:
         parser.error("--steps is at least 5, --batch at least 1")
 
     text = Text()
-    mx.random.seed(0)
-    with mx.kv.create(arguments.kv) as kv, mx.kv.create(arguments.kv) as notes:
+    tkv.random.seed(0)
+    with tkv.kv.create(arguments.kv) as kv, tkv.kv.create(arguments.kv) as notes:
         begin = time.perf_counter()
         losses = train(kv, notes, text, arguments)
         kv.barrier()  # all have pushed

@@ -36,6 +36,7 @@ SECTIONS = [
     ("Names of mxnet.base", "tensorkv.base", ["py_str"]),
     ("MXNet's name", "tensorkv", ["install_as_mxnet"]),
 ]
+MXNET_ONLY = {f"tensorkv.{name}" for name in ("base", "metric", "npx", "numpy", "profiler", "test_utils")}
 FRAMEWORKS = [("PyTorch", "torch"), ("JAX", "jax"), ("Ray", "ray")]  # which may be missing here: read, not imported
 
 
@@ -139,17 +140,22 @@ def in_order(names):
 def api():
     """Return docs/api.md."""
     titles = [section[0] for section in [*SECTIONS, *FRAMEWORKS]] + ["Types"]
-    lines = ["# Reference\n", "Made from the docstrings by `./dev docs`. `mx` is `tensorkv`.\n", contents(titles)]
+    lines = [
+        "# Reference\n",
+        "Made from the docstrings by `./dev docs`. `tkv` is `tensorkv`. So is `mx`, in front of the names for MXNet's scripts.\n",
+        contents(titles),
+    ]
     for title, module_name, names in SECTIONS:
         module = importlib.import_module(module_name)
         lines.append(f"## {title}\n\n{inspect.cleandoc(module.__doc__ or '').splitlines()[0]}\n")
         if names is None:
             own = [n for n, v in vars(module).items() if inspect.isclass(v) and v.__module__ == module_name]
             names = in_order(getattr(module, "__all__", own))
+        package = "mx" if module_name in MXNET_ONLY else "tkv"
         short = (
-            "mx"
+            package
             if module_name == "tensorkv"
-            else "mx."
+            else f"{package}."
             + {"kvstore": "kv", "ndarray": "nd", "ndarray.sparse": "nd.sparse", "numpy": "np"}.get(
                 module_name[9:], module_name[9:]
             )

@@ -1,10 +1,10 @@
 """TensorKV: one object that devices and machines share, where each pushes tensors in and pulls tensors out by key.
 
 Example:
-    >>> import tensorkv as mx
-    >>> kv = mx.kv.create('local')
-    >>> kv.init(3, mx.nd.ones((2, 3)))
-    >>> kv.push(3, [mx.nd.ones((2, 3))] * 4)
+    >>> import tensorkv as tkv
+    >>> kv = tkv.kv.create('local')
+    >>> kv.init(3, tkv.nd.ones((2, 3)))
+    >>> kv.push(3, [tkv.nd.ones((2, 3))] * 4)
     >>> kv.pull(3).asnumpy()
     array([[4., 4., 4.],
            [4., 4., 4.]], dtype=float32)

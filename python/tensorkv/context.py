@@ -69,12 +69,12 @@ class Context(metaclass=_ContextMeta):
         InvalidArgumentError: another device type, a negative number.
 
     Example:
-        >>> mx.Context('cpu', 2) == mx.cpu(2)
+        >>> tkv.Context('cpu', 2) == tkv.cpu(2)
         True
-        >>> mx.gpu(1)
+        >>> tkv.gpu(1)
         gpu(1)
-        >>> with mx.cpu(1):
-        ...     mx.nd.ones((2,)).context
+        >>> with tkv.cpu(1):
+        ...     tkv.nd.ones((2,)).context
         cpu(1)
     """
 
@@ -146,7 +146,7 @@ def cpu(device_id: SupportsIndex = 0) -> Context:
     """Return the context of host memory that stands for worker `device_id`.
 
     Example:
-        >>> mx.nd.ones((2,), mx.cpu(1)).context
+        >>> tkv.nd.ones((2,), tkv.cpu(1)).context
         cpu(1)
     """
     return Context("cpu", device_id)
@@ -156,7 +156,7 @@ def gpu(device_id: SupportsIndex = 0) -> Context:
     """Return the context of GPU `device_id`. The machine need not have it: that is checked when an array is made there.
 
     Example:
-        >>> mx.gpu(1).device_type
+        >>> tkv.gpu(1).device_type
         'gpu'
     """
     return Context("gpu", device_id)
@@ -166,7 +166,7 @@ def num_gpus() -> int:
     """Return how many GPUs arrays can live on: 0 if there is no NVIDIA driver that can be used.
 
     Example:
-        >>> mx.context.num_gpus() >= 0
+        >>> tkv.context.num_gpus() >= 0
         True
     """
     return _core._num_gpus()
@@ -183,7 +183,7 @@ def gpu_memory_info(device_id: SupportsIndex = 0) -> tuple[int, int]:
         UnavailableError: the GPU is lost.
 
     Example:
-        >>> mx.context.gpu_memory_info(0)  # doctest: +SKIP
+        >>> tkv.context.gpu_memory_info(0)  # doctest: +SKIP
         (84122402816, 85017755648)
     """
     return _core._gpu_memory(gpu(device_id).device_id)
@@ -193,7 +193,7 @@ def current_context() -> Context:
     """Return the context that arrays get by default: that of the innermost with block, else ``cpu(0)``.
 
     Example:
-        >>> mx.current_context()
+        >>> tkv.current_context()
         cpu(0)
     """
     return _defaults.entered[-1] if _defaults.entered else Context("cpu", 0)

@@ -5,7 +5,7 @@ those of gRPC. Messages read ``verb key: what was found, what was wanted``.
 
 Example:
     >>> try:
-    ...     mx.kv.create('local').pull(7)
+    ...     tkv.kv.create('local').pull(7)
     ... except KeyError as error:
     ...     print(error.code, error)
     5 pull 7: no such key, init it first

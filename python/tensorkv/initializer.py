@@ -1,8 +1,8 @@
-"""First values of parameters: ``mx.init``, with MXNet's names, arguments and formulas.
+"""First values of parameters: ``tkv.init``, with MXNet's names, arguments and formulas.
 
 An initializer is called as ``init(name, array)`` and fills the array. The end of the name decides: the class fills
 ``weight``; ``bias``, ``beta`` and running means become 0, ``gamma`` and running variances 1. Random numbers come from
-`mx.random`'s stream.
+`tkv.random`'s stream.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class InitDesc(str):
         global_init: kept.
 
     Example:
-        >>> w = mx.nd.zeros((2,))
-        >>> mx.init.Zero()(mx.init.InitDesc('fc1_weight', {'__init__': mx.init.One().dumps()}), w)
+        >>> w = tkv.nd.zeros((2,))
+        >>> tkv.init.Zero()(tkv.init.InitDesc('fc1_weight', {'__init__': tkv.init.One().dumps()}), w)
         >>> w.asnumpy()
         array([1., 1.], dtype=float32)
     """
@@ -103,10 +103,10 @@ class Initializer:
     """Base class; a subclass defines ``_init_weight(name, array)``.
 
     Example:
-        >>> class Two(mx.init.Initializer):
+        >>> class Two(tkv.init.Initializer):
         ...     def _init_weight(self, name, array):
         ...         array[:] = 2
-        >>> w = mx.nd.zeros((2,))
+        >>> w = tkv.nd.zeros((2,))
         >>> Two()('fc1_weight', w)
         >>> w.asnumpy()
         array([2., 2.], dtype=float32)
@@ -184,10 +184,10 @@ def register(klass: I) -> I:
     """Make `create` find the class by its name in lower case; return it. A decorator.
 
     Example:
-        >>> @mx.init.register
-        ... class Mine(mx.init.Normal):
+        >>> @tkv.init.register
+        ... class Mine(tkv.init.Normal):
         ...     pass
-        >>> type(mx.init.create('mine')).__name__
+        >>> type(tkv.init.create('mine')).__name__
         'Mine'
     """
     _registry[klass.__name__.lower()] = klass
@@ -202,7 +202,7 @@ def create(init: str | Initializer, **kwargs: Any) -> Initializer:
         InvalidArgumentError: arguments beside one that has them already.
 
     Example:
-        >>> mx.init.create('xavier', magnitude=2).dumps()
+        >>> tkv.init.create('xavier', magnitude=2).dumps()
         '["xavier", {"rnd_type": "uniform", "factor_type": "avg", "magnitude": 2}]'
     """
     is_made = isinstance(init, Initializer)
@@ -229,8 +229,8 @@ class Constant(Initializer):
     """Every element is `value`, a number or an array of the parameter's shape.
 
     Example:
-        >>> w = mx.nd.zeros((2,))
-        >>> mx.init.Constant(0.5)('w_weight', w)
+        >>> w = tkv.nd.zeros((2,))
+        >>> tkv.init.Constant(0.5)('w_weight', w)
         >>> w.asnumpy()
         array([0.5, 0.5], dtype=float32)
     """
@@ -249,8 +249,8 @@ class Zero(Constant):
     """Every element is 0.
 
     Example:
-        >>> w = mx.nd.ones((2,))
-        >>> mx.init.Zero()('w_weight', w)
+        >>> w = tkv.nd.ones((2,))
+        >>> tkv.init.Zero()('w_weight', w)
         >>> w.asnumpy()
         array([0., 0.], dtype=float32)
     """
@@ -266,8 +266,8 @@ class One(Constant):
     """Every element is 1.
 
     Example:
-        >>> w = mx.nd.zeros((2,))
-        >>> mx.init.One()('w_weight', w)
+        >>> w = tkv.nd.zeros((2,))
+        >>> tkv.init.One()('w_weight', w)
         >>> w.asnumpy()
         array([1., 1.], dtype=float32)
     """
@@ -287,8 +287,8 @@ class Uniform(Initializer):
     """Uniform from -scale to scale.
 
     Example:
-        >>> w = mx.nd.zeros((100,))
-        >>> mx.init.Uniform(0.1)('w_weight', w)
+        >>> w = tkv.nd.zeros((100,))
+        >>> tkv.init.Uniform(0.1)('w_weight', w)
         >>> bool(0.05 < w.max().asscalar() <= 0.1)
         True
     """
@@ -307,8 +307,8 @@ class Normal(Initializer):
     """Normal with mean 0 and standard deviation `sigma`.
 
     Example:
-        >>> w = mx.nd.zeros((100,))
-        >>> mx.init.Normal(0.1)('w_weight', w)
+        >>> w = tkv.nd.zeros((100,))
+        >>> tkv.init.Normal(0.1)('w_weight', w)
         >>> bool(w.abs().max().asscalar() > 0.1)
         True
     """
@@ -332,8 +332,8 @@ class Xavier(Initializer):
         magnitude: of the numbers.
 
     Example:
-        >>> w = mx.nd.zeros((3, 3))
-        >>> mx.init.Xavier()('w_weight', w)  # from -1 to 1
+        >>> w = tkv.nd.zeros((3, 3))
+        >>> tkv.init.Xavier()('w_weight', w)  # from -1 to 1
         >>> bool(0 < w.abs().max().asscalar() <= 1)
         True
     """
@@ -368,7 +368,7 @@ class MSRAPrelu(Xavier):
     """He et al., 2015: Xavier with normal numbers and magnitude ``2 / (1 + slope ** 2)``.
 
     Example:
-        >>> mx.init.MSRAPrelu(slope=0).magnitude
+        >>> tkv.init.MSRAPrelu(slope=0).magnitude
         2.0
     """
 
@@ -387,9 +387,9 @@ class Orthogonal(Initializer):
         rand_type: 'uniform' or 'normal' numbers to begin with.
 
     Example:
-        >>> w = mx.nd.zeros((2, 2))
-        >>> mx.init.Orthogonal(scale=1)('w_weight', w)
-        >>> bool(abs(mx.nd.dot(w[0], w[1]).asscalar()) < 1e-6)
+        >>> w = tkv.nd.zeros((2, 2))
+        >>> tkv.init.Orthogonal(scale=1)('w_weight', w)
+        >>> bool(abs(tkv.nd.dot(w[0], w[1]).asscalar()) < 1e-6)
         True
     """
 
@@ -413,8 +413,8 @@ class Bilinear(Initializer):
     """The weights of an upsampling convolution, shape ``(_, _, h, w)``.
 
     Example:
-        >>> w = mx.nd.zeros((1, 1, 2, 2))
-        >>> mx.init.Bilinear()('up_weight', w)
+        >>> w = tkv.nd.zeros((1, 1, 2, 2))
+        >>> tkv.init.Bilinear()('up_weight', w)
         >>> w.asnumpy().tolist()
         [[[[1.0, 0.0], [0.0, 0.0]]]]
     """
@@ -434,8 +434,8 @@ class LSTMBias(Initializer):
     """0, but `forget_bias` in the second quarter: the forget gates of an LSTM.
 
     Example:
-        >>> b = mx.nd.ones((4,))
-        >>> mx.init.LSTMBias(2.0)('lstm_weight', b)
+        >>> b = tkv.nd.ones((4,))
+        >>> tkv.init.LSTMBias(2.0)('lstm_weight', b)
         >>> b.asnumpy()
         array([0., 2., 0., 0.], dtype=float32)
     """
@@ -455,8 +455,8 @@ class Mixed:
     """The first initializer whose pattern, a regular expression, is found in the name.
 
     Example:
-        >>> init = mx.init.Mixed(['bias', '.*'], [mx.init.Zero(), mx.init.One()])
-        >>> w = mx.nd.zeros((2,))
+        >>> init = tkv.init.Mixed(['bias', '.*'], [tkv.init.Zero(), tkv.init.One()])
+        >>> w = tkv.nd.zeros((2,))
         >>> init('fc_weight', w)
         >>> w.asnumpy()
         array([1., 1.], dtype=float32)
@@ -483,13 +483,13 @@ class Load:
     """The arrays of a file or dict by their names, and for other names another initializer.
 
     Args:
-        param: a dict of arrays, or a file of `mx.nd.save`; ``arg:`` and ``aux:`` before a name are cut off.
+        param: a dict of arrays, or a file of `tkv.nd.save`; ``arg:`` and ``aux:`` before a name are cut off.
         default_init: for names that are not there; None makes them an error.
         verbose: the logger `tensorkv` tells at level info where each array came from.
 
     Example:
-        >>> init = mx.init.Load({'arg:fc_weight': mx.nd.ones((2,))}, default_init=mx.init.Zero())
-        >>> w = mx.nd.zeros((2,))
+        >>> init = tkv.init.Load({'arg:fc_weight': tkv.nd.ones((2,))}, default_init=tkv.init.Zero())
+        >>> w = tkv.nd.zeros((2,))
         >>> init('fc_weight', w)
         >>> w.asnumpy()
         array([1., 1.], dtype=float32)

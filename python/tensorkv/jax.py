@@ -132,7 +132,7 @@ class KVOptimizer:
     Args:
         params: a pytree of arrays.
         kv: the store.
-        optimizer: one of `mx.optimizer`, or a `Program`; None if the store has its updater already.
+        optimizer: one of `tkv.optimizer`, or a `Program`; None if the store has its updater already.
         average: divide the sums of a synchronous store by the number of workers, by the optimizer's `rescale_grad`.
         prefix: put before each name; models that share a store need different ones.
 
@@ -143,8 +143,8 @@ class KVOptimizer:
         UnimplementedError: a copy or pickle of a KVOptimizer.
 
     Example:
-        >>> kv = mx.kv.create('local')
-        >>> opt = mx.jax.KVOptimizer({'w': jax.numpy.zeros(3)}, kv, mx.optimizer.SGD(learning_rate=0.1))
+        >>> kv = tkv.kv.create('local')
+        >>> opt = tkv.jax.KVOptimizer({'w': jax.numpy.zeros(3)}, kv, tkv.optimizer.SGD(learning_rate=0.1))
         >>> grad = jax.jit(jax.grad(lambda params: ((params['w'] - 2) ** 2).sum()))
         >>> params = opt.params
         >>> for _ in range(100):
@@ -207,7 +207,7 @@ class KVOptimizer:
             KVError: as ``kv.assign``.
 
         Example:
-            >>> opt = mx.jax.KVOptimizer({'w': jax.numpy.zeros(2)}, mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+            >>> opt = tkv.jax.KVOptimizer({'w': jax.numpy.zeros(2)}, tkv.kv.create(), tkv.optimizer.SGD(learning_rate=1))
             >>> params = opt.assign({'w': jax.numpy.full(2, 7.0)})
             >>> opt.step({'w': jax.numpy.ones(2)})['w'].tolist()
             [6.0, 6.0]
@@ -279,7 +279,7 @@ class GradientTransformation(NamedTuple):
 def average(kv: KVStore, *, prefix: str = "") -> GradientTransformation:
     """Return a transformation in optax's form that gives every worker the mean of all workers' gradients.
 
-    ``optax.chain(mx.jax.average(kv), optax.adam(1e-3))`` is an optimizer whose states are on each worker. Both functions run
+    ``optax.chain(tkv.jax.average(kv), optax.adam(1e-3))`` is an optimizer whose states are on each worker. Both functions run
     outside of ``jax.jit``. ``init(params)`` returns the parameters of rank 0 as its state, with which all workers begin.
 
     Args:
@@ -296,8 +296,8 @@ def average(kv: KVStore, *, prefix: str = "") -> GradientTransformation:
         KVError: as ``kv.init`` and ``kv.pushpull``.
 
     Example:
-        >>> kv = mx.kv.create('local')
-        >>> mean = mx.jax.average(kv)
+        >>> kv = tkv.kv.create('local')
+        >>> mean = tkv.jax.average(kv)
         >>> params = mean.init({'w': jax.numpy.zeros(3)})
         >>> updates, params = mean.update({'w': jax.numpy.ones(3)}, params)
         >>> updates['w'].tolist()

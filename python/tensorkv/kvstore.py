@@ -1,4 +1,4 @@
-"""Stores: ``mx.kv``."""
+"""Stores: ``tkv.kv``."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -27,13 +27,13 @@ class KVStoreServer:
     """Serves the keys of a job.
 
     Example:
-        >>> mx.kvstore_server.KVStoreServer(mx.kv.create('local')).run()
+        >>> tkv.kvstore_server.KVStoreServer(tkv.kv.create('local')).run()
         Traceback (most recent call last):
         tensorkv.errors.FailedPreconditionError: serve: this process is no server of a job
     """
 
     def __init__(self, kvstore: KVStore | KVStoreBase | None) -> None:
-        """Serve for the job that `kvstore` belongs to: ``mx.kv.create('dist_sync')`` in a server or scheduler.
+        """Serve for the job that `kvstore` belongs to: ``tkv.kv.create('dist_sync')`` in a server or scheduler.
 
         Under an MPI launcher, if a store would make a worker of this process, `kvstore` is None.
         """

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate: ``mx.lr_scheduler``, with MXNet's names and arguments.
+"""Schedules of the learning rate: ``tkv.lr_scheduler``, with MXNet's names and arguments.
 
 A schedule is a function of the number of an update, from 1. The classes here are data: a store computes them itself, on its
 servers too, with the number of updates of each key.
@@ -34,7 +34,7 @@ class LRScheduler:
         InvalidArgumentError: a number or mode that is none of these.
 
     Example:
-        >>> class Inverse(mx.lr_scheduler.LRScheduler):
+        >>> class Inverse(tkv.lr_scheduler.LRScheduler):
         ...     def __call__(self, num_update):
         ...         return self.base_lr / max(1, num_update)
         >>> Inverse(base_lr=1.0)(4)
@@ -72,7 +72,7 @@ class LRScheduler:
             InvalidArgumentError: the warm-up is over by then.
 
         Example:
-            >>> mx.lr_scheduler.LRScheduler(base_lr=1.0, warmup_steps=4).get_warmup_lr(1)
+            >>> tkv.lr_scheduler.LRScheduler(base_lr=1.0, warmup_steps=4).get_warmup_lr(1)
             0.25
         """
         if not 0 <= num_update < self.warmup_steps:
@@ -140,7 +140,7 @@ class FactorScheduler(LRScheduler):
         warmup_mode: see LRScheduler.
 
     Example:
-        >>> schedule = mx.lr_scheduler.FactorScheduler(step=10, factor=0.5, base_lr=1.0)
+        >>> schedule = tkv.lr_scheduler.FactorScheduler(step=10, factor=0.5, base_lr=1.0)
         >>> [schedule(n) for n in (1, 10, 11, 21)]
         [1.0, 1.0, 0.5, 0.25]
     """
@@ -181,7 +181,7 @@ class MultiFactorScheduler(LRScheduler):
         warmup_mode: see LRScheduler.
 
     Example:
-        >>> schedule = mx.lr_scheduler.MultiFactorScheduler(step=[10, 15], factor=0.1, base_lr=1.0)
+        >>> schedule = tkv.lr_scheduler.MultiFactorScheduler(step=[10, 15], factor=0.1, base_lr=1.0)
         >>> [round(schedule(n), 4) for n in (10, 11, 15, 16)]
         [1.0, 0.1, 0.1, 0.01]
     """
@@ -229,7 +229,7 @@ class PolyScheduler(LRScheduler):
         warmup_mode: see LRScheduler.
 
     Example:
-        >>> schedule = mx.lr_scheduler.PolyScheduler(max_update=10, base_lr=1.0)
+        >>> schedule = tkv.lr_scheduler.PolyScheduler(max_update=10, base_lr=1.0)
         >>> [round(schedule(n), 4) for n in (1, 5, 10, 99)]
         [0.81, 0.25, 0.0, 0.0]
     """
@@ -270,7 +270,7 @@ class CosineScheduler(LRScheduler):
         warmup_mode: see LRScheduler.
 
     Example:
-        >>> schedule = mx.lr_scheduler.CosineScheduler(max_update=10, base_lr=1.0)
+        >>> schedule = tkv.lr_scheduler.CosineScheduler(max_update=10, base_lr=1.0)
         >>> [round(schedule(n), 4) for n in (5, 10)]
         [0.5, 0.0]
     """

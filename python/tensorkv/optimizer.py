@@ -1,4 +1,4 @@
-"""Optimizers: ``mx.optimizer``. Names, formulas and defaults are those of MXNet 1.9.1.
+"""Optimizers: ``tkv.optimizer``. Names, formulas and defaults are those of MXNet 1.9.1.
 
 The built-in ones are update programs that run in the store; a class with a Python ``update`` of its own works too.
 """
@@ -56,7 +56,7 @@ class Program(_core.Program):
         InvalidArgumentError: a text that is no program; the message names the line.
 
     Example:
-        >>> program = mx.Program('program add\\nw = add value sum\\nvalue <- w\\n')
+        >>> program = tkv.Program('program add\\nw = add value sum\\nvalue <- w\\n')
         >>> program.name, program.states
         ('add', [])
 
@@ -82,7 +82,7 @@ class Program(_core.Program):
             InvalidArgumentError: the program has no such hyperparameter.
 
         Example:
-            >>> mx.Program('program p\\nparam rate 0.5\\nw = mul sum rate\\nvalue <- w\\n').param('rate')
+            >>> tkv.Program('program p\\nparam rate 0.5\\nw = mul sum rate\\nvalue <- w\\n').param('rate')
             0.5
         """
         return self._native.param(name)
@@ -96,12 +96,12 @@ class Program(_core.Program):
             InvalidArgumentError: the program has no such hyperparameter, or the value is no number.
 
         Example:
-            >>> program = mx.Program('program p\\nparam rate 1\\nw = mul sum rate\\nvalue <- w\\n')
-            >>> kv = mx.kv.create('local')
-            >>> kv.init('w', mx.nd.zeros((1,)))
+            >>> program = tkv.Program('program p\\nparam rate 1\\nw = mul sum rate\\nvalue <- w\\n')
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init('w', tkv.nd.zeros((1,)))
             >>> kv.set_updater(program)
             >>> program.set_param('rate', 3)
-            >>> kv.push('w', mx.nd.ones((1,)))
+            >>> kv.push('w', tkv.nd.ones((1,)))
             >>> kv.pull('w').asnumpy()
             array([3.], dtype=float32)
         """
@@ -144,7 +144,7 @@ def create(name: str, **kwargs: Any) -> Optimizer:
         KeyNotFoundError: no such optimizer, with a list of those there are.
 
     Example:
-        >>> mx.optimizer.create('sgd', learning_rate=0.5, momentum=0.9).momentum
+        >>> tkv.optimizer.create('sgd', learning_rate=0.5, momentum=0.9).momentum
         0.9
     """
     return Optimizer.create_optimizer(name, **kwargs)

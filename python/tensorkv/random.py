@@ -1,4 +1,4 @@
-"""Random arrays: ``mx.random``. Drawn by NumPy's generator, one stream per process."""
+"""Random arrays: ``tkv.random``. Drawn by NumPy's generator, one stream per process."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def seed(seed_state: SupportsIndex, ctx: object = "all") -> None:
     """Start the stream again from `seed_state`, an int.
 
     Example:
-        >>> mx.random.seed(1); a = mx.random.uniform(shape=(2,))
-        >>> mx.random.seed(1); (a == mx.random.uniform(shape=(2,))).asnumpy()
+        >>> tkv.random.seed(1); a = tkv.random.uniform(shape=(2,))
+        >>> tkv.random.seed(1); (a == tkv.random.uniform(shape=(2,))).asnumpy()
         array([1., 1.], dtype=float32)
     """
     global _generator
@@ -139,7 +139,7 @@ def uniform(
     For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
 
     Example:
-        >>> mx.random.uniform(-1, 1, shape=(2, 3)).shape
+        >>> tkv.random.uniform(-1, 1, shape=(2, 3)).shape
         (2, 3)
     """
     return _sampled("uniform", _stream().uniform, (low, high), shape, dtype, ctx, out)
@@ -158,7 +158,7 @@ def normal(
     For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
 
     Example:
-        >>> mx.random.normal(shape=(4,)).shape
+        >>> tkv.random.normal(shape=(4,)).shape
         (4,)
     """
     return _sampled("normal", _stream().normal, (loc, scale), shape, dtype, ctx, out)
@@ -175,7 +175,7 @@ def randint(
     """Return whole numbers from `low` to below `high`, int32 by default.
 
     Example:
-        >>> mx.random.randint(0, 10, shape=(2,)).dtype.__name__
+        >>> tkv.random.randint(0, 10, shape=(2,)).dtype.__name__
         'int32'
     """
     low, high = operator.index(low), operator.index(high)
@@ -196,7 +196,7 @@ def randn(
     """Return normally distributed numbers in an array whose axes are the arguments, float32 by default.
 
     Example:
-        >>> mx.random.randn(2, 3).shape
+        >>> tkv.random.randn(2, 3).shape
         (2, 3)
     """
     return normal(loc, scale, shape or None, dtype, ctx, out)
@@ -214,7 +214,7 @@ def exponential(
     For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
 
     Example:
-        >>> mx.random.exponential(2, shape=(4,)).shape
+        >>> tkv.random.exponential(2, shape=(4,)).shape
         (4,)
     """
     return _sampled("exponential", _stream().exponential, (scale,), shape, dtype, ctx, out)
@@ -233,7 +233,7 @@ def gamma(
     For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
 
     Example:
-        >>> mx.random.gamma(9, 0.5, shape=(4,)).shape
+        >>> tkv.random.gamma(9, 0.5, shape=(4,)).shape
         (4,)
     """
     return _sampled("gamma", _stream().gamma, (alpha, beta), shape, dtype, ctx, out)
@@ -251,7 +251,7 @@ def poisson(
     For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
 
     Example:
-        >>> mx.random.poisson(4, shape=(2, 2)).shape
+        >>> tkv.random.poisson(4, shape=(2, 2)).shape
         (2, 2)
     """
     return _sampled("poisson", _stream().poisson, (lam,), shape, dtype, ctx, out)
@@ -270,7 +270,7 @@ def negative_binomial(
     For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
 
     Example:
-        >>> mx.random.negative_binomial(3, 0.5, shape=(4,)).shape
+        >>> tkv.random.negative_binomial(3, 0.5, shape=(4,)).shape
         (4,)
     """
     return _sampled("negative_binomial", _stream().negative_binomial, (k, p), shape, dtype, ctx, out)
@@ -289,7 +289,7 @@ def generalized_negative_binomial(
     For parameters that are arrays, each element has numbers of its own: the shape is theirs, and then `shape`.
 
     Example:
-        >>> mx.random.generalized_negative_binomial(2, 0.5, shape=(4,)).shape
+        >>> tkv.random.generalized_negative_binomial(2, 0.5, shape=(4,)).shape
         (4,)
     """
 
@@ -334,7 +334,7 @@ def multinomial(
         out: an array that takes the classes.
 
     Example:
-        >>> mx.random.multinomial(mx.nd.array([[0, 1], [1, 0]])).asnumpy()
+        >>> tkv.random.multinomial(tkv.nd.array([[0, 1], [1, 0]])).asnumpy()
         array([1, 0], dtype=int32)
     """
     chances = data.asnumpy().astype(np.float64)
@@ -357,7 +357,7 @@ def shuffle(data: _nd.NDArray) -> _nd.NDArray:
     """Return an array with its rows in a random order.
 
     Example:
-        >>> sorted(mx.random.shuffle(mx.nd.arange(4)).asnumpy().tolist())
+        >>> sorted(tkv.random.shuffle(tkv.nd.arange(4)).asnumpy().tolist())
         [0.0, 1.0, 2.0, 3.0]
     """
     return _nd.array(_stream().permutation(data.asnumpy()), ctx=data.context, dtype=data.dtype_name)

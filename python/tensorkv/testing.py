@@ -31,10 +31,10 @@ class Cluster:
     """Servers, head and workers of a job in this process; make one with `cluster`. A context manager.
 
     Example:
-        >>> with mx.testing.cluster(workers=2, servers=2) as job:
+        >>> with tkv.testing.cluster(workers=2, servers=2) as job:
         ...     def train(kv):
-        ...         kv.init('w', mx.nd.zeros((2,)))
-        ...         kv.push('w', mx.nd.ones((2,)) * (kv.rank + 1))
+        ...         kv.init('w', tkv.nd.zeros((2,)))
+        ...         kv.push('w', tkv.nd.ones((2,)) * (kv.rank + 1))
         ...         return kv.pull('w').asnumpy().tolist()
         ...     job.run(train)
         [[3.0, 3.0], [3.0, 3.0]]
@@ -149,7 +149,7 @@ def cluster(workers: int = 2, servers: int = 1, mode: str = "dist_sync", **optio
         options: `patience`, `server_patience`, `staleness`, `on_death`, `deterministic` as in `create`.
 
     Example:
-        >>> with mx.testing.cluster(workers=3) as job:
+        >>> with tkv.testing.cluster(workers=3) as job:
         ...     job.run(lambda kv: (kv.rank, kv.num_workers))
         [(0, 3), (1, 3), (2, 3)]
     """

@@ -174,8 +174,8 @@ class Ticket(Coroutine[Any, Any, T], Generic[T]):
     call on its key and by `KVStore.close`.
 
     Example:
-        >>> kv = mx.kv.create('local')
-        >>> kv.init(3, mx.nd.ones((2,)))
+        >>> kv = tkv.kv.create('local')
+        >>> kv.init(3, tkv.nd.ones((2,)))
         >>> ticket = kv.pull(3, async_op=True)
         >>> ticket.wait().asnumpy()
         array([1., 1.], dtype=float32)

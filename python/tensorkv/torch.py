@@ -27,7 +27,7 @@ def __dir__() -> list[str]:
 def sparse_tensor(array: RowSparseNDArray) -> Any:
     """Return a row-sparse array as a ``torch.sparse_coo`` tensor, whose rows share the memory of ``array.data``.
 
-    The first axis of the tensor is sparse; the other way is `mx.nd.sparse.row_sparse_array`, and verbs take such tensors as
+    The first axis of the tensor is sparse; the other way is `tkv.nd.sparse.row_sparse_array`, and verbs take such tensors as
     they are.
 
     Args:
@@ -37,8 +37,8 @@ def sparse_tensor(array: RowSparseNDArray) -> Any:
         InvalidArgumentError: a shape of 2**63 elements or more, such as that of a table without an end.
 
     Example:
-        >>> rows = mx.nd.sparse.row_sparse_array(([[1, 2]], [3]), shape=(4, 2))
-        >>> mx.torch.sparse_tensor(rows).to_dense().tolist()
+        >>> rows = tkv.nd.sparse.row_sparse_array(([[1, 2]], [3]), shape=(4, 2))
+        >>> tkv.torch.sparse_tensor(rows).to_dense().tolist()
         [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [1.0, 2.0]]
     """
     if array.size >= 2**63:

@@ -8,7 +8,7 @@ DOCS = pathlib.Path(__file__).parents[2] / "docs"
 SLACK = 15.0  # seconds that a busy machine may add to any time of the page
 
 # Beginnings of code spans that are not output: commands, calls, options and variables.
-NOT_QUOTED = re.compile(r"KVError|tkv |kv\.|mx\.|--|TKV_|ulimit|py-spy|create\(|sys\.|on_death|kill ")
+NOT_QUOTED = re.compile(r"KVError|tkv |kv\.|mx\.|tkv\.|--|TKV_|ulimit|py-spy|create\(|sys\.|on_death|kill ")
 
 
 class Row(NamedTuple):

@@ -92,7 +92,7 @@ def test_examples_run(name, tmp_path, monkeypatch):
     import os
     import tempfile
 
-    names = {"mx": mx, "np": np, "os": os, "tempfile": tempfile}
+    names = {"tkv": mx, "mx": mx, "np": np, "os": os, "tempfile": tempfile}
     test = doctest.DocTestParser().get_doctest(inspect.cleandoc(text), names, name, name, 0)
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     report = []
@@ -111,7 +111,7 @@ def test_code_blocks_run(path, code, tmp_path, monkeypatch):
     if "import torch" in code:
         pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
-    names = {"mx": mx, "np": np}
+    names = {"tkv": mx, "np": np}
     if ">>>" in code:
         test = doctest.DocTestParser().get_doctest(code, names, str(path), str(path), 0)
         runner = doctest.DocTestRunner(optionflags=FLAGS)
@@ -124,7 +124,7 @@ def test_code_blocks_run(path, code, tmp_path, monkeypatch):
 
 def test_the_reference_lists_what_dir_and_all_list():
     text = (ROOT / "docs" / "api.md").read_text()
-    written = [operator.attrgetter(name)(mx) for name in re.findall(r"^###+ `mx\.([\w.]+)", text, re.MULTILINE)]
+    written = [operator.attrgetter(name)(mx) for name in re.findall(r"^###+ `(?:mx|tkv)\.([\w.]+)", text, re.MULTILINE)]
     for module_name in [*MODULES, "tensorkv.kvstore_server", "tensorkv.testing", "tensorkv.ticket"]:
         module = importlib.import_module(module_name)
         listed = [name for name in dir(module) if not name.startswith("__")]

@@ -189,8 +189,8 @@ def save(
 
     Example:
         >>> path = os.path.join(tempfile.mkdtemp(), 'w')
-        >>> mx.nd.save(path, {'w': mx.nd.ones((2,))})
-        >>> mx.nd.load(path)['w'].asnumpy()
+        >>> tkv.nd.save(path, {'w': tkv.nd.ones((2,))})
+        >>> tkv.nd.load(path)['w'].asnumpy()
         array([1., 1.], dtype=float32)
     """
     if format == "mxnet":
@@ -222,8 +222,8 @@ def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
 
     Example:
         >>> path = os.path.join(tempfile.mkdtemp(), 'list')
-        >>> mx.nd.save(path, [mx.nd.ones((2,))])
-        >>> len(mx.nd.load(path))
+        >>> tkv.nd.save(path, [tkv.nd.ones((2,))])
+        >>> len(tkv.nd.load(path))
         1
     """
     import struct

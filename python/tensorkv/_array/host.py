@@ -1,4 +1,4 @@
-"""Functions of `mx.nd` that NumPy computes on the memory of arrays.
+"""Functions of `tkv.nd` that NumPy computes on the memory of arrays.
 
 A result is a new array with the class and context of the first array. Floats of 16 and 8 bits are computed in float32
 and rounded once; sums are added in float64.
@@ -189,7 +189,7 @@ def _elementwise(
 
     function.__name__ = name
     function.__doc__ = f"Return {text}, element by element{'; floats only' if floats else ''}."
-    return host(*_example(f"mx.nd.{name}(mx.nd.array([1])).asnumpy()", shown))(function)
+    return host(*_example(f"tkv.nd.{name}(tkv.nd.array([1])).asnumpy()", shown))(function)
 
 
 def _binary(
@@ -228,7 +228,7 @@ def _binary(
     Raises:
         InvalidArgumentError: two dtypes, shapes that do not broadcast, a fraction beside integers.
     """
-    return host(*_example(f"mx.nd.{name}(mx.nd.array([3]), 2).asnumpy()", shown), names)(function)
+    return host(*_example(f"tkv.nd.{name}(tkv.nd.array([3]), 2).asnumpy()", shown), names)(function)
 
 
 def _axes(data: Any, axis: Any, exclude: bool) -> Any:
@@ -273,7 +273,7 @@ def _reduction(name: str, compute: Callable[..., Any], text: str, shown: str, fl
         exclude: take all axes but these.
         dtype: None; it is here because ``numpy.mean`` passes it.
     """
-    return host(*_example(f"mx.nd.{name}(mx.nd.array([2, 4])).asnumpy()", shown))(function)
+    return host(*_example(f"tkv.nd.{name}(tkv.nd.array([2, 4])).asnumpy()", shown))(function)
 
 
 def _half_away(x: Any) -> Any:
@@ -384,7 +384,7 @@ min: Function = _reduction("min", np.min, "the smallest element", "2.", floats=F
 nansum: Function = _reduction("nansum", np.nansum, "the sum of what is not NaN", "6.", floats=False)
 
 
-@host("mx.nd.sum(mx.nd.array([2, 4])).asnumpy()", "array([6.], dtype=float32)")
+@host("tkv.nd.sum(tkv.nd.array([2, 4])).asnumpy()", "array([6.], dtype=float32)")
 def sum(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = False, dtype: object = None) -> Any:
     """Return the sum over some axes, of all elements with shape ``(1,)``; of integers and bools in int64.
 
@@ -403,7 +403,7 @@ def sum(data: Any, axis: Any = None, keepdims: bool = False, exclude: bool = Fal
     return Typed(np.atleast_1d(total), "int64") if exact else np.atleast_1d(total)
 
 
-@host("mx.nd.norm(mx.nd.array([3, 4])).asnumpy()", "array([5.], dtype=float32)")
+@host("tkv.nd.norm(tkv.nd.array([3, 4])).asnumpy()", "array([5.], dtype=float32)")
 def norm(data: Any, ord: int = 2, axis: Any = None, keepdims: bool = False) -> Any:
     """Return the 2-norm or, with ``ord=1``, the 1-norm over some axes, of all elements with shape ``(1,)``; floats only."""
     if ord not in (1, 2) or data.dtype.kind != "f":
@@ -420,19 +420,19 @@ def _at(find: Callable[..., Any], data: Any, axis: Any, keepdims: bool) -> Any:
     return Typed(np.atleast_1d(find(data, axis=axis, keepdims=bool(keepdims))), "float32")
 
 
-@host("mx.nd.argmax(mx.nd.array([3, 9, 4])).asnumpy()", "array([1.], dtype=float32)")
+@host("tkv.nd.argmax(tkv.nd.array([3, 9, 4])).asnumpy()", "array([1.], dtype=float32)")
 def argmax(data: Any, axis: int | None = None, keepdims: bool = False) -> Any:
     """Return where the first largest element is, as float32, along an axis or of all elements in order."""
     return _at(np.argmax, data, axis, keepdims)
 
 
-@host("mx.nd.argmin(mx.nd.array([3, 9, 4])).asnumpy()", "array([0.], dtype=float32)")
+@host("tkv.nd.argmin(tkv.nd.array([3, 9, 4])).asnumpy()", "array([0.], dtype=float32)")
 def argmin(data: Any, axis: int | None = None, keepdims: bool = False) -> Any:
     """Return where the first smallest element is, as float32, along an axis or of all elements in order."""
     return _at(np.argmin, data, axis, keepdims)
 
 
-@host("mx.nd.cumsum(mx.nd.array([1, 2, 3])).asnumpy()", "array([1., 3., 6.], dtype=float32)")
+@host("tkv.nd.cumsum(tkv.nd.array([1, 2, 3])).asnumpy()", "array([1., 3., 6.], dtype=float32)")
 def cumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Any:
     """Return the running sum along an axis, or of all elements in order; with `dtype`, the elements are cast first."""
     if dtype is None:
@@ -442,7 +442,7 @@ def cumsum(a: Any, axis: int | None = None, dtype: Any = None) -> Any:
     return Typed(np.cumsum(a.astype(wide), axis=axis, dtype=wide), name)
 
 
-@host("mx.nd.add_n(mx.nd.ones((2,)), mx.nd.ones((2,))).asnumpy()", "array([2., 2.], dtype=float32)", ("args",))
+@host("tkv.nd.add_n(tkv.nd.ones((2,)), tkv.nd.ones((2,))).asnumpy()", "array([2., 2.], dtype=float32)", ("args",))
 def add_n(*args: Any) -> Any:
     """Return the sum of arrays of one shape."""
     return functools.reduce(np.add, args)
@@ -460,14 +460,14 @@ def _indices(x: Any, size: int, mode: str) -> Any:
     return np.mod(places, size) if mode == "wrap" else np.clip(places, 0, size - 1) if mode == "clip" else places
 
 
-@host("mx.nd.take(mx.nd.array([10, 20, 30]), mx.nd.array([2, 0])).asnumpy()", "array([30., 10.], dtype=float32)")
+@host("tkv.nd.take(tkv.nd.array([10, 20, 30]), tkv.nd.array([2, 0])).asnumpy()", "array([30., 10.], dtype=float32)")
 def take(a: Any, indices: Any, axis: int = 0, mode: str = "clip") -> Any:
     """Return slices of an axis by index; beyond the ends the nearest ('clip'), counted round ('wrap') or an error ('raise')."""
     axis_in(a, axis)
     return np.take(a, _indices(indices, a.shape[axis], mode), axis)
 
 
-@host("mx.nd.pick(mx.nd.array([[1, 2], [3, 4]]), mx.nd.array([1, 0])).asnumpy()", "array([2., 3.], dtype=float32)")
+@host("tkv.nd.pick(tkv.nd.array([[1, 2], [3, 4]]), tkv.nd.array([1, 0])).asnumpy()", "array([2., 3.], dtype=float32)")
 def pick(data: Any, index: Any, axis: int = -1, keepdims: bool = False, mode: str = "clip") -> Any:
     """Return one element along an axis for each place of the others."""
     axis_in(data, axis)
@@ -477,7 +477,7 @@ def pick(data: Any, index: Any, axis: int = -1, keepdims: bool = False, mode: st
     return picked if keepdims else np.squeeze(picked, axis)
 
 
-@host("mx.nd.one_hot(mx.nd.array([1, 0]), 2).asnumpy()", "array([[0., 1.],\n               [1., 0.]], dtype=float32)")
+@host("tkv.nd.one_hot(tkv.nd.array([1, 0]), 2).asnumpy()", "array([[0., 1.],\n               [1., 0.]], dtype=float32)")
 def one_hot(indices: Any, depth: int, on_value: float = 1.0, off_value: float = 0.0, dtype: Any = "float32") -> Any:
     """Return `on_value` where the last axis, of extent `depth`, is at the index, `off_value` elsewhere."""
     hot = np.asarray(indices).astype(np.int64)[..., None] == np.arange(depth)
@@ -485,7 +485,7 @@ def one_hot(indices: Any, depth: int, on_value: float = 1.0, off_value: float = 
 
 
 @host(
-    "mx.nd.where(mx.nd.array([1, 0]), mx.nd.ones((2,)), mx.nd.zeros((2,))).asnumpy()",
+    "tkv.nd.where(tkv.nd.array([1, 0]), tkv.nd.ones((2,)), tkv.nd.zeros((2,))).asnumpy()",
     "array([1., 0.], dtype=float32)",
     ("x", "y"),
 )
@@ -507,13 +507,13 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     return np.where(truth, x, y)
 
 
-@host("mx.nd.clip(mx.nd.array([-2, 2]), 0, 1).asnumpy()", "array([0., 1.], dtype=float32)")
+@host("tkv.nd.clip(tkv.nd.array([-2, 2]), 0, 1).asnumpy()", "array([0., 1.], dtype=float32)")
 def clip(data: Any, a_min: float, a_max: float) -> Any:
     """Return the elements, but not below `a_min` nor above `a_max`."""
     return np.clip(data, a_min, a_max)
 
 
-@host("mx.nd.sort(mx.nd.array([3, 1, 2])).asnumpy()", "array([1., 2., 3.], dtype=float32)")
+@host("tkv.nd.sort(tkv.nd.array([3, 1, 2])).asnumpy()", "array([1., 2., 3.], dtype=float32)")
 def sort(data: Any, axis: int | None = -1, is_ascend: bool = True) -> Any:
     """Return the elements in order along an axis; None takes all."""
     values = np.sort(data, axis=axis, kind="stable")
@@ -527,13 +527,13 @@ def _order(data: Any, axis: int | None, is_ascend: bool) -> Any:
     return np.argsort(key, axis=axis, kind="stable")
 
 
-@host("mx.nd.argsort(mx.nd.array([3, 1, 2])).asnumpy()", "array([1., 2., 0.], dtype=float32)")
+@host("tkv.nd.argsort(tkv.nd.array([3, 1, 2])).asnumpy()", "array([1., 2., 0.], dtype=float32)")
 def argsort(data: Any, axis: int | None = -1, is_ascend: bool = True, dtype: Any = "float32") -> Any:
     """Return the places of the elements in order along an axis; None takes all."""
     return Typed(_order(data, axis, is_ascend), dtype_name(dtype))
 
 
-@host("mx.nd.topk(mx.nd.array([3, 1, 2]), k=2).asnumpy()", "array([0., 2.], dtype=float32)")
+@host("tkv.nd.topk(tkv.nd.array([3, 1, 2]), k=2).asnumpy()", "array([0., 2.], dtype=float32)")
 def topk(
     data: Any,
     axis: int | None = -1,
@@ -576,7 +576,7 @@ def _check_dense(stype: str | None) -> None:
         raise InvalidArgumentError(f"forward_stype={stype!r}; the result is dense, and tostype() converts it")
 
 
-@host("mx.nd.dot(mx.nd.ones((2, 3)), mx.nd.ones((3, 4))).shape", "(2, 4)", ("lhs", "rhs"))
+@host("tkv.nd.dot(tkv.nd.ones((2, 3)), tkv.nd.ones((3, 4))).shape", "(2, 4)", ("lhs", "rhs"))
 def dot(
     lhs: Any, rhs: Any, transpose_a: bool = False, transpose_b: bool = False, forward_stype: str | None = None
 ) -> Any:
@@ -593,7 +593,7 @@ def dot(
     return np.atleast_1d(np.tensordot(lhs, rhs, (0 if transpose_a else -1, -1 if transpose_b else 0)))
 
 
-@host("mx.nd.batch_dot(mx.nd.ones((5, 2, 3)), mx.nd.ones((5, 3, 4))).shape", "(5, 2, 4)", ("lhs", "rhs"))
+@host("tkv.nd.batch_dot(tkv.nd.ones((5, 2, 3)), tkv.nd.ones((5, 3, 4))).shape", "(5, 2, 4)", ("lhs", "rhs"))
 def batch_dot(
     lhs: Any, rhs: Any, transpose_a: bool = False, transpose_b: bool = False, forward_stype: str | None = None
 ) -> Any:
@@ -618,14 +618,14 @@ def _as_asked(values: Any, dtype: Any) -> Any:
     return values if dtype is None else Typed(values, dtype_name(dtype))
 
 
-@host("mx.nd.softmax(mx.nd.zeros((2,))).asnumpy()", "array([0.5, 0.5], dtype=float32)")
+@host("tkv.nd.softmax(tkv.nd.zeros((2,))).asnumpy()", "array([0.5, 0.5], dtype=float32)")
 def softmax(data: Any, axis: int = -1, temperature: float | None = None, dtype: Any = None) -> Any:
     """Return exp(x / temperature), divided by the sum of those along an axis; floats only. `dtype` is the result's."""
     powers = np.exp(_logits(data, axis, temperature))
     return _as_asked(powers / powers.sum(axis=axis, keepdims=True), dtype)
 
 
-@host("mx.nd.log_softmax(mx.nd.zeros((2,))).asnumpy()", "array([-0.6931472, -0.6931472], dtype=float32)")
+@host("tkv.nd.log_softmax(tkv.nd.zeros((2,))).asnumpy()", "array([-0.6931472, -0.6931472], dtype=float32)")
 def log_softmax(data: Any, axis: int = -1, temperature: float | None = None, dtype: Any = None) -> Any:
     """Return the logarithm of the softmax along an axis; floats only. The result may have another `dtype`."""
     logits = _logits(data, axis, temperature)
@@ -635,19 +635,19 @@ def log_softmax(data: Any, axis: int = -1, temperature: float | None = None, dty
 # ---- new ones like others
 
 
-@host("mx.nd.zeros_like(mx.nd.ones((2,))).asnumpy()", "array([0., 0.], dtype=float32)")
+@host("tkv.nd.zeros_like(tkv.nd.ones((2,))).asnumpy()", "array([0., 0.], dtype=float32)")
 def zeros_like(data: Any) -> Any:
     """Return zeros of the same shape and dtype."""
     return np.zeros_like(data)
 
 
-@host("mx.nd.ones_like(mx.nd.zeros((2,))).asnumpy()", "array([1., 1.], dtype=float32)")
+@host("tkv.nd.ones_like(tkv.nd.zeros((2,))).asnumpy()", "array([1., 1.], dtype=float32)")
 def ones_like(data: Any) -> Any:
     """Return ones of the same shape and dtype."""
     return np.ones_like(data)
 
 
-@host("mx.nd.full_like(mx.nd.zeros((2,)), 7).asnumpy()", "array([7., 7.], dtype=float32)")
+@host("tkv.nd.full_like(tkv.nd.zeros((2,)), 7).asnumpy()", "array([7., 7.], dtype=float32)")
 def full_like(data: Any, fill_value: float) -> Any:
     """Return an array of the same shape and dtype whose every element is `fill_value`."""
     return np.full_like(data, fill_value)

@@ -1,4 +1,4 @@
-"""The names of ``mx.nd``."""
+"""The names of ``tkv.nd``."""
 
 from .files import load, save
 from .host import (

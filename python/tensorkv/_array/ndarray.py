@@ -38,7 +38,7 @@ class NDArray(Arithmetic):
     Make one with `array`, `zeros`, `ones`, `full`, `empty` or `arange`.
 
     Example:
-        >>> a = mx.nd.array([[1, 2], [3, 4]])
+        >>> a = tkv.nd.array([[1, 2], [3, 4]])
         >>> a[1] += 10
         >>> a.asnumpy()
         array([[ 1.,  2.],
@@ -122,16 +122,16 @@ class NDArray(Arithmetic):
 
         Args:
             dims: the extents, or one list or tuple of them. An extent of -1 is computed from the number of elements. MXNet's
-                codes work in `mx.nd`. The code 0 keeps the extent of that place, -2 keeps all that follow, and -3 multiplies two
+                codes work in `tkv.nd`. The code 0 keeps the extent of that place, -2 keeps all that follow, and -3 multiplies two
                 extents. The code -4 splits an extent into the two numbers after it, one of which may be -1.
             shape: the same by name.
-            reverse: in `mx.nd`, match extents and codes from the right; the two numbers of -4 then stand before it.
+            reverse: in `tkv.nd`, match extents and codes from the right; the two numbers of -4 then stand before it.
 
         Raises:
             InvalidArgumentError: a shape of another number of elements, `shape` beside `dims`, codes that do not fit.
 
         Example:
-            >>> a = mx.nd.zeros((2, 3, 4))
+            >>> a = tkv.nd.zeros((2, 3, 4))
             >>> a.reshape((0, -1)).shape, a.reshape((-3, 0)).shape, a.reshape((-4, 1, 2, -2)).shape
             ((2, 12), (6, 4), (1, 2, 3, 4))
             >>> a.reshape((-1, 0), reverse=True).shape
@@ -218,7 +218,7 @@ class NDArray(Arithmetic):
     zeros_like: ClassVar[_host.Function] = _host.zeros_like
 
     def as_nd_ndarray(self) -> NDArray:
-        """Return the same memory as an `mx.nd` array."""
+        """Return the same memory as an `tkv.nd` array."""
         return self._as(NDArray)
 
     def as_np_ndarray(self) -> ndarray:
@@ -285,7 +285,7 @@ def empty(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | Non
 
     Args:
         shape: an int or a tuple of ints.
-        ctx: the Context, default `mx.current_context()`.
+        ctx: the Context, default `tkv.current_context()`.
         dtype: float32 by default; a name or a NumPy type.
         stype: None or ``'default'``; of `empty` and `zeros` also ``'row_sparse'``, which gives a RowSparseNDArray without rows.
 
@@ -295,7 +295,7 @@ def empty(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | Non
         UnimplementedError: ``gpu(i)`` on a machine without GPUs, another storage type.
 
     Example:
-        >>> mx.nd.empty((2, 3), mx.cpu(1), dtype='float64').shape
+        >>> tkv.nd.empty((2, 3), tkv.cpu(1), dtype='float64').shape
         (2, 3)
     """
     if stype == "row_sparse":
@@ -316,7 +316,7 @@ def full(
     """Return an array whose every element is `val`, or fill `out`. Arguments and errors as `empty`.
 
     Example:
-        >>> mx.nd.full((2,), 7).asnumpy()
+        >>> tkv.nd.full((2,), 7).asnumpy()
         array([7., 7.], dtype=float32)
     """
     result = _empty(NDArray, shape, ctx, dtype, stype)
@@ -334,7 +334,7 @@ def zeros(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | Non
     """Return an array of zeros. Arguments and errors as `empty`.
 
     Example:
-        >>> mx.nd.zeros((2,)).asnumpy()
+        >>> tkv.nd.zeros((2,)).asnumpy()
         array([0., 0.], dtype=float32)
     """
     if stype == "row_sparse":
@@ -348,7 +348,7 @@ def ones(shape: Shape, ctx: Where = None, dtype: DType = None, stype: str | None
     """Return an array of ones. Arguments and errors as `empty`.
 
     Example:
-        >>> (mx.nd.ones((2,)) * 3).asnumpy()
+        >>> (tkv.nd.ones((2,)) * 3).asnumpy()
         array([3., 3.], dtype=float32)
     """
     return full(shape, 1, ctx, dtype, stype)
@@ -361,14 +361,14 @@ def array(source_array: Values, ctx: Where = None, dtype: DType = None) -> NDArr
 
     Args:
         source_array: the elements, of any shape.
-        ctx: the Context, default `mx.current_context()`, or that of an NDArray.
+        ctx: the Context, default `tkv.current_context()`, or that of an NDArray.
         dtype: default float32, also for NumPy's float64 and int64; that of the source for an NDArray.
 
     Raises:
         InvalidArgumentError: a ragged list, elements that are no real numbers, a masked array.
 
     Example:
-        >>> mx.nd.array([[1, 2], [3, 4]], dtype='int32').asnumpy()
+        >>> tkv.nd.array([[1, 2], [3, 4]], dtype='int32').asnumpy()
         array([[1, 2],
                [3, 4]], dtype=int32)
     """
@@ -417,7 +417,7 @@ def arange(
         InvalidArgumentError: a number that an integer dtype cannot hold; a `step` of 0, a negative `repeat`.
 
     Example:
-        >>> mx.nd.arange(2, 5).asnumpy()
+        >>> tkv.nd.arange(2, 5).asnumpy()
         array([2., 3., 4.], dtype=float32)
     """
     if stop is None:
@@ -438,7 +438,7 @@ def eye(N: int, M: int = 0, k: int = 0, ctx: Where = None, dtype: DType = None) 
     """Return a matrix of N rows and M columns (0: N) with ones on a diagonal.
 
     Example:
-        >>> mx.nd.eye(2).asnumpy()
+        >>> tkv.nd.eye(2).asnumpy()
         array([[1., 0.],
                [0., 1.]], dtype=float32)
     """
@@ -451,7 +451,7 @@ def linspace(
     """Return `num` numbers at equal distances from `start` to `stop`, without `stop` where `endpoint` is False.
 
     Example:
-        >>> mx.nd.linspace(0, 1, 3).asnumpy()
+        >>> tkv.nd.linspace(0, 1, 3).asnumpy()
         array([0. , 0.5, 1. ], dtype=float32)
     """
     return array(_by_numpy("linspace", np.linspace, start, stop, num, endpoint), ctx, dtype)
@@ -461,7 +461,7 @@ def cast(data: NDArray, dtype: DType, out: NDArray | None = None, name: object =
     """Return ``data.astype(dtype)``, in `out` if there is one.
 
     Example:
-        >>> mx.nd.cast(mx.nd.ones((2,)), 'int32').asnumpy()
+        >>> tkv.nd.cast(tkv.nd.ones((2,)), 'int32').asnumpy()
         array([1, 1], dtype=int32)
     """
     made = data.astype(dtype)
@@ -476,7 +476,7 @@ def from_dlpack(x: DenseArray) -> NDArray:
 
     Example:
         >>> memory = np.zeros(2, np.float32)
-        >>> mx.nd.from_dlpack(memory)[:] = 5
+        >>> tkv.nd.from_dlpack(memory)[:] = 5
         >>> memory
         array([5., 5.], dtype=float32)
     """
@@ -488,7 +488,7 @@ def from_numpy(ndarray: DenseArray, zero_copy: bool = True) -> NDArray:
 
     Example:
         >>> memory = np.zeros(2, np.float32)
-        >>> mx.nd.from_numpy(memory)[:] = 5
+        >>> tkv.nd.from_numpy(memory)[:] = 5
         >>> memory
         array([5., 5.], dtype=float32)
     """
@@ -505,10 +505,10 @@ def random_uniform(
     out: NDArray | None = None,
     name: object = None,
 ) -> NDArray:
-    """Return uniform random numbers from `low` to `high`, drawn as `mx.random.uniform` does.
+    """Return uniform random numbers from `low` to `high`, drawn as `tkv.random.uniform` does.
 
     Example:
-        >>> mx.nd.random_uniform(-1, 1, shape=(2,)).shape
+        >>> tkv.nd.random_uniform(-1, 1, shape=(2,)).shape
         (2,)
     """
     from .. import random
@@ -525,10 +525,10 @@ def random_normal(
     out: NDArray | None = None,
     name: object = None,
 ) -> NDArray:
-    """Return normal random numbers, drawn as `mx.random.normal` does.
+    """Return normal random numbers, drawn as `tkv.random.normal` does.
 
     Example:
-        >>> mx.nd.random_normal(shape=(2,)).shape
+        >>> tkv.nd.random_normal(shape=(2,)).shape
         (2,)
     """
     from .. import random
@@ -540,6 +540,6 @@ def waitall() -> None:
     """Wait until no operation reads or writes an array any more; failures are told by tickets and stores.
 
     Example:
-        >>> mx.nd.waitall()
+        >>> tkv.nd.waitall()
     """
     _core._wait_all()

@@ -1,4 +1,4 @@
-"""Arrays in files of MXNet: the format of its `mx.nd.save`, with names such as ``resnet-0000.params``.
+"""Arrays in files of MXNet: the format of its `tkv.nd.save`, with names such as ``resnet-0000.params``.
 
 A file has a list of arrays and, for a dict, their names. Each array has a number that tells the version of its header:
 1.9 writes the second version, and the third under ``npx.set_np()``; releases before 1.0 wrote the first, or none. The

@@ -99,7 +99,7 @@ class RowSparseNDArray:
     itself, which takes the rows that the result has.
 
     Example:
-        >>> a = mx.nd.sparse.row_sparse_array(([[1, 2], [3, 4]], [0, 2]), shape=(4, 2))
+        >>> a = tkv.nd.sparse.row_sparse_array(([[1, 2], [3, 4]], [0, 2]), shape=(4, 2))
         >>> a.asnumpy()
         array([[1., 2.],
                [0., 0.],
@@ -308,7 +308,7 @@ class RowSparseNDArray:
         return self._with(self._data.astype(dtype))
 
     def retain(self, indices: Any) -> Self:
-        """Return the rows with these ids, in any order; of one that is not there a row of zeros. See `mx.nd.sparse.retain`."""
+        """Return the rows with these ids, in any order; of one that is not there a row of zeros. See `tkv.nd.sparse.retain`."""
         ids = np.unique(_rows.ids_of("retain", indices))
         _rows.check_ids("retain", ids, self._shape[0], f"the array has shape {self._shape}")
         known = np.isin(ids, self._ids, assume_unique=True)
@@ -485,7 +485,7 @@ class RowSparseNDArray:
         return self._binary(GE, other)
 
     def _called(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Return the result of a function of `mx.nd` with this array among its arguments."""
+        """Return the result of a function of `tkv.nd` with this array among its arguments."""
         out = options.pop("out", None)
         result = self._computed(name, args, options)
         return result if out is None else result.copyto(out)
@@ -507,7 +507,7 @@ class RowSparseNDArray:
                 return function(self._data, **options)
         return function(*(_dense(x) for x in args), **{key: _dense(x) for key, x in options.items()})
 
-    # Functions of mx.nd, whose first argument is the array.
+    # Functions of tkv.nd, whose first argument is the array.
     abs: ClassVar[_host.Function] = _host.abs
     arccos: ClassVar[_host.Function] = _host.arccos
     arccosh: ClassVar[_host.Function] = _host.arccosh

@@ -41,7 +41,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         kv: the store.
         optimizer: the object that changes the parameters.
 
-            - one of `mx.optimizer` or a `Program`: the store does, on its servers if it is distributed, with one
+            - one of `tkv.optimizer` or a `Program`: the store does, on its servers if it is distributed, with one
               state for all workers.
             - a torch.optim.Optimizer of the same parameters: each worker does, after the store has averaged the gradients.
               ``dist_async`` is refused, because it has no sums of all workers. A worker that restarts while its job
@@ -82,8 +82,8 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
     Example:
         >>> model = torch.nn.Linear(3, 1)
-        >>> kv = mx.kv.create('local')
-        >>> opt = mx.torch.KVOptimizer(model.named_parameters(), kv, mx.optimizer.SGD(learning_rate=0.1))
+        >>> kv = tkv.kv.create('local')
+        >>> opt = tkv.torch.KVOptimizer(model.named_parameters(), kv, tkv.optimizer.SGD(learning_rate=0.1))
         >>> x = torch.ones(4, 3)
         >>> for _ in range(100):
         ...     opt.zero_grad()
@@ -319,7 +319,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
         Example:
             >>> model = torch.nn.Linear(3, 1)
-            >>> opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+            >>> opt = tkv.torch.KVOptimizer(model.named_parameters(), tkv.kv.create(), tkv.optimizer.SGD(learning_rate=1))
             >>> for step in range(opt.steps, 2):
             ...     model(torch.ones(3)).sum().backward()
             ...     opt.step()
@@ -334,7 +334,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
         Example:
             >>> model = torch.nn.Linear(3, 1, bias=False)
-            >>> opt = mx.torch.KVOptimizer(model.parameters(), mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+            >>> opt = tkv.torch.KVOptimizer(model.parameters(), tkv.kv.create(), tkv.optimizer.SGD(learning_rate=1))
             >>> before = model.weight.detach().clone()
             >>> with opt.no_sync():
             ...     model(torch.ones(3)).backward()
@@ -384,7 +384,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
         Example:
             >>> model = torch.nn.Linear(1, 1, bias=False)
-            >>> opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), mx.optimizer.SGD(learning_rate=1))
+            >>> opt = tkv.torch.KVOptimizer(model.named_parameters(), tkv.kv.create(), tkv.optimizer.SGD(learning_rate=1))
             >>> _ = model.load_state_dict({'weight': torch.full((1, 1), 7.0)})
             >>> opt.assign()
             >>> model(torch.ones(1, 1)).sum().backward()
@@ -443,7 +443,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         Example:
             >>> model = torch.nn.Linear(3, 1)
             >>> sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-            >>> opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), sgd)
+            >>> opt = tkv.torch.KVOptimizer(model.named_parameters(), tkv.kv.create(), sgd)
             >>> model(torch.ones(3)).sum().backward()
             >>> opt.reduce()
             >>> norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -666,14 +666,14 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
 
         Example:
             >>> model = torch.nn.Linear(2, 1, bias=False)
-            >>> momentum = lambda: mx.optimizer.SGD(learning_rate=0.1, momentum=0.9)
-            >>> opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), momentum())
+            >>> momentum = lambda: tkv.optimizer.SGD(learning_rate=0.1, momentum=0.9)
+            >>> opt = tkv.torch.KVOptimizer(model.named_parameters(), tkv.kv.create(), momentum())
             >>> model(torch.ones(2)).sum().backward()
             >>> opt.step()
             >>> saved = {'model': model.state_dict(), 'opt': opt.state_dict()}  # torch.save(saved, file)
             >>> model.load_state_dict(saved['model'])
             <All keys matched successfully>
-            >>> opt = mx.torch.KVOptimizer(model.named_parameters(), mx.kv.create(), momentum())
+            >>> opt = tkv.torch.KVOptimizer(model.named_parameters(), tkv.kv.create(), momentum())
             >>> opt.load_state_dict(saved['opt'])
         """
         if self._local is not None:

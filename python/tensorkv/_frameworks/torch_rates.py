@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import InvalidArgumentError
 from ..optimizer import Optimizer
 
-# Options of torch.optim that are an mx.optimizer's own.
+# Options of torch.optim that are an tkv.optimizer's own.
 _OTHERS = {"momentum", "dampening", "nesterov", "betas", "eps", "amsgrad", "alpha", "rho", "maximize"}
 
 

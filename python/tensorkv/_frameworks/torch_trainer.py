@@ -31,7 +31,7 @@ class Trainer:
     Args:
         params: what ``model.named_parameters()`` gives, a dict of names and parameters, or parameters. A parameter's name is
             its key; one without a name has its number as name. Parameters that do not require a gradient are left out.
-        optimizer: a name, or one of `mx.optimizer`.
+        optimizer: a name, or one of `tkv.optimizer`.
         optimizer_params: its arguments, where `optimizer` is a name.
         kvstore: a store, or the type of one; None for none.
         compression_params: as of `KVStore.set_gradient_compression`.
@@ -55,7 +55,7 @@ class Trainer:
 
     Example:
         >>> model = torch.nn.Linear(3, 1)
-        >>> trainer = mx.torch.Trainer(model.named_parameters(), 'sgd', {'learning_rate': 0.1}, kvstore='local')
+        >>> trainer = tkv.torch.Trainer(model.named_parameters(), 'sgd', {'learning_rate': 0.1}, kvstore='local')
         >>> x = torch.ones(4, 3)
         >>> for _ in range(100):
         ...     loss = ((model(x) - 2) ** 2).sum()

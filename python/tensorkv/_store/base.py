@@ -36,10 +36,10 @@ class KVStoreBase(metaclass=_StoreMeta):
     """The interface that stores of other makes implement: broadcast, pushpull, set_optimizer and a few properties.
 
     Example:
-        >>> @mx.kv.KVStoreBase.register
-        ... class MyStore(mx.kv.KVStoreBase):
+        >>> @tkv.kv.KVStoreBase.register
+        ... class MyStore(tkv.kv.KVStoreBase):
         ...     pass
-        >>> type(mx.kv.create('mystore')).__name__
+        >>> type(tkv.kv.create('mystore')).__name__
         'MyStore'
     """
 
@@ -100,8 +100,8 @@ class TestStore(KVStoreBase):
     """``create('teststore')``: broadcast and pushpull without any state, for tests of code that uses a store.
 
     Example:
-        >>> a = mx.nd.ones((2,))
-        >>> mx.kv.create('teststore').pushpull(3, [a, a])
+        >>> a = tkv.nd.ones((2,))
+        >>> tkv.kv.create('teststore').pushpull(3, [a, a])
         >>> a.asnumpy()
         array([2., 2.], dtype=float32)
     """

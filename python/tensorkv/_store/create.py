@@ -184,11 +184,11 @@ def create(
         UnimplementedError: a store that this build does not have.
 
     Example:
-        >>> mx.kv.create('device')
+        >>> tkv.kv.create('device')
         <KVStore 'device' rank 0 of 1, 0 keys>
-        >>> with mx.kv.create('dist_sync', bootstrap='self') as kv:
-        ...     kv.init('w', mx.nd.ones((2,)))
-        ...     kv.push('w', mx.nd.ones((2,)) * 3)
+        >>> with tkv.kv.create('dist_sync', bootstrap='self') as kv:
+        ...     kv.init('w', tkv.nd.ones((2,)))
+        ...     kv.push('w', tkv.nd.ones((2,)) * 3)
         ...     kv.pull('w').asnumpy()
         array([3., 3.], dtype=float32)
     """
@@ -269,8 +269,8 @@ def connect(
         >>> from tensorkv.testing import cluster
         >>> with cluster(workers=1) as job:
         ...     kv = job.store(0)
-        ...     kv.init('w', mx.nd.ones((2,)))
-        ...     with job.observer() as eye:  # in another process: mx.kv.connect(kv.url)
+        ...     kv.init('w', tkv.nd.ones((2,)))
+        ...     with job.observer() as eye:  # in another process: tkv.kv.connect(kv.url)
         ...         eye.keys(), eye.pull('w').asnumpy()
         (['w'], array([1., 1.], dtype=float32))
     """
@@ -306,8 +306,8 @@ async def create_async(name: str = "local", **options: Unpack[StoreOptions]) -> 
     Example:
         >>> import asyncio
         >>> async def main():
-        ...     async with await mx.kv.create_async('dist_sync', bootstrap='self') as kv:
-        ...         await kv.init('w', mx.nd.ones((2,)), async_op=True)
+        ...     async with await tkv.kv.create_async('dist_sync', bootstrap='self') as kv:
+        ...         await kv.init('w', tkv.nd.ones((2,)), async_op=True)
         ...         return await kv.pull('w', async_op=True)
         >>> asyncio.run(main()).asnumpy()
         array([1., 1.], dtype=float32)

@@ -83,15 +83,15 @@ class KVStoreDisk(KVStoreUpdating):
 
         Example:
             >>> import tempfile
-            >>> kv = mx.kv.create()
-            >>> kv.init('w', mx.nd.ones((2,)))
+            >>> kv = tkv.kv.create()
+            >>> kv.init('w', tkv.nd.ones((2,)))
             >>> folder = tempfile.mkdtemp()
             >>> kv.save(folder).removeprefix(folder)
             '/000001'
-            >>> kv.push('w', mx.nd.zeros((2,)))
+            >>> kv.push('w', tkv.nd.zeros((2,)))
             >>> kv.load(folder)
             {'w': 0}
-            >>> out = mx.nd.zeros((2,))
+            >>> out = tkv.nd.zeros((2,))
             >>> kv.pull('w', out=out)
             >>> out.asnumpy()
             array([1., 1.], dtype=float32)

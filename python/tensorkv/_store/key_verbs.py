@@ -65,7 +65,7 @@ class KVStoreKeys(KVStoreRows):
                 dots between them. In a tree a tuple has the parts 0, 1 and so on, and a list one array of each device.
                 If JAX is loaded, its registered containers, such as a dataclass, are trees too.
             value: an NDArray or any array with DLPack or the buffer protocol, of any shape and dtype; for a list of keys
-                a list of the same length. A row-sparse one (of `mx.nd.sparse` or SciPy, a ``torch.sparse_coo`` tensor) makes
+                a list of the same length. A row-sparse one (of `tkv.nd.sparse` or SciPy, a ``torch.sparse_coo`` tensor) makes
                 a key that is kept by rows. Without an updater a push replaces its whole value: rows that are not pushed
                 become 0.
             mode: ``'sync'`` or ``'async'``, of these keys in a distributed store; default that of the store. A store in one
@@ -88,9 +88,9 @@ class KVStoreKeys(KVStoreRows):
             FailedPreconditionError: this worker has been started again, and all workers had closed the store before.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.ones((2, 3)))
-            >>> kv.init(['a'], [mx.nd.zeros((2,))])
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init(3, tkv.nd.ones((2, 3)))
+            >>> kv.init(['a'], [tkv.nd.zeros((2,))])
             Traceback (most recent call last):
             tensorkv.errors.InvalidArgumentError: init 'a': a string key, the store has integer keys
         """
@@ -131,11 +131,11 @@ class KVStoreKeys(KVStoreRows):
             UnimplementedError: a key that is kept by rows, whose rows `import_rows` replaces.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init('w', mx.nd.zeros((2,)))
-            >>> kv.set_optimizer(mx.optimizer.SGD(learning_rate=1.0))
-            >>> kv.assign('w', mx.nd.full((2,), 5))
-            >>> kv.push('w', mx.nd.ones((2,)))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init('w', tkv.nd.zeros((2,)))
+            >>> kv.set_optimizer(tkv.optimizer.SGD(learning_rate=1.0))
+            >>> kv.assign('w', tkv.nd.full((2,), 5))
+            >>> kv.push('w', tkv.nd.ones((2,)))
             >>> kv.pull('w').asnumpy().tolist()
             [4.0, 4.0]
         """

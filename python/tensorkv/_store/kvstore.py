@@ -71,8 +71,8 @@ class KVStore(KVStoreDisk):
     share a store. A store is a context manager that closes itself.
 
     Example:
-        >>> with mx.kv.create('local') as kv:
-        ...     kv.init('w', mx.nd.ones((2,)))
+        >>> with tkv.kv.create('local') as kv:
+        ...     kv.init('w', tkv.nd.ones((2,)))
         ...     'w' in kv, len(kv), list(kv)
         (True, 1, ['w'])
         >>> kv.pull('w')
@@ -140,8 +140,8 @@ class KVStore(KVStoreDisk):
             KeyNotFoundError: no such key. A call of another thread that waits for the key gets it too.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.ones((2,)))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init(3, tkv.nd.ones((2,)))
             >>> kv.delete(3)
             >>> 3 in kv
             False
@@ -181,10 +181,10 @@ class KVStore(KVStoreDisk):
 
         Example:
             >>> import os, tempfile
-            >>> kv = mx.kv.create()
-            >>> kv.init('w', mx.nd.ones((2,)))
+            >>> kv = tkv.kv.create()
+            >>> kv.init('w', tkv.nd.ones((2,)))
             >>> trace = kv.trace(os.path.join(tempfile.mkdtemp(), 'run.json'))
-            >>> kv.push('w', mx.nd.ones((2,)))
+            >>> kv.push('w', tkv.nd.ones((2,)))
             >>> trace.stop()
             {'spans': 1, 'lost': 0}
         """
@@ -349,12 +349,12 @@ class KVStore(KVStoreDisk):
             FailedPreconditionError: the store sends nothing.
 
         Example:
-            >>> with mx.kv.create('dist_sync', bootstrap='self') as kv:
-            ...     kv.init('w', mx.nd.zeros((3,)))
+            >>> with tkv.kv.create('dist_sync', bootstrap='self') as kv:
+            ...     kv.init('w', tkv.nd.zeros((3,)))
             ...     kv.set_gradient_compression({'type': '2bit', 'threshold': 0.5})
-            ...     kv.push('w', mx.nd.array([0.75, -0.25, -2.0]))
+            ...     kv.push('w', tkv.nd.array([0.75, -0.25, -2.0]))
             ...     sent = kv.pull('w').asnumpy()
-            ...     kv.push('w', mx.nd.array([0.25, -0.25, 0.0]))
+            ...     kv.push('w', tkv.nd.array([0.25, -0.25, 0.0]))
             ...     print(sent, kv.pull('w').asnumpy())
             [ 0.5  0.  -0.5] [ 0.5 -0.5 -0.5]
         """
@@ -376,7 +376,7 @@ class KVStore(KVStoreDisk):
         Args:
             head: a name, or MXNet's number of the command.
 
-                - ``'optimizer'`` (0): `body` is one of `mx.optimizer`, or a `Program`: as `set_optimizer`.
+                - ``'optimizer'`` (0): `body` is one of `tkv.optimizer`, or a `Program`: as `set_optimizer`.
                 - ``'gradient_compression'`` (4): `body` is a dict: as `set_gradient_compression`.
 
         Raises:
@@ -385,8 +385,8 @@ class KVStore(KVStoreDisk):
             InvalidArgumentError: no such command, with a list of those there are.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.send_command_to_servers('optimizer', mx.optimizer.SGD(learning_rate=0.5))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.send_command_to_servers('optimizer', tkv.optimizer.SGD(learning_rate=0.5))
             >>> kv.send_command_to_servers('restart')
             Traceback (most recent call last):
             tensorkv.errors.InvalidArgumentError: send_command_to_servers: no command 'restart'; there are optimizer (0), gradient_compression (4)
@@ -413,7 +413,7 @@ class KVStore(KVStoreDisk):
         """Have `close` wait until every worker has come there, as a `barrier` before it.
 
         Example:
-            >>> kv = mx.kv.create('local')
+            >>> kv = tkv.kv.create('local')
             >>> kv.set_barrier_before_exit()
             >>> kv.close()
         """

@@ -109,7 +109,7 @@ class KVStoreRows(KVStoreTables):
             InvalidArgumentError: another shape or dtype, ids that are no whole numbers.
 
         Example:
-            >>> kv = mx.kv.create('local')
+            >>> kv = tkv.kv.create('local')
             >>> kv.init_table('t', 2)
             >>> kv.push_rows('t', [5, 3, 5], np.array([[1, 1], [2, 2], [3, 3]], np.float32))
             >>> kv.pull_rows('t', [3, 5]).asnumpy()
@@ -274,10 +274,10 @@ class KVStoreRows(KVStoreTables):
                 number of ids than of outputs, no `row_ids`. No output has changed.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init('w', mx.nd.ones((4, 2)).tostype('row_sparse'))
-            >>> out = mx.nd.sparse.zeros('row_sparse', (4, 2))
-            >>> kv.row_sparse_pull('w', out=out, row_ids=mx.nd.array([3, 0, 3]))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init('w', tkv.nd.ones((4, 2)).tostype('row_sparse'))
+            >>> out = tkv.nd.sparse.zeros('row_sparse', (4, 2))
+            >>> kv.row_sparse_pull('w', out=out, row_ids=tkv.nd.array([3, 0, 3]))
             >>> out.indices.asnumpy(), out.data.asnumpy()
             (array([0, 3]), array([[1., 1.],
                    [1., 1.]], dtype=float32))
@@ -358,8 +358,8 @@ class KVStoreRows(KVStoreTables):
                 read-only one or one whose elements share memory.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init('w', mx.nd.array([[0, 1], [2, 3], [4, 5]]).tostype('row_sparse'))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init('w', tkv.nd.array([[0, 1], [2, 3], [4, 5]]).tostype('row_sparse'))
             >>> kv.pull_rows('w', np.array([[2, 1], [1, 1]]))[0]
             array([[4., 5.],
                    [2., 3.]], dtype=float32)

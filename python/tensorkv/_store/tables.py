@@ -207,11 +207,11 @@ class KVStoreTables(KVStoreView):
             dim: the extent of a row, or its shape.
             dtype: of the rows.
             initializer: the initial value of rows: a number, or `Zero`, `One`, `Constant` of a number, `Uniform` or
-                `Normal` of `mx.init`, or the name of one; default 0. The numbers of a row depend on its id and on a
-                seed that `mx.random` gives, in a distributed store that of rank 0, and on nothing else.
+                `Normal` of `tkv.init`, or the name of one; default 0. The numbers of a row depend on its id and on a
+                seed that `tkv.random` gives, in a distributed store that of rank 0, and on nothing else.
             rows: the bound that ids are below; default 2**63, so that ids are all int64 numbers from 0.
-            optimizer: an optimizer for this key alone, in the place of the store's: one of `mx.optimizer`, whose later
-                changes count at the next push, or a `mx.Program`. In a job every rank gives the same one.
+            optimizer: an optimizer for this key alone, in the place of the store's: one of `tkv.optimizer`, whose later
+                changes count at the next push, or a `tkv.Program`. In a job every rank gives the same one.
             admit: number of the push of an id that creates its row, 1 to 32767. Earlier pushes of the id are counted,
                 and their values dropped.
             evict: which rows are removed. `{'age': n}` removes a row that more than n consecutive rounds (with
@@ -236,8 +236,8 @@ class KVStoreTables(KVStoreView):
                 axes; a number of rows that is below 1 or above 2**63; as `init`.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init_table('users', 4, initializer=mx.init.Constant(0.5))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init_table('users', 4, initializer=tkv.init.Constant(0.5))
             >>> kv.push_rows('users', [10**12], np.ones((1, 4), np.float32))
             >>> kv.pull_rows('users', np.array([7, 10**12]))
             array([[0.5, 0.5, 0.5, 0.5],
@@ -309,7 +309,7 @@ class KVStoreTables(KVStoreView):
             InvalidArgumentError: a key that is not kept by rows.
 
         Example:
-            >>> kv = mx.kv.create('local')
+            >>> kv = tkv.kv.create('local')
             >>> kv.init_table('users', 4, admit=2)
             >>> kv.push_rows('users', [3, 5], np.ones((2, 4), np.float32))
             >>> kv.push_rows('users', [3], np.ones((1, 4), np.float32))
@@ -338,7 +338,7 @@ class KVStoreTables(KVStoreView):
             FailedPreconditionError: a save or another export of the job is under way.
 
         Example:
-            >>> kv = mx.kv.create('local')
+            >>> kv = tkv.kv.create('local')
             >>> kv.init_table('t', 2)
             >>> kv.push_rows('t', [9, 4], np.ones((2, 2), np.float32))
             >>> kv.export_rows('t', last=9).ids
@@ -373,7 +373,7 @@ class KVStoreTables(KVStoreView):
             FailedPreconditionError: another rank, or a round of the key has begun.
 
         Example:
-            >>> kv = mx.kv.create('local')
+            >>> kv = tkv.kv.create('local')
             >>> kv.init_table('t', 2)
             >>> kv.import_rows('t', [4, 9], np.ones((2, 2), np.float32))
             >>> kv.pull_rows('t', np.array([9, 5]))

@@ -40,11 +40,11 @@ class Trace:
 
     Example:
         >>> import json, os, tempfile
-        >>> kv = mx.kv.create()
-        >>> kv.init('w', mx.nd.ones((2,)))
+        >>> kv = tkv.kv.create()
+        >>> kv.init('w', tkv.nd.ones((2,)))
         >>> file = os.path.join(tempfile.mkdtemp(), 'run.json')
         >>> with kv.trace(file):
-        ...     kv.push('w', mx.nd.ones((2,)))
+        ...     kv.push('w', tkv.nd.ones((2,)))
         >>> [event['name'] for event in json.load(open(file))['traceEvents'] if event['ph'] == 'X']
         ["push 'w'"]
     """

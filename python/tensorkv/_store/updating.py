@@ -50,24 +50,24 @@ class KVStoreUpdating(KVStoreVerbs):
         error, as with `set_optimizer`. `explain` on rank 0 shows the program that the servers run; docs/programs.md
         says what a function may do.
 
-        A store of one process also takes an object of a class derived from `mx.optimizer.Updater` and calls it, and the
-        object keeps the states. A distributed store takes an `mx.optimizer.Updater` itself, and refuses derived classes.
+        A store of one process also takes an object of a class derived from `tkv.optimizer.Updater` and calls it, and the
+        object keeps the states. A distributed store takes an `tkv.optimizer.Updater` itself, and refuses derived classes.
         A function that is called runs on the thread that pushes, once per key, in the order in which the keys first appear
         in the call. If it raises, the exception reaches the caller of push and no key of that call has changed.
 
         Raises:
             InvalidArgumentError: a function that cannot be read, with the line and the reason; a later init raises it for
                 its keys. An async function or a generator function, which updates nothing. The updater before stays.
-            UnimplementedError: in a distributed store, an `mx.optimizer.Updater` that has states or is of a derived class, or an
+            UnimplementedError: in a distributed store, an `tkv.optimizer.Updater` that has states or is of a derived class, or an
                 optimizer that cannot run without Python.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.ones((2,)))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init(3, tkv.nd.ones((2,)))
             >>> def update(key, input, stored):
             ...     stored += input * 2
             >>> kv.set_updater(update)
-            >>> kv.push(3, mx.nd.ones((2,)))
+            >>> kv.push(3, tkv.nd.ones((2,)))
             >>> kv.pull(3).asnumpy()
             array([3., 3.], dtype=float32)
         """
@@ -211,16 +211,16 @@ class KVStoreUpdating(KVStoreVerbs):
             InvalidArgumentError: a name that is reserved or has other characters.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.zeros((2,)))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init(3, tkv.nd.zeros((2,)))
             >>> def momentum(key, grad, weight):
             ...     m = kv.state('m')
             ...     m *= 0.5
             ...     m += grad
             ...     weight -= m
             >>> kv.set_updater(momentum)
-            >>> kv.push(3, mx.nd.ones((2,)))
-            >>> kv.push(3, mx.nd.ones((2,)))
+            >>> kv.push(3, tkv.nd.ones((2,)))
+            >>> kv.push(3, tkv.nd.ones((2,)))
             >>> kv.pull(3).asnumpy()
             array([-2.5, -2.5], dtype=float32)
         """
@@ -239,8 +239,8 @@ class KVStoreUpdating(KVStoreVerbs):
             DeadlineExceededError, UnavailableError: that server does not answer.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.zeros((2,)))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init(3, tkv.nd.zeros((2,)))
             >>> kv.explain(3)
             key 3: assignment
               value becomes sum
@@ -316,13 +316,13 @@ class KVStoreUpdating(KVStoreVerbs):
         count. Pushing threads call the schedule one after the other.
 
         Args:
-            optimizer: of `mx.optimizer`, or a `Program`; in a store of one process also a subclass with an `update` of its own.
+            optimizer: of `tkv.optimizer`, or a `Program`; in a store of one process also a subclass with an `update` of its own.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init('w', mx.nd.ones((2,)))
-            >>> kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5))
-            >>> kv.push('w', mx.nd.ones((2,)))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init('w', tkv.nd.ones((2,)))
+            >>> kv.set_optimizer(tkv.optimizer.SGD(learning_rate=0.5))
+            >>> kv.push('w', tkv.nd.ones((2,)))
             >>> kv.pull('w').asnumpy()
             array([0.5, 0.5], dtype=float32)
         """
@@ -345,7 +345,7 @@ class KVStoreUpdating(KVStoreVerbs):
         """Return whether stores have a capability; ``'optimizer'`` is the only one defined.
 
         Example:
-            >>> mx.kv.KVStore.is_capable('optimizer')
+            >>> tkv.kv.KVStore.is_capable('optimizer')
             True
         """
         if str(capability).lower() == "optimizer":

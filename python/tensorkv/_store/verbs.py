@@ -88,9 +88,9 @@ class KVStoreVerbs(KVStoreKeys):
                 states of an optimizer or of `state`.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.zeros((2,)))
-            >>> kv.push(3, [mx.nd.ones((2,)), mx.nd.ones((2,)) * 2])
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init(3, tkv.nd.zeros((2,)))
+            >>> kv.push(3, [tkv.nd.ones((2,)), tkv.nd.ones((2,)) * 2])
             >>> kv.pull(3).asnumpy()
             array([3., 3.], dtype=float32)
         """
@@ -326,8 +326,8 @@ class KVStoreVerbs(KVStoreKeys):
             DeadlineExceededError, FailedPreconditionError: as push.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init('w', mx.nd.ones((2,)))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init('w', tkv.nd.ones((2,)))
             >>> a = np.zeros(2, np.float32)
             >>> kv.pull('w', out=a)
             >>> a
@@ -475,9 +475,9 @@ class KVStoreVerbs(KVStoreKeys):
             As push and pull; then neither the store nor an output has changed.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.zeros((2,)))
-            >>> grads = [mx.nd.ones((2,)), mx.nd.ones((2,))]
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init(3, tkv.nd.zeros((2,)))
+            >>> grads = [tkv.nd.ones((2,)), tkv.nd.ones((2,))]
             >>> kv.pushpull(3, grads)
             >>> grads[0].asnumpy()
             array([2., 2.], dtype=float32)
@@ -555,9 +555,9 @@ class KVStoreVerbs(KVStoreKeys):
             As init and pull; then no key was created and no output written.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> outs = [mx.nd.zeros((2,), mx.cpu(i)) for i in range(2)]
-            >>> kv.broadcast('w', mx.nd.ones((2,)), out=outs)
+            >>> kv = tkv.kv.create('local')
+            >>> outs = [tkv.nd.zeros((2,), tkv.cpu(i)) for i in range(2)]
+            >>> kv.broadcast('w', tkv.nd.ones((2,)), out=outs)
             >>> outs[1].asnumpy()
             array([1., 1.], dtype=float32)
             >>> kv.broadcast({'scale': np.ones(2, np.float32)})

@@ -28,9 +28,9 @@ class KVStoreView(_core.Store):
         counts only its own pushes, from 0: `docs/failures.md` says how such a worker knows where it is.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init(3, mx.nd.ones((2,)))
-            >>> kv.push(3, mx.nd.ones((2,)))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init(3, tkv.nd.ones((2,)))
+            >>> kv.push(3, tkv.nd.ones((2,)))
             >>> kv.round(3)
             1
         """
@@ -77,9 +77,9 @@ class KVStoreView(_core.Store):
         Idle stores count nothing, and reading the counters changes none.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init('w', mx.nd.ones((2,)))
-            >>> kv.push('w', mx.nd.ones((2,)))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init('w', tkv.nd.ones((2,)))
+            >>> kv.push('w', tkv.nd.ones((2,)))
             >>> kv.stats()['verbs']['push'], kv.stats()['bytes']['pushed_bytes']
             ({'calls': 1, 'failed': 0}, 8)
         """
@@ -110,7 +110,7 @@ class KVStoreView(_core.Store):
             FailedPreconditionError: a store of one process.
 
         Example:
-            >>> with mx.testing.cluster(workers=2) as job:
+            >>> with tkv.testing.cluster(workers=2) as job:
             ...     with job.observer() as eye:
             ...         status = eye.status()
             >>> len(status['workers']), status['rounds'], status['slowest']
@@ -132,8 +132,8 @@ class KVStoreView(_core.Store):
             KeyNotFoundError: no such key.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init('w', mx.nd.ones((2, 3)))
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init('w', tkv.nd.ones((2, 3)))
             >>> kv.describe('w')
             ((2, 3), 'float32')
         """
@@ -198,7 +198,7 @@ class KVStoreView(_core.Store):
             InvalidArgumentError: no such number.
 
         Example:
-            >>> mx.kv.create('local').num_dead_node(7)
+            >>> tkv.kv.create('local').num_dead_node(7)
             0
         """
         if not isinstance(node_id, int) or isinstance(node_id, bool) or not 1 <= node_id < 2**31:

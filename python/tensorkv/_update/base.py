@@ -120,13 +120,13 @@ class Optimizer:
     which distributed stores refuse.
 
     Example:
-        >>> class Halve(mx.optimizer.Optimizer):
+        >>> class Halve(tkv.optimizer.Optimizer):
         ...     def update(self, index, weight, grad, state):
         ...         weight -= grad * 0.5
-        >>> kv = mx.kv.create('local')
-        >>> kv.init(0, mx.nd.ones((2,)))
+        >>> kv = tkv.kv.create('local')
+        >>> kv.init(0, tkv.nd.ones((2,)))
         >>> kv.set_optimizer(Halve())
-        >>> kv.push(0, mx.nd.ones((2,)))
+        >>> kv.push(0, tkv.nd.ones((2,)))
         >>> kv.pull(0).asnumpy()
         array([0.5, 0.5], dtype=float32)
     """
@@ -195,12 +195,12 @@ class Optimizer:
         """Make `create` find the class `klass` by its name in lower case; return it. A decorator.
 
         Example:
-            >>> @mx.optimizer.register
-            ... class Mine(mx.optimizer.SGD):
+            >>> @tkv.optimizer.register
+            ... class Mine(tkv.optimizer.SGD):
             ...     pass
-            >>> type(mx.optimizer.create('mine', learning_rate=1)).__name__
+            >>> type(tkv.optimizer.create('mine', learning_rate=1)).__name__
             'Mine'
-            >>> del mx.optimizer.Optimizer.opt_registry['mine']
+            >>> del tkv.optimizer.Optimizer.opt_registry['mine']
         """
         Optimizer.opt_registry[klass.__name__.lower()] = klass
         return klass
@@ -213,7 +213,7 @@ class Optimizer:
             KeyNotFoundError: no such optimizer, with a list of those there are.
 
         Example:
-            >>> mx.optimizer.Optimizer.create_optimizer('sgd', learning_rate=0.5).learning_rate
+            >>> tkv.optimizer.Optimizer.create_optimizer('sgd', learning_rate=0.5).learning_rate
             0.5
         """
         klass = Optimizer.opt_registry.get(str(name).lower())
@@ -309,13 +309,13 @@ class Optimizer:
         """The learning rate now: of a schedule that of update `num_update`, the last one.
 
         Example:
-            >>> kv = mx.kv.create('local')
-            >>> kv.init('w', mx.nd.ones((2,)))
-            >>> schedule = mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=1.0)
-            >>> optimizer = mx.optimizer.SGD(lr_scheduler=schedule)
+            >>> kv = tkv.kv.create('local')
+            >>> kv.init('w', tkv.nd.ones((2,)))
+            >>> schedule = tkv.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=1.0)
+            >>> optimizer = tkv.optimizer.SGD(lr_scheduler=schedule)
             >>> kv.set_optimizer(optimizer)
             >>> for _ in range(3):
-            ...     kv.push('w', mx.nd.ones((2,)))
+            ...     kv.push('w', tkv.nd.ones((2,)))
             >>> optimizer.num_update, optimizer.learning_rate
             (3, 0.5)
         """
@@ -622,12 +622,12 @@ def register(klass: O) -> O:
     """Make `create` find the class `klass` by its name in lower case; return it. A decorator.
 
     Example:
-        >>> @mx.optimizer.register
-        ... class Other(mx.optimizer.Adam):
+        >>> @tkv.optimizer.register
+        ... class Other(tkv.optimizer.Adam):
         ...     pass
-        >>> mx.optimizer.create('other').lr
+        >>> tkv.optimizer.create('other').lr
         0.001
-        >>> del mx.optimizer.Optimizer.opt_registry['other']
+        >>> del tkv.optimizer.Optimizer.opt_registry['other']
     """
     return Optimizer.register(klass)
 

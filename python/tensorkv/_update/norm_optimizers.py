@@ -46,7 +46,7 @@ class LAMB(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.LAMB().epsilon
+        >>> tkv.optimizer.LAMB().epsilon
         1e-06
     """
 
@@ -110,7 +110,7 @@ class LARS(Optimizer):
         **kwargs: those of Optimizer. The name of a key is that in `param_idx2name`, or the key itself.
 
     Example:
-        >>> mx.optimizer.LARS(momentum=0.9).eta
+        >>> tkv.optimizer.LARS(momentum=0.9).eta
         0.001
     """
 
@@ -159,7 +159,7 @@ class LBSGD(Optimizer):
 
     ``rate = lr * clamp(norm(weight) / sqrt(norm(grad) ** 2 + wd * norm(weight) ** 2), 0.01, 100)``. As in MXNet, ``grad``
     is the pushed sum of all workers: `rescale_grad` and `clip_gradient` change it after its norm is taken. The warm-ups of
-    MXNet lead from 1 to `batch_scale`; a schedule of `mx.lr_scheduler` says the same of any optimizer.
+    MXNet lead from 1 to `batch_scale`; a schedule of `tkv.lr_scheduler` says the same of any optimizer.
 
     Args:
         momentum: factor of the last step.
@@ -176,7 +176,7 @@ class LBSGD(Optimizer):
         UnimplementedError: a `batch_scale` other than 1.
 
     Example:
-        >>> mx.optimizer.LBSGD(momentum=0.9, warmup_strategy='lars').batch_scale
+        >>> tkv.optimizer.LBSGD(momentum=0.9, warmup_strategy='lars').batch_scale
         1
     """
 

@@ -57,7 +57,7 @@ class SGD(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.SGD(learning_rate=0.1, momentum=0.9, wd=1e-4).lr
+        >>> tkv.optimizer.SGD(learning_rate=0.1, momentum=0.9, wd=1e-4).lr
         0.1
     """
 
@@ -88,7 +88,7 @@ class Adam(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.Adam().lr
+        >>> tkv.optimizer.Adam().lr
         0.001
     """
 
@@ -117,7 +117,7 @@ class Test(Optimizer):
     """``weight += rescale_grad * grad``, for tests.
 
     Example:
-        >>> mx.optimizer.create('test', rescale_grad=2).rescale_grad
+        >>> tkv.optimizer.create('test', rescale_grad=2).rescale_grad
         2
     """
 
@@ -131,7 +131,7 @@ class ccSGD(SGD):  # noqa: N801  # MXNet's name
     """Another name of SGD.
 
     Example:
-        >>> mx.optimizer.create('ccsgd', learning_rate=0.5).lr
+        >>> tkv.optimizer.create('ccsgd', learning_rate=0.5).lr
         0.5
     """
 
@@ -148,7 +148,7 @@ class NAG(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.NAG(momentum=0.9).momentum
+        >>> tkv.optimizer.NAG(momentum=0.9).momentum
         0.9
     """
 
@@ -179,7 +179,7 @@ class Signum(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.Signum().momentum
+        >>> tkv.optimizer.Signum().momentum
         0.9
     """
 
@@ -217,7 +217,7 @@ class AdamW(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.AdamW().wd
+        >>> tkv.optimizer.AdamW().wd
         0.01
     """
 
@@ -253,7 +253,7 @@ class Adamax(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.Adamax().lr
+        >>> tkv.optimizer.Adamax().lr
         0.002
     """
 
@@ -289,7 +289,7 @@ class Nadam(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.Nadam().schedule_decay
+        >>> tkv.optimizer.Nadam().schedule_decay
         0.004
     """
 
@@ -332,7 +332,7 @@ class AdaGrad(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.AdaGrad().float_stable_eps
+        >>> tkv.optimizer.AdaGrad().float_stable_eps
         1e-07
     """
 
@@ -358,7 +358,7 @@ class AdaDelta(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.AdaDelta().lr
+        >>> tkv.optimizer.AdaDelta().lr
         1.0
     """
 
@@ -398,7 +398,7 @@ class RMSProp(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.RMSProp(centered=True).gamma2
+        >>> tkv.optimizer.RMSProp(centered=True).gamma2
         0.9
     """
 
@@ -451,7 +451,7 @@ class Ftrl(Optimizer):
         **kwargs: those of Optimizer; `wd` is the factor of the L2 norm.
 
     Example:
-        >>> mx.optimizer.Ftrl().lamda1
+        >>> tkv.optimizer.Ftrl().lamda1
         0.01
     """
 
@@ -483,7 +483,7 @@ class FTML(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.FTML().beta1
+        >>> tkv.optimizer.FTML().beta1
         0.6
     """
 
@@ -513,7 +513,7 @@ class SGLD(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.SGLD(seed=7).seed
+        >>> tkv.optimizer.SGLD(seed=7).seed
         7
     """
 
@@ -539,7 +539,7 @@ class DCASGD(Optimizer):
         **kwargs: those of Optimizer.
 
     Example:
-        >>> mx.optimizer.DCASGD().lamda
+        >>> tkv.optimizer.DCASGD().lamda
         0.04
     """
 

@@ -118,7 +118,7 @@ class Reading:
         return _statements.OF_NUMPY.get(name)
 
     def function_of_nd(self, name: str) -> Callable[..., Any] | None:
-        """Return a function of `mx.nd` on arrays without elements, or None: programs do not have it."""
+        """Return a function of `tkv.nd` on arrays without elements, or None: programs do not have it."""
         return _statements.OF_ND.get(name)
 
     def clipped(self, array: _traced.Array, low: Any, high: Any) -> str:

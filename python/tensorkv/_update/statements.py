@@ -1,4 +1,4 @@
-"""Functions of NumPy and of `mx.nd` on arrays without elements: the statements of a program that they become."""
+"""Functions of NumPy and of `tkv.nd` on arrays without elements: the statements of a program that they become."""
 
 from __future__ import annotations
 
@@ -165,11 +165,11 @@ OF_NUMPY: dict[str, Callable[..., Any]] = {
 }
 
 
-# ---- functions of `mx.nd`, which NumPy computes and which give NDArrays
+# ---- functions of `tkv.nd`, which NumPy computes and which give NDArrays
 
 
 def _check_of_nd(reading: Reading, *operands: Any) -> None:
-    """Refuse operands that the functions of `mx.nd` do not take."""
+    """Refuse operands that the functions of `tkv.nd` do not take."""
     arrays = [one for one in operands if isinstance(one, Array)]
     if all(type(one) is TracedNumpy for one in arrays):
         refuse("a function of mx.nd without an NDArray; NumPy has functions of its arrays")

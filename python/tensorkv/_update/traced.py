@@ -271,7 +271,7 @@ class Array:
         return make(*args, **kwargs)
 
     def _called(self, name: str, args: Any, options: dict[str, Any]) -> Any:
-        """Record a function of `mx.nd`."""
+        """Record a function of `tkv.nd`."""
         make = self._reading.function_of_nd(name)
         if make is None or "out" in options:
             with_out = " with `out`" if make else ""

@@ -50,8 +50,8 @@ class Updater:
             and setting them here is an error, and `KVStore.save_optimizer_states` saves them.
 
     Example:
-        >>> updater = mx.optimizer.Updater(mx.optimizer.SGD(learning_rate=1, momentum=0.9))
-        >>> updater(0, mx.nd.ones((2,)), mx.nd.ones((2,)))
+        >>> updater = tkv.optimizer.Updater(tkv.optimizer.SGD(learning_rate=1, momentum=0.9))
+        >>> updater(0, tkv.nd.ones((2,)), tkv.nd.ones((2,)))
         >>> len(updater.states)
         1
     """
@@ -202,9 +202,9 @@ class Updater:
             FailedPreconditionError: a store runs the optimizer without Python, and keeps the states itself.
 
         Example:
-            >>> updater = mx.optimizer.Updater(mx.optimizer.SGD(momentum=0.9))
-            >>> updater(0, mx.nd.ones((2,)), mx.nd.ones((2,)))
-            >>> other = mx.optimizer.Updater(mx.optimizer.SGD(momentum=0.9))
+            >>> updater = tkv.optimizer.Updater(tkv.optimizer.SGD(momentum=0.9))
+            >>> updater(0, tkv.nd.ones((2,)), tkv.nd.ones((2,)))
+            >>> other = tkv.optimizer.Updater(tkv.optimizer.SGD(momentum=0.9))
             >>> other.set_states(updater.get_states())
             >>> list(other.states)
             [0]
@@ -239,9 +239,9 @@ def get_updater(optimizer: Optimizer) -> Updater:
     """Return a function ``updater(index, grad, weight)`` that runs `optimizer` and keeps its state.
 
     Example:
-        >>> updater = mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=1))
-        >>> w = mx.nd.ones((2,))
-        >>> updater(0, mx.nd.ones((2,)), w)
+        >>> updater = tkv.optimizer.get_updater(tkv.optimizer.SGD(learning_rate=1))
+        >>> w = tkv.nd.ones((2,))
+        >>> updater(0, tkv.nd.ones((2,)), w)
         >>> w.asnumpy()
         array([0., 0.], dtype=float32)
     """

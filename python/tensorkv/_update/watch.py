@@ -516,7 +516,7 @@ def _is_opaque(value: Any) -> bool:
     return not any("__slots__" in vars(kind) for kind in type(value).__mro__)
 
 
-_STREAM = (_random._stream.__code__, _random.seed.__code__)  # run by every function of mx.random and mx.np.random
+_STREAM = (_random._stream.__code__, _random.seed.__code__)  # run by every function of tkv.random and mx.np.random
 
 
 def _is_counter(name: Any, value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Arrays: ``mx.nd``.
+"""Arrays: ``tkv.nd``.
 
 An NDArray is a handle on memory that is shared with whoever holds another handle. Rows and slices of the first axis are
 views. Arithmetic is elementwise and runs on the same evaluator as updates; ``+=`` and its kin change the memory itself.

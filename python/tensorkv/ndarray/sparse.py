@@ -1,4 +1,4 @@
-"""Row-sparse arrays: ``mx.nd.sparse``.
+"""Row-sparse arrays: ``tkv.nd.sparse``.
 
 A RowSparseNDArray holds some rows of an array, each with its index; the other rows are zero. Gradients of embeddings
 have this form, and `kv.row_sparse_pull` fills such arrays.
@@ -167,11 +167,11 @@ def row_sparse_array(arg1: Any, shape: Shape | None = None, ctx: Where = None, d
         OutOfRangeError: an index that is negative or not below the first extent.
 
     Example:
-        >>> a = mx.nd.sparse.row_sparse_array(([[3, 4], [1, 2]], [2, 0]), shape=(3, 2))
+        >>> a = tkv.nd.sparse.row_sparse_array(([[3, 4], [1, 2]], [2, 0]), shape=(3, 2))
         >>> a.indices.asnumpy(), a.data.asnumpy()
         (array([0, 2]), array([[1., 2.],
                [3., 4.]], dtype=float32))
-        >>> mx.nd.sparse.row_sparse_array(([[1.0]], [3]), shape=(2, 1))
+        >>> tkv.nd.sparse.row_sparse_array(([[1.0]], [3]), shape=(2, 1))
         Traceback (most recent call last):
         tensorkv.errors.OutOfRangeError: row_sparse_array: row 3; the array has shape (2, 1)
     """
@@ -222,7 +222,7 @@ def array(source_array: Any, ctx: Where = None, dtype: DType = None) -> RowSpars
     """Return a copy of a row-sparse array, or the rows of a matrix of ``scipy.sparse``; of dense ones `row_sparse_array`.
 
     Example:
-        >>> mx.nd.sparse.array(mx.nd.sparse.zeros('row_sparse', (3, 2))).shape
+        >>> tkv.nd.sparse.array(tkv.nd.sparse.zeros('row_sparse', (3, 2))).shape
         (3, 2)
     """
     if isinstance(source_array, RowSparseNDArray) or _rows.is_of_scipy(source_array):
@@ -244,7 +244,7 @@ def zeros(stype: str, shape: Shape, ctx: Where = None, dtype: DType = None) -> R
     The first extent of a row-sparse array may be up to 2**63: no memory is taken for it.
 
     Example:
-        >>> mx.nd.sparse.zeros('row_sparse', (2**40, 64)).indices.shape
+        >>> tkv.nd.sparse.zeros('row_sparse', (2**40, 64)).indices.shape
         (0,)
     """
     check_stype("sparse.zeros", stype)
@@ -263,7 +263,7 @@ def empty(stype: str, shape: Shape, ctx: Where = None, dtype: DType = None) -> R
     """Return a new array of a storage type; a row-sparse one has no rows.
 
     Example:
-        >>> mx.nd.sparse.empty('row_sparse', (3, 2)).stype
+        >>> tkv.nd.sparse.empty('row_sparse', (3, 2)).stype
         'row_sparse'
     """
     return zeros(stype, shape, ctx, dtype)
@@ -279,7 +279,7 @@ def cast_storage(data: RowSparseNDArray | NDArray, stype: str) -> RowSparseNDArr
     """Return a copy with a storage type, ``'default'`` or ``'row_sparse'``: of a dense array the rows that are not zero.
 
     Example:
-        >>> mx.nd.cast_storage(mx.nd.array([[0, 0], [1, 2]]), 'row_sparse').indices.asnumpy()
+        >>> tkv.nd.cast_storage(tkv.nd.array([[0, 0], [1, 2]]), 'row_sparse').indices.asnumpy()
         array([1])
     """
     if not isinstance(data, (RowSparseNDArray, Elements)):
@@ -301,8 +301,8 @@ def retain(data: RowSparseNDArray, indices: Any) -> RowSparseNDArray:
         OutOfRangeError: an id that is negative or not below the first extent.
 
     Example:
-        >>> a = mx.nd.sparse.row_sparse_array(([[1.0], [2.0]], [0, 2]), shape=(3, 1))
-        >>> mx.nd.sparse.retain(a, [2, 1]).data.asnumpy()
+        >>> a = tkv.nd.sparse.row_sparse_array(([[1.0], [2.0]], [0, 2]), shape=(3, 1))
+        >>> tkv.nd.sparse.retain(a, [2, 1]).data.asnumpy()
         array([[0.],
                [2.]], dtype=float32)
     """
