@@ -178,11 +178,12 @@ def options():
 
     lines = [
         "# Options\n",
-        "Made from the table in `src/options/option_table.cc` by `./dev docs`. An argument of `create` goes before its environment",
-        "variable, the variable before the default. `tkv config` shows those in force. The flags of `tkv launch` set the",
-        "variable for all processes of the job, those of `tkv server` and `tkv head` for that process. Durations have a second argument without `_ms`, which takes",
-        "seconds. In C++ the members of `tkv::StoreOptions` have these names. An option without effect on the store that is made",
-        "is an error, as is one out of its range; a variable `TKV_*` that nothing reads is warned of.\n",
+        "`./dev docs` makes this page from the table in `src/options/option_table.cc`. An argument of `create` overrides its",
+        "environment variable, and the variable overrides the default. `tkv config` shows the values in force. A flag of `tkv launch`",
+        "sets the variable for all processes of the job. A flag of `tkv server` or `tkv head` sets it for that process. Durations have",
+        "a second argument without `_ms`, in seconds. In C++ the members of `tkv::StoreOptions` have the same names.\n",
+        "An option without effect on the store is an error, and so is one out of its range. If nothing reads a variable `TKV_*`,",
+        "a warning names it.\n",
         "| argument | variable | flag | unit | default | stores | effect |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -197,14 +198,14 @@ def options():
             )
         )
     lines += [
-        "\n`create` of a distributed store has more, where no launcher says who takes part (`docs/launching.md`):\n",
+        "\nWithout a launcher (`docs/launching.md`), `create` of a distributed store has more arguments:\n",
         "| argument | C, Java | C++ | effect |",
         "|---|---|---|---|",
-        "| `url` | `url` | `url` | The job that this process is a worker of, `tkv://HOST:PORT/JOB`, where no launcher says which; `kv.url` says it. |",
+        "| `url` | `url` | `url` | The job of this worker, `tkv://HOST:PORT/JOB`. `kv.url` of another worker has it. |",
         "| `token_file` | `token_file` | `token_file`, `token` | The secret of that job; default the file that `TKV_TOKEN_FILE` names. |",
         "| `bootstrap` | `self` alone | `bootstrap`, `rendezvous` | `'self'`: a job of this worker alone, with servers in this process. An object that the processes share, such as a `torch.distributed.TCPStore`, or a `tkv::Rendezvous`: a job of `num_workers` processes that host the servers. |",
-        "| `rank` | | `rank` | This worker's, where there is such an object, or with `url` (default any that is free). |",
-        "| `num_workers` | | `num_workers` | Of the job, where there is such an object. |",
+        "| `rank` | | `rank` | The rank of this worker, with such an object or with `url` (default: any free rank). |",
+        "| `num_workers` | | `num_workers` | The number of workers of the job, with such an object. |",
     ]
     return "\n".join(lines) + "\n"
 
