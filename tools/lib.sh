@@ -54,3 +54,13 @@ build_preset() {  # preset, cmake arguments...
 
 # The pages of the public headers, by Doxygen.
 write_pages() { mkdir -p out && rm -rf out/pages && doxygen tools/pages/Doxyfile && echo "wrote out/pages/html/index.html"; }
+
+# The site of the documents, with those pages.  A link that leads nowhere is an error.
+write_site() {
+  write_pages || return 1
+  rm -rf out/site
+  $python tools/site/pages.py out/site-pages out/site/llms.txt \
+    && $python -m sphinx -q -E -W --keep-going -c tools/site -d out/site-pages/.doctrees out/site-pages out/site \
+    && cp -r out/pages/html out/site/headers \
+    && $python tools/site/check.py out/site && echo "wrote out/site/index.html"
+}
