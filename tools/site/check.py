@@ -48,7 +48,9 @@ def faults(folder):
                 target /= "index.html"
             if not target.exists():
                 yield f"{name}: {link}: no such page"
-            elif "headers" in name.parts or target not in pages:  # Doxygen's own anchors, which its templates may leave out
+            elif (
+                "headers" in name.parts or target not in pages
+            ):  # Doxygen's own anchors, which its templates may leave out
                 continue
             elif urllib.parse.unquote(parts.fragment) not in pages[target].anchors:
                 yield f"{name}: {link}: no such anchor"

@@ -13,10 +13,18 @@ html_theme_options = {
     "icon": {"repo": "fontawesome/brands/git-alt"},
     "features": ["navigation.sections", "navigation.top", "toc.follow", "search.highlight"],
     "palette": [
-        {"media": "(prefers-color-scheme: light)", "scheme": "default", "primary": "indigo",
-         "toggle": {"icon": "material/weather-night", "name": "Dark"}},
-        {"media": "(prefers-color-scheme: dark)", "scheme": "slate", "primary": "indigo",
-         "toggle": {"icon": "material/weather-sunny", "name": "Light"}},
+        {
+            "media": "(prefers-color-scheme: light)",
+            "scheme": "default",
+            "primary": "indigo",
+            "toggle": {"icon": "material/weather-night", "name": "Dark"},
+        },
+        {
+            "media": "(prefers-color-scheme: dark)",
+            "scheme": "slate",
+            "primary": "indigo",
+            "toggle": {"icon": "material/weather-sunny", "name": "Light"},
+        },
     ],
 }
 myst_heading_anchors = 6  # with GitHub's names

@@ -16,9 +16,20 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-TRACKED = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
+TRACKED = subprocess.run(
+    ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True
+).stdout.split()
 START = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-LANGUAGES = {".py": "python", ".cc": "cpp", ".h": "cpp", ".c": "c", ".java": "java", ".scala": "scala", ".sh": "sh", ".yaml": "yaml"}
+LANGUAGES = {
+    ".py": "python",
+    ".cc": "cpp",
+    ".h": "cpp",
+    ".c": "c",
+    ".java": "java",
+    ".scala": "scala",
+    ".sh": "sh",
+    ".yaml": "yaml",
+}
 FENCE = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 HEADERS = """# Headers of C++ and C
 
@@ -71,13 +82,18 @@ class Site:
 
     def add_documents(self):
         """Add the documents, and the list of decisions."""
-        for source in [*START, *(name for name in TRACKED if re.fullmatch(r"docs/.*\.md", name) and name != "docs/api.md")]:
+        for source in [
+            *START,
+            *(name for name in TRACKED if re.fullmatch(r"docs/.*\.md", name) and name != "docs/api.md"),
+        ]:
             self.pages[page_of(source)] = self.linked((ROOT / source).read_text(), source)
         for caption, pages in navigation().items():
             names = [f"{title} <{'self' if page == 'index' else '/' + page}>" for page, title, _ in pages]
             self.pages["index.md"] += "\n" + tree(names, hidden="", caption=caption)
         decisions = sorted(posixpath.basename(name) for name in self.pages if name.startswith("decisions/"))
-        self.pages["decisions/index.md"] = "# Decisions\n\nWhy things are as they are, in half a page each.\n\n" + tree(decisions)
+        self.pages["decisions/index.md"] = "# Decisions\n\nWhy things are as they are, in half a page each.\n\n" + tree(
+            decisions
+        )
         self.pages["headers.md"] = HEADERS
 
     def add_files(self):
@@ -112,7 +128,9 @@ class Reference:
         self.names = {}  # each end of a name, such as KVStore.push, and the names that have it
         for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
             title, _, body = section.partition("\n")
-            head, *found = re.split(r"^(####?) `([\w.]+)([^\n]*)`\n\n```text\n(.*?)\n?```$", body, flags=re.MULTILINE | re.DOTALL)
+            head, *found = re.split(
+                r"^(####?) `([\w.]+)([^\n]*)`\n\n```text\n(.*?)\n?```$", body, flags=re.MULTILINE | re.DOTALL
+            )
             self.sections[title], entries = (head.strip(), []), None
             entries = self.sections[title][1]
             for level, name, signature, doc, _ in zip(*[iter(found)] * 5, strict=True):
