@@ -194,6 +194,13 @@ def test_arguments_have_the_names_of_mxnet(case):
     np.testing.assert_allclose(found.asnumpy(), eval(f"n.{by_place}", {"n": np, "x": theirs}), 1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "float16", "complex64"])
+def test_sums_of_fractions_keep_them(dtype):
+    halves = mx.np.array([[0.5, 0.25], [0.25, 0.75]], dtype=dtype)
+    for total, expected in ((halves.sum(), 1.75), (halves.sum(axis=1), [0.75, 1]), (halves.sum(dtype=dtype), 1.75)):
+        assert total.dtype_name == dtype and total.tolist() == expected
+
+
 def test_arrays_like_others_may_have_another_context_or_memory():
     a, out = mx.np.ones((2,)), mx.np.zeros((2,))
     assert mx.np.zeros_like(a, ctx=mx.cpu(1)).context == mx.cpu(1)

@@ -34,7 +34,7 @@ COMPARISONS: dict[Operation, Any] = {
     NE: np.not_equal,
 }
 
-_EXACT = ("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
+EXACT = ("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
 
 
 def _broadcast(a: Elements, shape: tuple[int, ...]) -> Elements:
@@ -53,7 +53,7 @@ class Arithmetic(Indexed):
     def _met(self, other: np.ndarray[Any, Any]) -> Self:
         """Return an array of NumPy in this array's dtype; an error where an integer dtype cannot hold its values."""
         met = filled(type(self), other, self.context, self.dtype_name)
-        if np.dtype(other.dtype).kind != "b" and self.dtype_name in _EXACT and not np.array_equal(met._host(), other):
+        if np.dtype(other.dtype).kind != "b" and self.dtype_name in EXACT and not np.array_equal(met._host(), other):
             raise InvalidArgumentError(
                 f"arithmetic: {self.dtype_name} cannot hold the values of the {other.dtype} operand; astype() first"
             )

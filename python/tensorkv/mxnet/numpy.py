@@ -315,7 +315,7 @@ class ndarray(NDArray):
     ) -> Self:
         """Return the sum over some axes, of all elements with shape ``()``.
 
-        Floats are added in float64 and given in their dtype; integers and bools in int64.
+        Floats are added in float64 and given in their dtype, complex numbers in theirs; integers and bools in int64.
 
         Args:
             axis: one or several; None sums all elements.
@@ -323,9 +323,9 @@ class ndarray(NDArray):
             out: an array of the result's shape that takes it.
             keepdims: keep the axes, with extent 1.
         """
-        name = "int64" if self.dtype_name not in _elements.FLOATS else self.dtype_name
+        name = "int64" if self.dtype_name in _arithmetic.EXACT else self.dtype_name
         name = name if dtype is None else _elements.dtype_name(dtype)
-        wide = _np.float64 if name in _elements.FLOATS else _elements.numpy_dtype(name)
+        wide = _np.float64 if name in _elements.CONVERTED else _elements.numpy_dtype(name)
         try:
             total = self._host().sum(axis=axis, keepdims=keepdims, dtype=wide)
         except (ValueError, TypeError) as error:
