@@ -173,7 +173,9 @@ class FileError(KVError, OSError):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle what makes the error anew, with its class."""
-        return _file_error, (self.code, self.errno, str(self)), {"filename": self.filename}
+        if self.errno is None or type(self) is not _file_class(self.code, self.errno):  # made by a script
+            return cast("tuple[object, ...]", super().__reduce__())
+        return _file_error, (self.code, self.errno, str(self)), {**self.__dict__, "filename": self.filename}
 
 
 _BY_CODE = {cls.code: cls for cls in KVError.__subclasses__() if not issubclass(cls, (FileNotFoundError, FileError))}

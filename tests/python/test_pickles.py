@@ -41,3 +41,21 @@ def test_names_of_modules_stay():
 
     assert tensorkv.sparse.RowSparseNDArray is tensorkv.ndarray.sparse.RowSparseNDArray is mx.sparse.RowSparseNDArray
     assert tensorkv.metric.Accuracy is mx.metric.Accuracy
+
+
+class OwnError(mx.errors.FileError):
+    """An error of a script."""
+
+
+@pytest.mark.parametrize("first", [mx.errors.FileError("gone"), OwnError(2, "none", "w"), OwnError()], ids=repr)
+def test_errors_of_files_that_a_script_makes_are_pickled(first):
+    again = pickle.loads(pickle.dumps(first))
+    assert type(again) is type(first) and again.args == first.args
+    assert (again.errno, again.filename) == (first.errno, first.filename)
+
+
+def test_an_error_of_a_file_keeps_its_notes(tmp_path):
+    with pytest.raises(mx.errors.FileError) as caught:
+        mx.nd.load(tmp_path / "none")
+    caught.value.__notes__ = ["on worker 3"]  # as add_note of Python 3.11
+    assert pickle.loads(pickle.dumps(caught.value)).__notes__ == ["on worker 3"]
