@@ -1,5 +1,6 @@
 """Arrays in files: every name is read back, and any other file is an error that allocates no memory."""
 
+import errno
 import io
 import os
 import pathlib
@@ -376,6 +377,27 @@ def test_a_folder_that_is_not_there_is_told_with_the_path_that_was_given(tmp_pat
     with pytest.raises(FileNotFoundError) as caught:
         mx.nd.save(tmp_path / "no" / "w", [mx.nd.ones((2,))])
     assert caught.value.filename == str(tmp_path / "no" / "w")
+
+
+def test_every_error_of_the_system_is_an_error_of_the_package(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    under = tmp_path / "file" / "w"
+    with pytest.raises(mx.errors.FileError, match="^save: .*/w: Not a directory") as caught:
+        mx.nd.save(under, [mx.nd.ones((2,))])
+    assert isinstance(caught.value, NotADirectoryError) and caught.value.filename == str(under)
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(mx.errors.ResourceExhaustedError, match="^save: .*/file: No space left"):
+            mx.nd.save(tmp_path / "file", [mx.nd.ones((2,))])
+    assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_bytes() == b""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(mx.errors.FailedPreconditionError) as caught:
+        mx.nd.save(tmp_path / "file", [mx.nd.ones((2,))])
+    assert isinstance(caught.value, PermissionError)
 
 
 MXNET_FILES = pathlib.Path(__file__).parent / "mxnet_files"

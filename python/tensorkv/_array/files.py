@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
 import numpy as np
 
 from .. import _core
-from ..errors import InvalidArgumentError, OutOfRangeError, _from_os_error
+from ..errors import InvalidArgumentError, KVError, OutOfRangeError, _from_os_error
 from .elements import Elements, is_row_sparse
 from .rows import ROWS_MAX
 
@@ -123,6 +123,17 @@ def _path_of(caller: str, fname: str | bytes | os.PathLike[str] | os.PathLike[by
 
 
 @contextlib.contextmanager
+def _errors_of(verb: str, fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Iterator[None]:
+    """Make an error of the system a FileError that names the file that was asked for."""
+    try:
+        yield
+    except KVError:
+        raise
+    except OSError as error:
+        raise _from_os_error(verb, os.fsdecode(fname), error) from None
+
+
+@contextlib.contextmanager
 def replaced(
     fname: str | bytes | os.PathLike[str] | os.PathLike[bytes], mode: int | None = None
 ) -> Iterator[IO[bytes]]:
@@ -137,26 +148,24 @@ def replaced(
         OSError: the file cannot be written.
     """
     path = os.path.realpath(_path_of("save", fname))
-    found = _mode_of(path)
-    mode = found if mode is None else mode
-    temporary = os.path.join(os.path.dirname(path), f".tensorkv-{os.urandom(8).hex()}")
-    try:
+    with _errors_of("save", fname):
+        found = _mode_of(path)
+        mode = found if mode is None else mode
+        temporary = os.path.join(os.path.dirname(path), f".tensorkv-{os.urandom(8).hex()}")
         handle = os.open(
             temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else 0o600
         )
-    except OSError as error:  # which names the file that was asked for
-        raise _from_os_error("save", os.fsdecode(fname), error) from None
-    try:
-        with os.fdopen(handle, "wb") as out:
-            if mode is not None:
-                os.fchmod(handle, mode)
-            yield out
-            out.flush()
-            os.fsync(handle)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        try:
+            with os.fdopen(handle, "wb") as out:
+                if mode is not None:
+                    os.fchmod(handle, mode)
+                yield out
+                out.flush()
+                os.fsync(handle)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
 
 
 def save(
@@ -231,11 +240,10 @@ def load(fname: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> Any:
 
     path = _path_of("load", fname)
     problem = _NOT_OURS
-    try:
-        opened = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
-    except OSError as error:
-        raise _from_os_error("load", path, error) from None
-    with opened as file:
+    with (
+        _errors_of("load", path),
+        open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file,
+    ):
         try:
             begin = _begin(file)
             if begin == MXNET:
