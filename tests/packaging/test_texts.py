@@ -1,12 +1,17 @@
 """The texts that go along with a release: their links, and the files, tests and versions that they name."""
 
+import json
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import notices  # noqa: E402
+
 VERSION = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
 
 
@@ -80,3 +85,66 @@ def test_the_version_of_the_wire_and_of_snapshots_is_that_of_the_sources():
     first, last = (re.search(rf"{name} = (\d+);", index)[1] for name in ("kFormat", "kStoresFormat"))
     assert f"| wire | a number of its own, now {wire} |" in text
     assert f"| snapshots | a number of its own, now {first} to {last} |" in text
+
+
+def metadata():
+    """Return the table `project` of pyproject.toml."""
+    if sys.version_info < (3, 11):
+        pytest.skip("this Python reads no TOML")
+    import tomllib
+
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_the_metadata_have_an_extra_for_each_framework():
+    project = metadata()
+    assert {"torch", "jax", "ray"} <= set(project["optional-dependencies"])
+    for extra, needed in project["optional-dependencies"].items():
+        assert [name for name in needed if re.match(rf"{extra}\b", name)], extra
+    for document in tracked("*.md"):
+        for extra in re.findall(r"pip install '\.\[(\w+)\]'", document.read_text()):
+            assert extra in project["optional-dependencies"], document
+    oldest = project["requires-python"].removeprefix(">=")
+    pythons = [c.rpartition(" ")[2] for c in project["classifiers"] if re.search(r"Python :: 3\.\d+$", c)]
+    assert min(pythons, key=lambda v: int(v.split(".")[1])) == oldest
+    assert set(project["license-files"]) == {"LICENSE", "THIRD_PARTY_NOTICES.txt"}
+
+
+def test_each_project_whose_headers_are_included_has_a_notice():
+    assert not notices.unknown_headers()
+    text = notices.NOTICES.read_text()
+    sections = re.findall(rf"^{notices.RULE}(\w+): ", text, re.MULTILINE)
+    assert sections == [part.name for part in notices.PARTS]
+    for part in notices.PARTS:
+        assert f"License: {part.license}\n" in text
+
+
+def test_a_header_and_a_library_of_another_project_are_noticed(monkeypatch):
+    monkeypatch.setattr(notices, "PARTS", [part for part in notices.PARTS if part.name != "xxHash"])
+    assert any("<xxhash.h>" in line for line in notices.unknown_headers())
+    assert any(re.match(r"libpython|libz|libexpat", name) for name in notices.unknown_libraries(a_program_of_others()))
+
+
+def a_program_of_others():
+    """Return a library of Python's, which needs others than those of the C runtime."""
+    import _elementtree
+    import pyexpat
+    import zlib
+
+    for module in (zlib, pyexpat, _elementtree):
+        if getattr(module, "__file__", None) and notices.unknown_libraries(module.__file__):
+            return module.__file__
+    return sys.executable
+
+
+@pytest.mark.skipif(not pathlib.Path("/usr/share/doc/libhwy1/copyright").exists(), reason="not Debian's packages")
+def test_the_bill_of_materials_names_each_part_once_with_its_version():
+    bill = json.loads(json.dumps(notices.bill()))
+    assert bill["bomFormat"] == "CycloneDX" and bill["metadata"]["component"]["version"] == VERSION
+    names = [component["name"] for component in bill["components"]]
+    assert names == [part.name for part in notices.PARTS]
+    assert all(re.fullmatch(r"\d+(\.\d+)+\w*", component["version"]) for component in bill["components"])
+    refs = {component["bom-ref"] for component in bill["components"]}
+    assert set(bill["dependencies"][0]["dependsOn"]) == refs
+    assert "nanobind" not in {component["name"] for component in notices.bill("cpp")["components"]}
+    assert notices.bill() == notices.bill()
