@@ -19,7 +19,12 @@ ROOT = HERE.parents[1]
 TRACKED = subprocess.run(
     ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True
 ).stdout.split()
-START = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+START = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 LANGUAGES = {
     ".py": "python",
     ".cc": "cpp",
