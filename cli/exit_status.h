@@ -16,12 +16,11 @@ struct ExitStatus {
 };
 
 inline constexpr std::array<ExitStatus, 5> kExitStatuses = {{
-    {"0", "done, and what was looked at is as it should be"},
+    {"0", "done, without findings"},
     {"1",
-     "done, and the answer is bad: something stands in the way of a job (doctor), a job is not "
-     "well "
-     "(status --probe), or a guarantee was broken (sim, explore)"},
-    {"2", "not done: a word of the command line is wrong, or an error, which is named"},
+     "done, with a bad result: a problem for a job (doctor), a job that is not well (status "
+     "--probe), or a broken guarantee (sim, explore)"},
+    {"2", "not done: the command line is wrong, or an error occurred; the message names it"},
     {"128+N", "ended by signal N"},
     {"any", "of launch: the status of the first process of the job that failed"},
 }};
