@@ -48,7 +48,8 @@ std::vector<uint64_t> NumbersIn(const std::string& folder) {
   return numbers;
 }
 
-// Returns the stores whose keys a snapshot has; none if the index is damaged or not TensorKV's.  Other tools use the same file name.
+// Returns the stores whose keys a snapshot has; none if the index is damaged or not TensorKV's.
+// Other tools use the same file name.
 std::optional<std::set<uint32_t>> StoresIfRead(const std::string& snapshot) {
   try {
     return StoresOf(ReadIndex(snapshot));

@@ -158,6 +158,7 @@ void ClientCore::Fail(Op* op, const Error& error) {
     if (key->opening == id) {
       key->opening = kNoOp;
       key->was_tried = key->was_tried || op->creating != Op::Creating::kNone;
+      key->search.phase = RoundSearch::Phase::kNone;  // its answers have no chunks any more
       key->chunks.clear();
     }
     keys.Wake(op->key);
@@ -177,8 +178,9 @@ void ClientCore::FailFirstQueued(ClientKey* key, const Error& error) {
 }
 
 void ClientCore::FailAll(const Error& error) {
+  const std::vector<OpId> ids = ops.Where([](const Op&) { return true; });
   for (ServerLink& link : links) link.Forget();  // no message may leave any more
-  for (const OpId id : ops.Where([](const Op&) { return true; })) {
+  for (const OpId id : ids) {
     if (Op* const op = ops.Find(id)) Fail(op, error);
   }
   keys.ForgetReady();

@@ -184,13 +184,17 @@ void CutReader::StartStatus(const KeyId& id, ClientKey* key, Op* op) {
 }
 
 void CutReader::OnStatusAnswer(Op* op, const Outgoing& sent, const Message& reply) {
-  ClientKey& key = core_.keys.At(op->key);
   if (op->operation.Is<Operation::FindBase>()) {
     const ChunkStatus status = DecodeChunkStatus(reply.extra);
-    key.base = status.base;
-    key.former_step = status.step.value_or(PushStep{});
+    // Another thread may have deleted the key meanwhile.
+    if (ClientKey* const key = core_.keys.Find(op->key)) {
+      key->base = status.base;
+      key->former_step = status.step.value_or(PushStep{});
+    }
   } else if (!AddTableStats(reply, &op->table)) {
-    return core_.Fail(op, CannotSaveRows(key.chunks[sent.message.chunk].server));
+    const uint32_t chunk = sent.message.chunk;
+    const uint32_t server = ServerOf(core_.members.epoch.placement, op->key, chunk);
+    return core_.Fail(op, CannotSaveRows(server));
   }
   if (op->unaccepted == 0) core_.Finish(op);
 }

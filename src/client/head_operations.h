@@ -1,5 +1,5 @@
-// Operations that the head ends: the leave of a worker, the wait for the newest EPOCH, and the commit
-// of a change.
+// Operations that the head ends: the leave of a worker, the wait for the newest EPOCH, and the
+// commit of a change.
 
 #pragma once
 

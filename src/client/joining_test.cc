@@ -302,5 +302,22 @@ TEST_F(JoiningTest, AnUpdaterCountsAfterThePushesThatAreRepeated) {
   EXPECT_EQ(item.from_round, 6U);
 }
 
+// The answers to a search whose operation has ended come for a key without chunks.
+TEST_F(JoiningTest, ASearchThatIsCancelledIsMadeAgain) {
+  const auto asked = FindKey();
+  ASSERT_EQ(asked.size(), 2U);
+  const OpId cancelled = client_.next_op() - 1;
+  client_.Cancel({&cancelled, 1}, Error(Code::kCancelled, "Ctrl-C"), now_, &effects_);
+  EXPECT_TRUE(FailureOf(cancelled));
+  for (const Message& question : asked) Tell(question, 3);
+  EXPECT_TRUE(Sent().empty());
+  Begin(Operation::Pull{}, "pull");
+  const auto again = Of(Type::kStatus, Sent());
+  ASSERT_EQ(again.size(), 2U);
+  for (const Message& question : again) Tell(question, 3);
+  AnswerAll(Of(Type::kAbstain, Sent()), Type::kOk);
+  EXPECT_EQ(client_.RoundOf(meta_.name), 3U);
+}
+
 }  // namespace
 }  // namespace tkv

@@ -208,8 +208,8 @@ struct Outcome {
   OpId op = kNoOp;
   Event event{};
   std::optional<Error> error;
-  // A push has its round, a pull the version, a delete the round of the last push, and news the
-  // number of the EPOCH.
+  // A push has its round, a pull the version, a delete the round of the last push, and
+  // a NewestEpoch the number of the EPOCH.
   uint64_t round = 0;
   Result result;  // of kDone
 

@@ -141,7 +141,7 @@ class ServerLink {
     counts_.was_heard = true;
   }
   // Keeps the name of the resource that a connection needs and this machine lacks, for errors.
-  void NoteLack(const std::string& operation) { lack_ = ": " + operation; }
+  void NoteLack(const std::string& reason) { lack_ = ": " + reason; }
   // Handles a lost connection or a failed dial: sets the time of the next dial.
   void Lost(const LinkTurn& turn);
   // Closes the connection on this side.  The link must not be used again.
@@ -156,7 +156,7 @@ class ServerLink {
   // Sets the timer for the link's next dial, ping or OutOfReach.
   void Rearm(const LinkTurn& turn) const;
 
-  // Marks the link for PumpLink at the end of the event.  Returns false if it was marked already.
+  // Marks the link for ServerSessions::Send at the end of the event.  Returns false if it was marked already.
   bool Mark() { return !std::exchange(is_marked_, true); }
   void Unmark() { is_marked_ = false; }
 

@@ -172,5 +172,21 @@ TEST_F(SnapshotClientTest, AReadThatIsTooLateIsGivenUp) {
   EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
 }
 
+TEST_F(ClientTest, AStatusThatComesAfterItsKeyWasDeletedHarmsNothing) {
+  MakeKey();
+  const OpId stats = Begin(Operation::Stats{}, "table_stats");
+  const auto asked = Of(Type::kStatus, Sent());
+  ASSERT_FALSE(asked.empty());
+  Begin(Operation::Delete{}, "delete");
+  AnswerAll(Of(Type::kDelete, Sent()), Type::kOk);
+  EXPECT_FALSE(client_.Knows(meta_.name));
+  Message reply = Reply(asked[0], Type::kStatusReply);
+  reply.extra = Encode(ChunkStatus{});
+  Receive(reply);
+  const auto error = FailureOf(stats);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kUnimplemented);
+}
+
 }  // namespace
 }  // namespace tkv
