@@ -147,7 +147,7 @@ bool Saving::IsInNewest(const std::function<void()>& interrupt) const {
     if (stores_.size() == 1) {
       newest = checkpoint::FindStore(path_, store_);
     } else {
-      newest.emplace(path_);
+      newest = checkpoint::Open(path_);
     }
   } catch (const Error& error) {
     if (error.code() != Code::kNotFound) return false;
