@@ -23,14 +23,14 @@ struct Index {
 // Returns the numbers of the stores whose keys an index has.
 std::set<uint32_t> StoresOf(const Index& index);
 
-// Returns the metadata of all files.  Readers of other programs refuse files whose metadata does not
-// name a format; "pt" is the one that all of them take.
+// Returns the metadata of all files.  Readers of other programs refuse files whose metadata does
+// not name a format; "pt" is the one that all of them take.
 std::map<std::string, std::string> FileMetadata();
 // The index of a file of states is in its metadata.
 inline constexpr const char* kIndexField = "tensorkv";
 
 // Returns the text of an index.  Its first field is `check`, with kNoCheck, as are the checks that
-// the index does not have yet.  All of them have the same length.
+// the index does not have yet.  All checks have the same length.
 //   name_of  returns the name of a file; a file of states has none
 std::string TextOfIndex(const Index& index, const std::function<std::string(size_t file)>& name_of);
 // Returns the index with this text.

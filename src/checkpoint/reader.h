@@ -18,8 +18,10 @@ namespace tkv::checkpoint {
 class Reader {
  public:
   // Opens a snapshot: a folder with an index, or a file of states.
-  //   throws  kNotFound, kDataLoss (the message names the file and the key; also for a key that is
-  //           not UTF-8 or has the character zero), kFailedPrecondition (a newer format, a pickle)
+  //   throws  kNotFound; kInvalidArgument     no path
+  //           kFailedPrecondition             a newer format, or a pickle
+  //           kDataLoss                       the message names the file and the key; also for a
+  //                                           key that is not UTF-8 or has the character zero
   explicit Reader(const std::string& path);
   // Opens the keys of a store in a snapshot folder with this index.
   Reader(std::string folder, Index index, uint32_t store);

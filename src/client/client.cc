@@ -1,4 +1,4 @@
-// The life cycle of operations: their beginning, their order, and their end.
+// The beginning of operations, the order of those of one key, and the passing of time.
 
 #include <utility>
 

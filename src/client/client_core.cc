@@ -15,7 +15,6 @@ Bytes CopyOf(const Bytes& bytes) {
 
 }  // namespace
 
-// Returns true if the next push of the key has to wait for the answer to this message.
 bool BlocksNextPush(const Message& message) {
   return message.type == Type::kPull && (message.flags & kOfCut) == 0;
 }
@@ -77,7 +76,6 @@ void ClientCore::AskFor(const KeyId& id, uint32_t chunk, uint64_t version) {
   Queue(known.server, std::move(ask));
 }
 
-// Notes that this client's request for a version of a chunk is over.
 void ClientCore::EndAsk(const Message& ask, uint32_t server) {
   links[server].ReleasePulls(ask.key, ask.chunk);
   if (KnownChunk* const known = ChunkOf(ask.key, ask.chunk).chunk) known->asked = false;
@@ -248,9 +246,6 @@ void ClientCore::OwnBodies(std::span<const OpId> ids) {
   for (ServerLink& link : links) link.ForEachPush(own);
 }
 
-// Cancels the pulls of these operations.
-//   ids   ascending
-//   asks  the operations wait for the answers, which name the missing workers
 void ClientCore::CancelPulls(std::span<const OpId> ids, bool asks) {
   std::vector<OpId> pulling;
   for (const OpId id : ids) {
@@ -265,8 +260,6 @@ void ClientCore::CancelPulls(std::span<const OpId> ids, bool asks) {
       asks);
 }
 
-// Cancels the matching pulls, in one pass over all messages under way.
-//   asks  the operations wait for the answers, which name the missing workers
 void ClientCore::CancelWhere(const std::function<bool(const Outgoing&)>& is_meant, bool asks) {
   for (ServerLink& link : links) {
     const auto parks = [&](const Outgoing& sent) {
@@ -347,7 +340,6 @@ std::string ClientCore::Awaited(const Op& op) const {
   return "a server";
 }
 
-// Counts the key's pushes that have no round yet and that the user gave before this operation.
 uint64_t ClientCore::QueuedPushes(const ClientKey& key, OpId before) const {
   uint64_t count = 0;
   for (const OpId id : key.queue) {
@@ -360,8 +352,6 @@ uint64_t ClientCore::QueuedPushes(const ClientKey& key, OpId before) const {
 
 // ---- changes of the updater --------------------------------------------------------------------
 
-// Returns true if this later life has changed the updater and the key has not got that change,
-// because the life joined the key's rounds afterwards.
 bool ClientCore::LacksRule(const ClientKey& key) const {
   if (!members.welcome.rejoined || key.is_barrier || key.meta.mode == KeyMeta::Mode::kAsync)
     return false;

@@ -1,8 +1,8 @@
-// The state of a client, and the two ends of an operation: its messages to the servers, and its
-// outcome.
+// The state of a client, the messages that its operations queue for servers, and their outcomes.
 //
 // The parts have no state of their own.  Each begins some kinds of operations and handles the
 // answers to them.  A part uses the core, and parts above it in the list of Client's members.
+// ServerSessions hands answers back to Client.
 
 #pragma once
 
@@ -38,7 +38,7 @@ class ClientCore final : private KnownChunks {
   const ClientOptions options;
   const LinkLimits limits;
   KnownMembers members;
-  std::optional<Error> closed;  // the error of every operation, once no life can go on
+  std::optional<Error> closed;  // the error of Client::Refused, with which every operation fails
   bool has_left = false;        // the head has answered GOODBYE, or cannot be reached any more
   bool begins_anew = false;     // see Client::BeginAnew
   HeadRequests head;
@@ -79,8 +79,9 @@ class ClientCore final : private KnownChunks {
   // Finds the server of each chunk.
   void PlaceChunks(const KeyId& id, ClientKey* key) const;
   Found ChunkOf(const KeyId& id, uint32_t chunk) override;
-  // Asks the chunk's server to answer when the chunk has this version.  EndAsk notes the end.
+  // Asks the chunk's server to answer when the chunk has this version.
   void AskFor(const KeyId& id, uint32_t chunk, uint64_t version) override;
+  // Notes that the request of AskFor is over.
   void EndAsk(const Message& ask, uint32_t server);
 
   // ---- operations
@@ -112,6 +113,7 @@ class ClientCore final : private KnownChunks {
   //   asks  the operations wait for the answers, which name the missing workers
   void CancelPulls(std::span<const OpId> ids, bool asks);
   // Cancels the matching pulls, in one pass over all messages under way.
+  //   asks  as for CancelPulls
   void CancelWhere(const std::function<bool(const Outgoing&)>& is_meant, bool asks);
   // Returns the error of an operation whose deadline is over.
   Error TimeoutOf(const Op& op) const;
@@ -124,12 +126,12 @@ class ClientCore final : private KnownChunks {
   // Returns true if this later life has changed the updater and the key has not got that change,
   // because the life joined the key's rounds afterwards.
   bool LacksRule(const ClientKey& key) const;
-  // Returns true if the client itself repeats a change.
-  bool IsRepeat(const Op& op) const;
 
  private:
   friend class StateWriter;  // for checks: compares the states of machines
 
+  // Returns true if the client itself repeats a change.
+  bool IsRepeat(const Op& op) const;
   void Erase(Op* op);
   void ForgetPushes();
   void FailPushesFor(uint32_t store, const Error& error);

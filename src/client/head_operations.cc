@@ -59,7 +59,6 @@ bool HeadOperations::TakeAnswer(const Message& message) {
   return true;
 }
 
-// Ends the operations whose requests no head can answer.
 void HeadOperations::FailRequests(Effects* effects) {
   const Error error = core_.head.WhyNone(core_.now);
   for (const OpId id : core_.head.Operations()) {

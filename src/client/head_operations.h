@@ -12,7 +12,7 @@ class HeadOperations {
  public:
   HeadOperations(ClientCore* core, Announcer* announcer) : core_(*core), announcer_(*announcer) {}
 
-  // Sends the requests that no longer have to wait.
+  // Sends the requests that no longer have to wait, and ends the waits for an EPOCH that is there.
   void Advance(Effects* effects);
   // Ends the operation whose request this message answers.  Returns false if there is none.
   bool TakeAnswer(const Message& message);

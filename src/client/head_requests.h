@@ -13,8 +13,8 @@ namespace tkv {
 
 // A lost connection may lose a request or its answer.  Each request is therefore kept until its
 // answer has arrived, and sent again when the head can be reached again.  If the head's process has
-// ended, or was out of reach for the patience, OutOfReach returns true.  The client then fails these
-// operations; a change of the updater is withdrawn first.
+// ended, or was out of reach for the patience, OutOfReach returns true.  The client then fails
+// these operations; a change of the updater is withdrawn first.
 class HeadRequests {
  public:
   //   patience  for a head that cannot be reached
@@ -27,7 +27,6 @@ class HeadRequests {
   // there was none: an answer is then a repeated one, or too late.
   bool End(uint64_t op) { return requests_.erase(op) > 0; }
   bool Has(uint64_t op) const { return requests_.contains(op); }
-  bool empty() const { return requests_.empty(); }
 
   // Sends all requests again: the head can be reached (again).
   void Opened(Effects* effects);

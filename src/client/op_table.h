@@ -40,7 +40,7 @@ struct Op {
   bool is_reported = false;           // it was cancelled, and its failure was reported
   Time grace = kNever;                // once expired: the time at which it fails without answers
   std::vector<Rank> missing;          // workers that it waits for, as a server named them
-  SmallVector<uint64_t, 2> versions;  // of the chunks, where an observer pulls
+  SmallVector<uint64_t, 2> versions;  // of the chunks, as a pull has got them
   std::vector<ChunkState> states;     // of the chunks, of a cut
   TableStats table;                   // the sum over the chunks that have answered
   bool owns_value = false;            // no longer reads the user's memory

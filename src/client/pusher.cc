@@ -234,8 +234,6 @@ void Pusher::LosePush(const KeyId& id, ClientKey* key, uint64_t round, const Err
   if (!is_first && round < lost->second.round) lost->second = {round, error};
 }
 
-// Fails the operations that wait for rounds that lack a push of this worker.  These rounds cannot
-// complete before the user pushes again.
 void Pusher::FailLostRounds() {
   if (core_.lost_pushes.empty()) return;
   const auto lost_pushes = std::exchange(core_.lost_pushes, {});

@@ -10,7 +10,8 @@ class RoundFinder {
  public:
   explicit RoundFinder(ClientCore* core) : core_(*core) {}
 
-  // Begins a search.  The key's init or open, if one is under way, ends with it.
+  // Begins a search.  The key's init or open, if one is under way, ends with it.  An asynchronous
+  // key has no rounds: its open ends at once.
   void Start(const KeyId& id, ClientKey* key);
   void OnAnswer(const Outgoing& sent, const Message& reply);
 

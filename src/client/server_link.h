@@ -156,7 +156,8 @@ class ServerLink {
   // Sets the timer for the link's next dial, ping or OutOfReach.
   void Rearm(const LinkTurn& turn) const;
 
-  // Marks the link for ServerSessions::Send at the end of the event.  Returns false if it was marked already.
+  // Marks the link for ServerSessions::Send at the end of the event.  Returns false if it was
+  // marked already.
   bool Mark() { return !std::exchange(is_marked_, true); }
   void Unmark() { is_marked_ = false; }
 

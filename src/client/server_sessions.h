@@ -35,7 +35,7 @@ class ServerSessions {
   void Kill(ServerLink* link, const Error& error, Effects* effects);
   // Sends what the links' queues permit.
   void Send(Time now, Effects* effects);
-  // Handles the dials and pings that are due.
+  // Handles the dials and pings that are due, and abandons servers that are out of reach.
   void Tick(const LinkTurn& turn);
 
  private:

@@ -1,5 +1,5 @@
 // A chunk of a key on its shard: the stored value, the optimizer state, the open rounds and the
-// waiting pulls.  This file knows nothing of sessions or links.
+// waiting pulls.  This file knows nothing of links.
 //
 // A chunk is a value type: copies share their blocks, and a change to a shared block goes to a new
 // block.  So an outgoing VALUE keeps the old version, and a test can copy a whole cluster.

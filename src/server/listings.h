@@ -1,4 +1,4 @@
-// Reports on a shard that change nothing, for workers, observers and tools: STATUS, LIST.
+// Reports on the keys of a shard, for workers, observers and tools: STATUS, LIST.
 //
 // Uses Replies.
 
