@@ -117,6 +117,20 @@ def check_tests():
             yield f"{path.relative_to(ROOT)}: no CMakeLists.txt names this test"
 
 
+def check_fixtures():
+    """Yield tests whose fixture another file declares: a batch of files compiles them, and a file alone does not."""
+    for path in sources():
+        text = path.read_text()
+        if not path.name.endswith("_test.cc"):
+            continue
+        for fixture in sorted(set(re.findall(r"^(?:TYPED_)?TEST(?:_F|_P|_SUITE)\((\w+)[,)]", text, re.MULTILINE))):
+            # The header of the conformance suites declares their fixture in their own namespace.
+            if fixture != "StoreConformance" and not re.search(
+                rf"(?:class|struct) {fixture}\b|using (?:[\w:]+::)?{fixture}\b", text
+            ):
+                yield f"{path.relative_to(ROOT)}: declares no fixture {fixture}"
+
+
 def check_fuzzers():
     """Yield messages of the protocol that no fuzzer reads; numbers from 64 on are reserved."""
     message = (ROOT / "src" / "wire" / "message.h").read_text()
@@ -173,6 +187,7 @@ def main():
         *check_includes(),
         *check_exports(),
         *check_tests(),
+        *check_fixtures(),
         *check_fuzzers(),
         *check_c_interface(),
         *check_calls(),

@@ -172,7 +172,7 @@ TEST_F(SnapshotClientTest, AReadThatIsTooLateIsGivenUp) {
   EXPECT_EQ(Of(Type::kPush, Sent()).size(), 2U);
 }
 
-TEST_F(ClientTest, AStatusThatComesAfterItsKeyWasDeletedHarmsNothing) {
+TEST_F(SnapshotClientTest, AStatusThatComesAfterItsKeyWasDeletedHarmsNothing) {
   MakeKey();
   const OpId stats = Begin(Operation::Stats{}, "table_stats");
   const auto asked = Of(Type::kStatus, Sent());
