@@ -27,6 +27,42 @@ void AddBarrierTask(uint8_t flags, const std::optional<Error>& failure, Rank ran
   }
 }
 
+// Returns the reason why a push does not fit its chunk, if there is one.
+std::optional<Error> JudgePush(const Message& push, const KeyMeta& meta, const Chunk& chunk) {
+  if (push.dtype != chunk.dtype) {
+    return Fail(Code::kFailedPrecondition, "{} bytes of {}, the chunk has {} of {}{}",
+                push.body.size, Name(push.dtype), chunk.bytes(), Name(chunk.dtype), kDeleteRight);
+  }
+  if (const auto error =
+          codec::Judge(meta, push.chunk, push.encoding, push.param, push.body.size)) {
+    const bool is_of_another_shape = error->code() == Code::kFailedPrecondition;
+    return Fail(error->code(), "{}{}", error->what(), is_of_another_shape ? kDeleteRight : "");
+  }
+  if (push.body.size > 0 && !push.body) {  // Admit refused memory for the body
+    return Fail(Code::kFailedPrecondition, "{} bytes came before their key{}", push.body.size,
+                kDeleteRight);
+  }
+  return std::nullopt;
+}
+
+// Returns what a push brings beside its values.
+//   throws  kInvalidArgument (malformed)
+PushExtra DecodePushExtra(const Message& push, bool is_barrier) {
+  if ((push.flags & (kFails | kUnlessDone | kDone)) != 0 && !is_barrier) {
+    throw Fail(Code::kInvalidArgument, "only a barrier can fail");
+  }
+  PushExtra decoded;
+  std::string_view extra = push.extra;
+  if ((push.flags & kInStep) != 0) decoded.step = TakeStep(&extra);
+  if ((push.flags & kFails) != 0) {
+    decoded.failure = DecodeFailure(extra);
+  } else if ((push.flags & kHasScalars) != 0) {
+    if ((push.flags & kOfRule) != 0) decoded.scalars.rule = TakeRuleDigest(&extra);
+    decoded.scalars.numbers = DecodeScalars(extra);
+  }
+  return decoded;
+}
+
 }  // namespace
 
 bool Rounds::Admits(const Message& message) const {
@@ -47,24 +83,8 @@ bool Rounds::Admits(const Message& message) const {
 void Rounds::OnPush(Session* session, Message& message, Effects* effects) {
   auto key = core_.keys.find(message.key);
   if ((message.flags & kBarrierKey) != 0 && key == core_.keys.end()) {
-    if (message.body.size != 0 || message.chunk != 0) {
-      return replies_.Violation(session, message, "a barrier has one chunk of no bytes", effects);
-    }
-    StoredKey barrier;
-    barrier.is_barrier = true;
-    const auto store = static_cast<uint32_t>(message.need);
-    const std::string name = InternalKey(store, "barrier");
-    const bool is_told = IdOf(name) == message.key;  // older workers do not send the store
-    if (is_told && core_.dropped.Has(store)) {
-      return replies_.AnswerError(session, message, Code::kFailedPrecondition, StoreIsOver(store),
-                                  effects);
-    }
-    barrier.meta.name = is_told ? name : InternalKey(0, "barrier");
-    barrier.store = is_told ? store : kNoStore;
-    barrier.meta.shape = Shape({0});
-    barrier.chunks = {0};
-    key = core_.keys.emplace(message.key, std::move(barrier)).first;
-    core_.chunks[{message.key, 0}].dtype = DType::kF32;
+    if (!MakeBarrier(session, message, effects)) return;
+    key = core_.keys.find(message.key);
   }
   const auto found = core_.chunks.find(message.chunk_id());
   if (key == core_.keys.end() || found == core_.chunks.end()) {
@@ -72,52 +92,69 @@ void Rounds::OnPush(Session* session, Message& message, Effects* effects) {
   }
   Chunk& chunk = found->second;
   if (!key->second.IsMeantBy(message)) return replies_.AnswerMadeAnew(session, message, effects);
-  if (message.dtype != chunk.dtype) {
-    return replies_.AnswerError(
-        session, message, Code::kFailedPrecondition,
-        Format("{} bytes of {}, the chunk has {} of {}{}", message.body.size, Name(message.dtype),
-               chunk.bytes(), Name(chunk.dtype), kDeleteRight),
-        effects);
+  if (const auto error = JudgePush(message, key->second.meta, chunk)) {
+    return replies_.AnswerError(session, message, error->code(), error->what(), effects);
   }
-  if (const auto error = codec::Judge(key->second.meta, message.chunk, message.encoding,
-                                      message.param, message.body.size)) {
-    const bool is_of_another_shape = error->code() == Code::kFailedPrecondition;
-    return replies_.AnswerError(
-        session, message, error->code(),
-        Format("{}{}", error->what(), is_of_another_shape ? kDeleteRight : ""), effects);
-  }
-  if (message.body.size > 0 && !message.body) {  // Admit refused memory for the body
-    return replies_.AnswerError(
-        session, message, Code::kFailedPrecondition,
-        Format("{} bytes came before their key{}", message.body.size, kDeleteRight), effects);
-  }
-  Scalars scalars;
-  std::optional<Error> failure;
-  PushStep step;
+  PushExtra extra;
   try {
-    if ((message.flags & (kFails | kUnlessDone | kDone)) != 0 && !key->second.is_barrier) {
-      throw Fail(Code::kInvalidArgument, "only a barrier can fail");
-    }
-    std::string_view extra = message.extra;
-    if ((message.flags & kInStep) != 0) step = TakeStep(&extra);
-    if ((message.flags & kFails) != 0) {
-      failure = DecodeFailure(extra);
-    } else if ((message.flags & kHasScalars) != 0) {
-      if ((message.flags & kOfRule) != 0) scalars.rule = TakeRuleDigest(&extra);
-      scalars.numbers = DecodeScalars(extra);
-    }
+    extra = DecodePushExtra(message, key->second.is_barrier);
   } catch (const Error& error) {
     return replies_.Violation(session, message, error.what(), effects);
   }
   if (key->second.meta.mode == KeyMeta::Mode::kAsync) {
-    return OnPushAsync(session, message, &key->second, &chunk, scalars, effects);
+    return OnPushAsync(session, message, &key->second, &chunk, extra.scalars, effects);
   }
-  OnPushSync(session, message, &key->second, &chunk, std::move(scalars), step, failure, effects);
+  OnPushSync(session, message, &key->second, &chunk, std::move(extra), effects);
+}
+
+bool Rounds::MakeBarrier(Session* session, const Message& push, Effects* effects) {
+  if (push.body.size != 0 || push.chunk != 0) {
+    replies_.Violation(session, push, "a barrier has one chunk of no bytes", effects);
+    return false;
+  }
+  const auto store = static_cast<uint32_t>(push.need);
+  const std::string name = InternalKey(store, "barrier");
+  const bool has_store = IdOf(name) == push.key;  // older workers do not send the store
+  if (has_store && core_.dropped.Has(store)) {
+    replies_.AnswerError(session, push, Code::kFailedPrecondition, StoreIsOver(store), effects);
+    return false;
+  }
+  StoredKey barrier;
+  barrier.is_barrier = true;
+  barrier.meta.name = has_store ? name : InternalKey(0, "barrier");
+  barrier.store = has_store ? store : kNoStore;
+  barrier.meta.shape = Shape({0});
+  barrier.chunks = {0};
+  core_.keys.emplace(push.key, std::move(barrier));
+  core_.chunks[{push.key, 0}].dtype = DType::kF32;
+  return true;
+}
+
+std::optional<Error> Rounds::JudgeRound(const Message& push, Rank rank, const StoredKey& key,
+                                        const Chunk& chunk) const {
+  const uint64_t round = push.number;
+  if (round > chunk.version + 1 + key.meta.staleness) {
+    return Fail(Code::kFailedPrecondition, "round {}, version {} is the newest{}",
+                chunk.base + round, chunk.base + chunk.version, kDeleteRight);
+  }
+  const bool lacks_former = round > chunk.version + 1 && !chunk.HasArrived(round - 1, rank) &&
+                            key.AbstainOf(rank) < round - 1;
+  // Without this check, the repeated push would be followed by a duplicate whose values are lost.
+  if (lacks_former) {
+    return Fail(Code::kUnavailable,
+                "this worker's push of round {} has failed, and round {} follows it; "
+                "push it again first",
+                chunk.base + round - 1, chunk.base + round);
+  }
+  if (key.meta.deterministic && core_.held_bytes + push.body.size > core_.options.hold_bytes_max) {
+    return Fail(Code::kResourceExhausted, "{} bytes of pushes are held, at most {} are allowed",
+                core_.held_bytes, core_.options.hold_bytes_max);
+  }
+  return std::nullopt;
 }
 
 void Rounds::OnPushSync(Session* session, Message& message, StoredKey* key, Chunk* chunk,
-                        Scalars scalars, const PushStep& step, const std::optional<Error>& failure,
-                        Effects* effects) {
+                        PushExtra extra, Effects* effects) {
   const Rank rank = session->id.rank;
   const uint64_t round = message.number;
   const ChunkId id = message.chunk_id();
@@ -125,36 +162,16 @@ void Rounds::OnPushSync(Session* session, Message& message, StoredKey* key, Chun
     return replies_.Answer(session, message, Reply(message, Type::kAccepted, chunk->version),
                            effects);
   }
-  if (round > chunk->version + 1 + key->meta.staleness) {
-    return replies_.AnswerError(session, message, Code::kFailedPrecondition,
-                                Format("round {}, version {} is the newest{}", chunk->base + round,
-                                       chunk->base + chunk->version, kDeleteRight),
-                                effects);
-  }
-  const bool lacks_former = round > chunk->version + 1 && !chunk->HasArrived(round - 1, rank) &&
-                            key->AbstainOf(rank) < round - 1;
-  // Without this check, the repeated push would be followed by a duplicate whose values are lost.
-  if (lacks_former) {
-    return replies_.AnswerError(
-        session, message, Code::kUnavailable,
-        Format("this worker's push of round {} has failed, and round {} follows it; "
-               "push it again first",
-               chunk->base + round - 1, chunk->base + round),
-        effects);
+  if (const auto error = JudgeRound(message, rank, *key, *chunk)) {
+    return replies_.AnswerError(session, message, error->code(), error->what(), effects);
   }
   const size_t index = static_cast<size_t>(round - chunk->version - 1);
   const bool deterministic = key->meta.deterministic;
-  if (deterministic && core_.held_bytes + message.body.size > core_.options.hold_bytes_max) {
-    return replies_.AnswerError(session, message, Code::kResourceExhausted,
-                                Format("{} bytes of pushes are held, at most {} are allowed",
-                                       core_.held_bytes, core_.options.hold_bytes_max),
-                                effects);
-  }
-  if (key->is_barrier) AddBarrierTask(message.flags, failure, rank, index, chunk);
-  const bool has_step = step.number != 0 && !chunk->value.by_rows();
+  if (key->is_barrier) AddBarrierTask(message.flags, extra.failure, rank, index, chunk);
+  const bool has_step = extra.step.number != 0 && !chunk->value.by_rows();
   const auto note_step = [&] {
     const auto place = static_cast<size_t>(rank);
-    if (place < chunk->steps.size()) chunk->steps[place] = step;
+    if (place < chunk->steps.size()) chunk->steps[place] = extra.step;
   };
   codec::Part part{message.encoding, message.param, std::move(message.body)};
   message.body = {};
@@ -168,7 +185,7 @@ void Rounds::OnPushSync(Session* session, Message& message, StoredKey* key, Chun
     if (is_last && !deterministic) {
       NamedWhereMemoryEnds("the server", [&] {
         CheckNotRefused(id);
-        core_.editor.ContributeLast(chunk, rank, std::move(part), std::move(scalars));
+        core_.editor.ContributeLast(chunk, rank, std::move(part), std::move(extra.scalars));
       });
       note_step();
       key->KeepFailure(*chunk);
@@ -180,7 +197,7 @@ void Rounds::OnPushSync(Session* session, Message& message, StoredKey* key, Chun
       NamedWhereMemoryEnds("the server", [&] {
         CheckNotRefused(id);
         if (is_last) core_.editor.MakeUpdateRoom(chunk);
-        core_.editor.Contribute(chunk, index, rank, std::move(part), std::move(scalars),
+        core_.editor.Contribute(chunk, index, rank, std::move(part), std::move(extra.scalars),
                                 deterministic);
       });
       note_step();

@@ -11,9 +11,16 @@
 
 namespace tkv {
 
+// The parts of a push beside its values.
+struct PushExtra {
+  Scalars scalars;
+  PushStep step;
+  std::optional<Error> failure;  // of the sender of a barrier
+};
+
 class Rounds {
  public:
-  // Makes the rounds of a shard.  All four outlive them.
+  // Makes the rounds of a shard, from the shard's other parts.
   Rounds(ShardCore* core, Replies* replies, Controls* controls, Pulls* pulls)
       : core_(*core), replies_(*replies), controls_(*controls), pulls_(*pulls) {}
 
@@ -25,8 +32,13 @@ class Rounds {
   void Complete(const ChunkId& id, StoredKey* key, Chunk* chunk, Effects* effects);
 
  private:
-  void OnPushSync(Session* session, Message& message, StoredKey* key, Chunk* chunk, Scalars scalars,
-                  const PushStep& step, const std::optional<Error>& failure, Effects* effects);
+  // Makes the key of a barrier.  Returns false if it has answered with an error instead.
+  bool MakeBarrier(Session* session, const Message& push, Effects* effects);
+  // Returns the reason why a push may not join its round, if there is one.
+  std::optional<Error> JudgeRound(const Message& push, Rank rank, const StoredKey& key,
+                                  const Chunk& chunk) const;
+  void OnPushSync(Session* session, Message& message, StoredKey* key, Chunk* chunk, PushExtra extra,
+                  Effects* effects);
   void OnPushAsync(Session* session, Message& message, StoredKey* key, Chunk* chunk,
                    const Scalars& scalars, Effects* effects);
   // Returns true if round version + 1 is complete.  The push of `arriving` counts as arrived.
