@@ -189,10 +189,11 @@ class StateWriter {
     All(core.incarnation, core.members.epoch_, core.members.member_count_, core.sessions,
         core.members.came_again_, core.hellos, core.describes, core.keys, core.chunks,
         core.controls, core.control_count, core.held_bytes, core.cuts, core.grants,
-        core.grant_count, core.half_closed, core.dropped, core.has_begun);
+        core.half_closed, core.dropped, core.has_begun);
   }
   void Add(const SessionTable& table) { All(table.sessions_, table.links_); }
   void Add(const WaitingDescribes& describes) { All(describes.requests_); }
+  void Add(const GrantTable& table) { All(table.grants_, table.count_); }
   void Add(const CutTable& table) { All(table.cutter_, table.cuts_); }
   // Adds a link without its counters.
   void Add(const ServerLink& link) {

@@ -22,7 +22,7 @@ void Describes::OnDescribe(Session* session, Message& message, Effects* effects)
   core_.ForgetDescribe(session, message.seq);  // it may be a repetition
   const bool asks_to_make = (message.flags & kMayMake) != 0 && !core_.keys.contains(message.key);
   if (asks_to_make && core_.grants.size() >= core_.options.parked_max &&
-      !core_.grants.contains(message.key)) {
+      !core_.grants.Has(message.key)) {
     return replies_.AnswerError(
         session, message, Code::kResourceExhausted,
         Format("{} keys are being created at the server", core_.grants.size()), effects);
@@ -80,15 +80,13 @@ bool Describes::Answer(const Session& session, const Message& request, Effects* 
 
 bool Describes::MayMake(const SessionId& sender, const Message& init) const {
   if (init.number == 0 || init.chunk != 0) return sender.rank == 0 || init.number != 0;
-  const auto grant = core_.grants.find(init.key);
-  return grant != core_.grants.end() && grant->second.maker == sender &&
-         grant->second.number == init.number;
+  const KeyGrant* const grant = core_.grants.Find(init.key);
+  return grant != nullptr && grant->maker == sender && grant->number == init.number;
 }
 
 void Describes::DropGrants() {
-  std::erase_if(core_.grants, [&](const auto& grant) {
-    return core_.members.IsOver(Role::kWorker, grant.second.maker);
-  });
+  core_.grants.DropMakers(
+      [&](const SessionId& maker) { return core_.members.IsOver(Role::kWorker, maker); });
 }
 
 Rank Describes::MakerOf(uint32_t store) const {
@@ -104,14 +102,12 @@ Rank Describes::MakerOf(uint32_t store) const {
 
 std::optional<uint64_t> Describes::Grant(const SessionId& asker, const Message& describe) {
   if (asker.rank == kNoRank || MakerOf(describe.chunk) != asker.rank) return std::nullopt;
-  KeyGrant& grant = core_.grants[describe.key];
-  if (grant.maker != asker) {
-    const bool is_taken = grant.number != 0 && !core_.members.IsOver(Role::kWorker, grant.maker) &&
-                          !core_.HasClosed(grant.maker.rank, describe.chunk);
-    if (is_taken) return std::nullopt;
-    grant = {asker, ++core_.grant_count, describe.chunk};
-  }
-  return grant.number;
+  const KeyGrant* const grant = core_.grants.Find(describe.key);
+  if (grant != nullptr && grant->maker == asker) return grant->number;
+  const bool is_taken = grant != nullptr && !core_.members.IsOver(Role::kWorker, grant->maker) &&
+                        !core_.HasClosed(grant->maker.rank, describe.chunk);
+  if (is_taken) return std::nullopt;
+  return core_.grants.Give(describe.key, asker, describe.chunk).number;
 }
 
 std::string Describes::WhyNoMaker(uint32_t store) const {

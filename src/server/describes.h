@@ -16,7 +16,7 @@ namespace tkv {
 
 class Describes {
  public:
-  // Makes the DESCRIBEs of a shard.  Both outlive them.
+  // Makes the DESCRIBEs of a shard, from the shard's other parts.
   Describes(ShardCore* core, Replies* replies) : core_(*core), replies_(*replies) {}
 
   // Answers a DESCRIBE, or lets it wait.

@@ -65,80 +65,89 @@ void KeyCatalog::OnInit(Session* session, Message& message, Effects* effects) {
     return replies_.Violation(session, message, "this chunk does not belong to this key and server",
                               effects);
   }
-  if (!describes_.MayMake(session->id, message)) {
-    return replies_.AnswerError(session, message, Code::kFailedPrecondition, "rank 0 creates keys",
-                                effects);
-  }
-  if (core_.dropped.Has(StoreOf(meta.name))) {
-    return replies_.AnswerError(session, message, Code::kFailedPrecondition,
-                                StoreIsOver(StoreOf(meta.name)), effects);
-  }
-  if (const auto error =
-          codec::Judge(meta, message.chunk, codec::InitEncoding(meta), 0, message.body.size)) {
-    return replies_.AnswerError(session, message, error->code(), error->what(), effects);
-  }
   RulePtr own;
-  try {
-    own = OwnRuleOf(meta, session->id);
-  } catch (const Error& error) {
-    return replies_.AnswerError(session, message, error.code(), error.what(), effects);
-  }
-  for (const RulePtr& rule : core_.controls) {
-    if (rule->store() != StoreOf(meta.name) || own != nullptr) continue;
-    if (const auto error = WhyNotWhole(meta, *rule)) {
-      return replies_.AnswerError(session, message, error->code(), error->what(), effects);
-    }
-  }
-  if (message.body.size > 0 && !message.body) {
-    return replies_.AnswerError(session, message, Code::kResourceExhausted,
-                                Format("a chunk of {} bytes, at most {} are allowed",
-                                       message.body.size, core_.options.chunk_bytes_max),
-                                effects);
-  }
-  auto key = core_.keys.find(message.key);
-  auto chunk = core_.chunks.find(message.chunk_id());
-  const bool overwrite = (message.flags & kOverwrite) != 0;
-  if (key != core_.keys.end() && key->second.meta.name != meta.name) {
-    return replies_.AnswerError(session, message, Code::kAlreadyExists,
-                                Format("the id is taken by {}", ShownKey(key->second.meta.name)),
-                                effects);
-  }
-  const auto replaceable = [&](const Chunk& old) {
-    return overwrite && old.author <= message.number && old.version == 0 && old.rounds.empty();
-  };
-  const bool is_another = key != core_.keys.end() && key->second.meta != meta;
-  const bool stays =
-      (chunk != core_.chunks.end() && !replaceable(chunk->second)) ||
-      (is_another &&
-       !std::all_of(key->second.chunks.begin(), key->second.chunks.end(),
-                    [&](uint32_t c) { return replaceable(core_.chunks.at({message.key, c})); }));
-  if (stays) {
-    Message reply = Reply(message, Type::kExists);
-    reply.extra = Encode(key->second.meta);
-    return replies_.Answer(session, message, std::move(reply), effects);
-  }
   Chunk fresh;
-  fresh.elements = meta.elements_of(message.chunk);
-  fresh.dtype = meta.dtype;
-  fresh.author = message.number;
-  fresh.stream = StreamOf(KeyOf(meta.name));
-  fresh.rule = own;
-  if (meta.by_rows()) {
-    fresh.elements = static_cast<size_t>(meta.elements());
-    fresh.bucket = codec::BucketOfKey(meta, message.chunk);
-  } else if (message.chunk > 0) {
-    fresh.begin = uint64_t{message.chunk} * meta.chunk_elements;
-  }
   try {
-    if (meta.by_rows()) {
-      NamedWhereMemoryEnds("the server",
-                           [&] { core_.editor.StartRows(&fresh, meta, message.body); });
-    } else {
-      core_.editor.Start(&fresh, std::move(message.body));
+    own = RuleOfNewKey(session->id, message, meta);
+    if (const KeyMeta* const kept = MetaThatStays(meta, message)) {
+      Message reply = Reply(message, Type::kExists);
+      reply.extra = Encode(*kept);
+      return replies_.Answer(session, message, std::move(reply), effects);
     }
+    fresh = MakeChunk(meta, own, &message);
   } catch (const Error& error) {
     return replies_.AnswerError(session, message, error.code(), error.what(), effects);
   }
+  Enter(message, std::move(meta), own, std::move(fresh), effects);
+  replies_.Answer(session, message, Reply(message, Type::kOk), effects);
+  if (message.chunk != 0) return;
+  core_.grants.Drop(message.key);
+  describes_.AnswerAllOf(message.key, effects);
+}
+
+RulePtr KeyCatalog::RuleOfNewKey(const SessionId& maker, const Message& init,
+                                 const KeyMeta& meta) const {
+  const uint32_t store = StoreOf(meta.name);
+  if (!describes_.MayMake(maker, init))
+    throw Fail(Code::kFailedPrecondition, "rank 0 creates keys");
+  if (core_.dropped.Has(store)) throw Fail(Code::kFailedPrecondition, "{}", StoreIsOver(store));
+  if (const auto error =
+          codec::Judge(meta, init.chunk, codec::InitEncoding(meta), 0, init.body.size)) {
+    throw Error(*error);
+  }
+  RulePtr own = OwnRuleOf(meta, maker);
+  for (const RulePtr& rule : core_.controls) {
+    if (rule->store() != store || own != nullptr) continue;
+    if (const auto error = WhyNotWhole(meta, *rule)) throw Error(*error);
+  }
+  if (init.body.size > 0 && !init.body) {
+    throw Fail(Code::kResourceExhausted, "a chunk of {} bytes, at most {} are allowed",
+               init.body.size, core_.options.chunk_bytes_max);
+  }
+  return own;
+}
+
+const KeyMeta* KeyCatalog::MetaThatStays(const KeyMeta& meta, const Message& init) const {
+  const StoredKey* const key = core_.FindKey(init.key);
+  if (key != nullptr && key->meta.name != meta.name) {
+    throw Fail(Code::kAlreadyExists, "the id is taken by {}", ShownKey(key->meta.name));
+  }
+  const auto is_replaceable = [&](const Chunk& old) {
+    return (init.flags & kOverwrite) != 0 && old.author <= init.number && old.version == 0 &&
+           old.rounds.empty();
+  };
+  const Chunk* const chunk = core_.FindChunk(init.chunk_id());
+  const bool is_another = key != nullptr && key->meta != meta;
+  const bool stays = (chunk != nullptr && !is_replaceable(*chunk)) ||
+                     (is_another && !std::ranges::all_of(key->chunks, [&](uint32_t c) {
+                        return is_replaceable(core_.chunks.at({init.key, c}));
+                      }));
+  return stays ? &key->meta : nullptr;
+}
+
+Chunk KeyCatalog::MakeChunk(const KeyMeta& meta, const RulePtr& own, Message* init) const {
+  Chunk chunk;
+  chunk.elements = meta.elements_of(init->chunk);
+  chunk.dtype = meta.dtype;
+  chunk.author = init->number;
+  chunk.stream = StreamOf(KeyOf(meta.name));
+  chunk.rule = own;
+  if (meta.by_rows()) {
+    chunk.elements = static_cast<size_t>(meta.elements());
+    chunk.bucket = codec::BucketOfKey(meta, init->chunk);
+    NamedWhereMemoryEnds("the server", [&] { core_.editor.StartRows(&chunk, meta, init->body); });
+    return chunk;
+  }
+  if (init->chunk > 0) chunk.begin = uint64_t{init->chunk} * meta.chunk_elements;
+  core_.editor.Start(&chunk, std::move(init->body));
+  return chunk;
+}
+
+void KeyCatalog::Enter(const Message& init, KeyMeta meta, const RulePtr& own, Chunk fresh,
+                       Effects* effects) {
+  auto key = core_.keys.find(init.key);
+  const auto chunk = core_.chunks.find(init.chunk_id());
+  const bool is_another = key != core_.keys.end() && key->second.meta != meta;
   std::vector<uint64_t> former_births;
   if (is_another) former_births = BirthsReplacedBy(meta, key->second);
   // If the key keeps its shape, pulls that wait for a round of this chunk continue to wait.
@@ -146,31 +155,27 @@ void KeyCatalog::OnInit(Session* session, Message& message, Effects* effects) {
     fresh.parked = std::exchange(chunk->second.parked, {});
   }
   if (is_another) {
-    Erase(message.key, "the key has been made anew", effects);
+    Erase(init.key, "the key has been made anew", effects);
     key = core_.keys.end();
   }
   if (key == core_.keys.end()) {
-    key = core_.keys.emplace(message.key, StoredKey{}).first;
+    key = core_.keys.emplace(init.key, StoredKey{}).first;
     key->second.meta = std::move(meta);
     key->second.store = StoreOf(key->second.meta.name);
     key->second.own = own;
     key->second.former_births = std::move(former_births);
     // A key created after a CONTROL of its store has this rule from its first round on.
     for (const RulePtr& rule : core_.controls) {
-      if (own == nullptr && rule->store() == StoreOf(key->second.meta.name)) {
+      if (own == nullptr && rule->store() == key->second.store) {
         key->second.pending.push_back({++core_.control_count, 0, rule});
       }
     }
   }
   auto& chunks = key->second.chunks;
-  if (std::find(chunks.begin(), chunks.end(), message.chunk) == chunks.end()) {
-    chunks.push_back(message.chunk);
+  if (std::find(chunks.begin(), chunks.end(), init.chunk) == chunks.end()) {
+    chunks.push_back(init.chunk);
   }
-  core_.chunks[message.chunk_id()] = std::move(fresh);
-  replies_.Answer(session, message, Reply(message, Type::kOk), effects);
-  if (message.chunk != 0) return;
-  core_.grants.erase(message.key);
-  describes_.AnswerAllOf(message.key, effects);
+  core_.chunks[init.chunk_id()] = std::move(fresh);
 }
 
 void KeyCatalog::OnDelete(Session* session, const Message& message, Effects* effects) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "server/cut_table.h"
+#include "server/grant_table.h"
 #include "server/membership.h"
 #include "server/session_table.h"
 #include "server/stored_key.h"
@@ -52,13 +53,6 @@ struct WaitingHello {
   Hello hello;
 };
 
-// The right to create a key.
-struct KeyGrant {
-  SessionId maker;
-  uint64_t number = 0;
-  uint32_t store = 0;
-};
-
 struct ShardCore {
   ShardCore(ShardOptions of_shard, BufferPool* pool)
       : options(std::move(of_shard)), editor(pool, options.adopt_from_bytes, options.disk) {}
@@ -90,8 +84,7 @@ struct ShardCore {
   SessionTable sessions;
   std::map<LinkId, WaitingHello> hellos;
   WaitingDescribes describes;
-  std::map<KeyId, KeyGrant> grants;  // for keys whose chunk 0 belongs here and does not exist yet
-  uint64_t grant_count = 0;
+  GrantTable grants;
   // unordered_map, not a flat map: references stay valid when other entries are inserted.
   boost::unordered_map<KeyId, StoredKey> keys;
   boost::unordered_map<ChunkId, Chunk> chunks;

@@ -66,7 +66,7 @@ void StoreRemoval::Remove(uint32_t store, Effects* effects) {
   core_.dropped.Add(store);
   describes_.Recheck(effects);
   std::erase_if(core_.controls, [&](const RulePtr& rule) { return rule->store() == store; });
-  std::erase_if(core_.grants, [&](const auto& grant) { return grant.second.store == store; });
+  core_.grants.DropStore(store);
   core_.cuts.DropStore(store);
 }
 
