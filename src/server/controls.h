@@ -10,7 +10,7 @@ namespace tkv {
 
 class Controls {
  public:
-  // Makes the controls of a shard.  Both outlive them.
+  // Makes the controls of a shard, from the shard's other parts.
   Controls(ShardCore* core, Replies* replies) : core_(*core), replies_(*replies) {}
 
   // Returns true if the body of a CONTROL deserves memory.

@@ -11,7 +11,7 @@ namespace tkv {
 
 class Listings {
  public:
-  // Makes the reports on a shard.  Both outlive them.
+  // Makes the reports on a shard, from the shard's other parts.
   Listings(ShardCore* core, Replies* replies) : core_(*core), replies_(*replies) {}
 
   // Sends the progress of a chunk.

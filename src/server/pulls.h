@@ -13,7 +13,7 @@ namespace tkv {
 
 class Pulls {
  public:
-  // Makes the pulls of a shard.  All three outlive them.
+  // Makes the pulls of a shard, from the shard's other parts.
   Pulls(ShardCore* core, Replies* replies, Controls* controls)
       : core_(*core), replies_(*replies), controls_(*controls) {}
 

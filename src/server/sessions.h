@@ -10,7 +10,7 @@ namespace tkv {
 
 class Sessions {
  public:
-  // Makes the sessions of a shard.  Both outlive them.
+  // Makes the sessions of a shard, from the shard's other parts.
   Sessions(ShardCore* core, Controls* controls) : core_(*core), controls_(*controls) {}
 
   // Opens or resumes a session.  The HELLO of a worker waits for the EPOCH that lists the worker.

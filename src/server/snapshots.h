@@ -11,7 +11,7 @@ namespace tkv {
 
 class Snapshots {
  public:
-  // Makes the access to the cuts of a shard.  All three outlive it.
+  // Makes the access to the cuts of a shard, from the shard's other parts.
   Snapshots(ShardCore* core, Replies* replies, Controls* controls)
       : core_(*core), replies_(*replies), controls_(*controls) {}
 

@@ -13,7 +13,7 @@ namespace tkv {
 
 class StoreRemoval {
  public:
-  // Makes the removal of a shard's stores.  All six outlive it.
+  // Makes the removal of a shard's stores, from the shard's other parts.
   StoreRemoval(ShardCore* core, Replies* replies, Pulls* pulls, Rounds* rounds,
                Describes* describes, KeyCatalog* catalog)
       : core_(*core),
