@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/format.h"
-#include "base/memory_error.h"
+#include "server/asked_ids.h"
 
 namespace tkv {
 namespace {
@@ -25,21 +25,8 @@ std::optional<Error> TakeIds(const Message& message, const Chunk& chunk, ParkedP
                 bytes, kDeleteRight);
   }
   if (pull->no_body) return std::nullopt;
-  if (bytes % sizeof(uint64_t) != 0) {
-    return Fail(Code::kInvalidArgument, "{} bytes of ids; an id has 8", bytes);
-  }
-  if (bytes > 0 && !message.body) {  // Admit refused memory for the ids
-    return Fail(Code::kResourceExhausted, "{} bytes of ids of this worker are too many", bytes);
-  }
-  const size_t count = bytes / sizeof(uint64_t);
-  if (count * chunk.value.rows().row_bytes() > kPartBytesMax) {
-    return Fail(Code::kResourceExhausted,
-                "{} rows of {} bytes for one chunk, at most {} bytes are allowed", count,
-                chunk.value.rows().row_bytes(), kPartBytesMax);
-  }
   try {
-    pull->mixes = NamedWhereMemoryEnds("the server",
-                                       [&] { return codec::MixesOf(chunk.bucket, message.body); });
+    pull->mixes = AskedMixes(message, chunk.bucket, chunk.value.rows().row_bytes());
   } catch (const Error& error) {
     return error;
   }

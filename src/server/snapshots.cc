@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/format.h"
 #include "base/memory_error.h"
+#include "server/asked_ids.h"
 
 namespace tkv {
 
@@ -79,29 +81,12 @@ void Snapshots::OnReadSomeRows(Session* session, const Message& message, const C
     return replies_.AnswerError(session, message, Code::kInvalidArgument,
                                 Format("part {} is not read by ids", message.number), effects);
   }
-  if (message.body.size % sizeof(uint64_t) != 0) {
-    return replies_.AnswerError(session, message, Code::kInvalidArgument,
-                                Format("{} bytes of ids; an id has 8", message.body.size), effects);
-  }
-  if (message.body.size > 0 && !message.body) {  // Admit refused memory for the ids
-    return replies_.AnswerError(
-        session, message, Code::kResourceExhausted,
-        Format("{} bytes of ids of this worker are too many", message.body.size), effects);
-  }
-  const size_t count = message.body.size / sizeof(uint64_t);
-  if (count * cut.bucket.row_bytes > kPartBytesMax) {
-    return replies_.AnswerError(
-        session, message, Code::kResourceExhausted,
-        Format("{} rows of {} bytes for one chunk, at most {} bytes are allowed", count,
-               cut.bucket.row_bytes, kPartBytesMax),
-        effects);
-  }
   Message reply = Reply(message, Type::kValue, cut.state.version);
   reply.dtype = cut.dtype;
   try {
-    reply.body = NamedWhereMemoryEnds("the server", [&] {
-      return core_.editor.ReadCutRows(cut, codec::MixesOf(cut.bucket, message.body));
-    });
+    const std::vector<uint64_t> mixes = AskedMixes(message, cut.bucket, cut.bucket.row_bytes);
+    reply.body =
+        NamedWhereMemoryEnds("the server", [&] { return core_.editor.ReadCutRows(cut, mixes); });
   } catch (const Error& error) {
     return replies_.AnswerError(session, message, error.code(), error.what(), effects);
   }

@@ -19,7 +19,7 @@ void StoreRemoval::OnClose(Session* session, const Message& message, Effects* ef
   replies_.Answer(session, message, Reply(message, Type::kOk), effects);
   core_.half_closed.insert(store);
   if (IsClosedByAll(store)) return Remove(store, effects);
-  Release(store, effects);
+  AnswerWaiting(store, effects);
 }
 
 void StoreRemoval::Recheck(Effects* effects) {
@@ -35,7 +35,7 @@ void StoreRemoval::Recheck(Effects* effects) {
   }
 }
 
-void StoreRemoval::Release(uint32_t store, Effects* effects) {
+void StoreRemoval::AnswerWaiting(uint32_t store, Effects* effects) {
   describes_.Recheck(effects);
   for (auto& [id, chunk] : core_.chunks) {
     StoredKey& key = core_.keys.at(id.key);

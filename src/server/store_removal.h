@@ -31,7 +31,7 @@ class StoreRemoval {
  private:
   // Completes the rounds and answers the operations that need not wait any more, because a worker
   // has closed the store.
-  void Release(uint32_t store, Effects* effects);
+  void AnswerWaiting(uint32_t store, Effects* effects);
   // Returns true if every worker that may still use the store has closed it.  Returns false if no
   // such worker is left: the job ends then, and observers may read the last values.
   bool IsClosedByAll(uint32_t store) const;
