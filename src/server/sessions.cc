@@ -30,7 +30,7 @@ void Sessions::OnHello(LinkId link, const Message& message, Effects* effects) {
     core_.hellos[link] = {message, hello};
     return;
   }
-  Welcome(link, hello, effects);
+  OpenSession(link, hello, effects);
 }
 
 void Sessions::OnError(Session* session, const Message& message) {
@@ -53,7 +53,7 @@ void Sessions::RecheckHellos(Effects* effects) {
       effects->Close(link, Code::kAborted,
                      Format("HELLO: worker {} incarnation {} is over", id.rank, id.incarnation));
     } else if (core_.incarnation != 0 && core_.members.IsListed(waiting.hello)) {
-      Welcome(link, waiting.hello, effects);
+      OpenSession(link, waiting.hello, effects);
     } else {
       ++at;
       continue;
@@ -106,7 +106,7 @@ bool Sessions::HaveAllLeft() const {
   return true;
 }
 
-void Sessions::Welcome(LinkId link, const Hello& hello, Effects* effects) {
+void Sessions::OpenSession(LinkId link, const Hello& hello, Effects* effects) {
   const SessionId id{hello.rank, hello.incarnation};
   const SessionTable::Opened opened = core_.sessions.Open(id, hello.role, link);
   if (opened.replaced != kNoLink) {

@@ -29,7 +29,7 @@ class Sessions {
 
  private:
   // Opens the session of a sender, and welcomes it.
-  void Welcome(LinkId link, const Hello& hello, Effects* effects);
+  void OpenSession(LinkId link, const Hello& hello, Effects* effects);
   // Returns the end of the newest incarnation of a rank, as far as it is known without the head.
   Session::End EndOf(size_t rank) const;
 
