@@ -362,8 +362,10 @@ class Told:
 
 def read(lines, plan):
     """Return the facts, and check what has to hold line by line."""
-    told, restarts, has_begun_anew = Told(), {}, set()
+    told, restarts, has_begun_anew, has_lost_server = Told(), {}, set(), False
     for line in lines:
+        if re.search(r"tkv launch: server \d+ (?:is silent|was killed|ended with)", line):
+            has_lost_server = True
         if found := FAILURE.search(line):
             who, rest = (found[1], int(found[2])), found[5]
             told.failures[who] = told.failures.get(who, 0) + 1
@@ -373,7 +375,8 @@ def read(lines, plan):
             elif "the job is started again" not in rest:
                 has_left = who[1] in told.ends and "it is not started again, because" in rest
                 told.has_left |= has_left
-                assert who[0] == "server" or restarts.get(who, 0) == plan.restarts or has_left, line
+                is_over = has_lost_server and "because the job cannot go on" in rest
+                assert who[0] == "server" or restarts.get(who, 0) == plan.restarts or has_left or is_over, line
                 told.status = told.status or (128 + int(found[3]) if found[3] else int(found[4]))
         elif found := NOT_RESTORED.search(line):
             told.status = told.status or int(found[1]) or 1
@@ -381,6 +384,7 @@ def read(lines, plan):
             told.job_restarts += 1
             assert f"({told.job_restarts} of {plan.restarts})" in line, line
             told.status, told.ends, restarts, has_begun_anew = 0, {}, {}, set(range(plan.workers))
+            has_lost_server = False
         if found := re.search(r"tkv launch: worker (\d+) is silent", line):
             told.silent.append(int(found[1]))
         if found := re.search(r"\bbegins (\d+) (\[.*\])$", line):
