@@ -148,11 +148,17 @@ def text_of(body):
 
 
 class Writer:
-    """Random bodies: arithmetic of arrays, functions of NumPy and of mx.nd, masks, states, branches and loops."""
+    """Random bodies: arithmetic of arrays, functions of NumPy and of mx.nd, masks, states, branches and loops.
 
-    def __init__(self, seed):
+    Most bodies for integer keys have no division, root or fraction, because programs of integers have none.
+    """
+
+    def __init__(self, seed, dtype):
         self.random = random.Random(seed)
-        self.names = ["grad", "weight", "m", "v", "a"]
+        self.names = ["grad", "weight", "m", "v"]
+        self.is_whole = dtype.startswith("int") and self.random.random() < 0.8
+        self.signs = ("+", "-", "*") if self.is_whole else ("+", "-", "*", "/")
+        self.functions = ("abs", "sign", "square", "negative", *([] if self.is_whole else ["sqrt"]))
 
     def pick(self, *choices):
         return self.random.choice(choices)
@@ -162,6 +168,8 @@ class Writer:
         return self.random.choice(forms)()
 
     def number(self):
+        if self.is_whole:
+            return self.pick("2", "-1", "0", "3", "1", "True")
         return self.pick(*("0.5", "2", "-1", "0.1", "-0.0", "0", "1e-8", "1 / 3", "3", "rate", "1e30", "True"), "wide")
 
     def operand(self, depth):
@@ -175,6 +183,8 @@ class Writer:
         return f"({self.operand(depth)} {sign} {self.operand_or_number(depth)})"
 
     def mask(self, depth):
+        if self.is_whole:
+            return self.compared(depth)
         return self.write(
             *[lambda: self.compared(depth)] * 4,
             lambda: f"np.isfinite({self.operand(depth)})",
@@ -185,35 +195,41 @@ class Writer:
     def expression(self, depth):
         operand, either = (lambda: self.operand(depth)), (lambda: self.operand_or_number(depth))
         number, mask, pick = self.number, (lambda: self.mask(depth)), self.pick
+        is_whole = self.is_whole
         return self.write(
-            *[lambda: f"({operand()} {pick('+', '-', '*', '/')} {operand()})"] * 4,
-            *[lambda: f"({operand()} {pick('+', '-', '*', '/')} {number()})"] * 3,
-            *[lambda: f"({number()} {pick('+', '-', '*', '/')} {operand()})"] * 2,
+            *[lambda: f"({operand()} {pick(*self.signs)} {operand()})"] * 4,
+            *[lambda: f"({operand()} {pick(*self.signs)} {number()})"] * 3,
+            *[lambda: f"({number()} {pick(*self.signs)} {operand()})"] * 2,
             lambda: f"(-{operand()})",
             lambda: f"abs({operand()})",
-            lambda: f"({operand()} ** {pick('2', '0.5', 'np.array(2.0)')})",
-            lambda: operand() + pick(".sqrt()", ".abs()", ".sign()", ".copy()", ".square()", ".clip(-1, 1)", "[:]"),
-            lambda: f"{operand()}.astype({pick('weight.dtype', repr('float32'))}{pick('', ', copy=False')})",
-            lambda: f"np.{pick('abs', 'sqrt', 'sign', 'square', 'negative')}({operand()})",
-            lambda: f"mx.nd.{pick('abs', 'sqrt', 'sign', 'square', 'negative')}({operand()})",
+            lambda: f"({operand()} ** {'2' if is_whole else pick('2', '0.5', 'np.array(2.0)')})",
+            lambda: operand() + pick(".abs()", ".sign()", ".copy()", ".square()", ".clip(-1, 1)", "[:]"),
+            lambda: f"{operand()}.{'square' if is_whole else 'sqrt'}()",
+            lambda: (
+                f"{operand()}.astype({'weight.dtype' if is_whole else pick('weight.dtype', repr('float32'))}"
+                f"{pick('', ', copy=False')})"
+            ),
+            lambda: f"np.{pick(*self.functions)}({operand()})",
+            lambda: f"mx.nd.{pick(*self.functions)}({operand()})",
             *[lambda: f"{pick('np', 'mx.nd')}.{pick('maximum', 'minimum', 'add', 'multiply')}({operand()}, {either()})"]
             * 2,
             lambda: f"np.maximum({number()}, {operand()})",
             lambda: (
                 f"{pick('np', 'mx.nd')}.clip({operand()}, "
-                f"{self.write(lambda: '-0.5', lambda: '0', operand)}, {pick('1', '0.25')})"
+                f"{self.write(lambda: '-2' if is_whole else '-0.5', lambda: '0', operand)}, "
+                f"{pick('1', '3' if is_whole else '0.25')})"
             ),
             *[lambda: f"{pick('np', 'mx.nd')}.where({mask()}, {either()}, {either()})"] * 3,
             mask,
             lambda: f"({mask()} {pick('+', '*', '&', '|')} {mask()})",
-            lambda: f"half({operand()}, {pick('1', '2')})",
+            *([] if is_whole else [lambda: f"half({operand()}, {pick('1', '2')})"]),
             lambda: f"copy.deepcopy({operand()})",
         )
 
     def statement(self, depth=0):
         target, value = self.pick(*self.names), self.expression(2)
         simple = [
-            *[f"{target} {self.pick('+=', '-=', '*=', '/=')} {value}"] * 3,
+            *[f"{target} {self.pick(*self.signs)}= {value}"] * 3,
             *[f"{target}[:] = {value}"] * 2,
             *[f"{self.pick('a', 'b')} = {value}"] * 2,
             f"{target} *= {self.number()}",
@@ -234,13 +250,20 @@ class Writer:
             [f"for i in range({self.pick('1', '2', '3')}):", *inner, f"    {target} *= 1 + i"],
             ["try:", *inner, "except Exception:", *other],
             ["with contextlib.suppress(Exception):", *inner],
-            ["def helper(x, y=0.5):", "    z = x * y", "    return z", f"{target} += helper({value})"],
+            [
+                f"def helper(x, y={'2' if self.is_whole else '0.5'}):",
+                "    z = x * y",
+                "    return z",
+                f"{target} += helper({value})",
+            ],
             *([f"{target} *= {text}"] for text in ("float(grad.sum())", "np.exp(grad)") if self.random.random() < 0.1),
         )
 
     def body(self):
         """Return the lines of a function."""
         lines = ["m, v = kv.state('m'), kv.state('v')", f"a = {self.expression(1)}"]
+        self.names.append("a")
         for _ in range(self.random.randint(1, 5)):
             lines += self.statement()
-        return "\n".join([*lines, f"weight -= {self.pick('0.1 * a', 'a', 'rate * m', 'grad')}"])
+        last = ("2 * a", "m") if self.is_whole else ("0.1 * a", "rate * m")
+        return "\n".join([*lines, f"weight -= {self.pick(*last, 'a', 'grad')}"])

@@ -102,7 +102,7 @@ def test_random_functions(dtype):
     refused = 0
     with pair(dtype) as stores:
         for seed in range(SEED, SEED + count):
-            body = corpus.Writer(f"{dtype} {seed}").body()
+            body = corpus.Writer(f"{dtype} {seed}", dtype).body()
             refused += same_or_refused(stores, corpus.text_of(body), dtype, seed) is not None
     if count >= 100:
         assert 0.1 * count < refused < 0.8 * count, f"{refused} of {count} refused: the corpus has become empty"
