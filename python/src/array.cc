@@ -216,7 +216,7 @@ NDArray& AsArray(nb::handle object) {
   if (!nb::isinstance<NDArray>(object)) throw Fail(Code::kInvalidArgument, "an NDArray is needed");
   if (!nb::inst_ready(object)) {
     throw Fail(Code::kInvalidArgument,
-               "an NDArray that was never made; use mx.nd.array() and others");
+               "an NDArray that was never made; use tkv.nd.array() and others");
   }
   return *nb::inst_ptr<NDArray>(object);
 }

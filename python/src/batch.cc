@@ -160,7 +160,7 @@ void Batch::Add(const KeyView& key, nb::handle values, Use use, DLPackLoans* loa
       if (IsNumbers(item)) {
         throw Fail(Code::kInvalidArgument,
                    "{} {}: a {} in a list; a list has one array of each device, and "
-                   "mx.nd.array(list) is one array",
+                   "tkv.nd.array(list) is one array",
                    keys_.verb(), key.ToString(), IsList(item) ? "list" : "number");
       }
       AddArray(key, item, use, loans);

@@ -348,7 +348,7 @@ class _Averaging:
     def _check_disk(self, verb: str) -> None:
         if self._leaves is not None or self._unread is not None:
             _stepping.refuse_disk(
-                "mx.jax.average", verb, "save the parameters and the optimizer's state by JAX's tools"
+                "tkv.jax.average", verb, "save the parameters and the optimizer's state by JAX's tools"
             )
 
     def _loaded(self) -> None:

@@ -93,7 +93,7 @@ def _sampled(
     if len(are_arrays) > 1 or not (True in are_arrays or all(map(is_scalar, parameters))):
         found = ", ".join(type(one).__name__ for one in parameters)
         raise InvalidArgumentError(
-            f"{who}: parameters of type {found}; numbers alone or arrays of mx.nd alone are needed"
+            f"{who}: parameters of type {found}; numbers alone or arrays of tkv.nd alone are needed"
         )
     if True in are_arrays:
         shapes = {one.shape for one in parameters}

@@ -25,7 +25,7 @@ void CheckOfHost(std::string_view verb, const KeyView& key, const NDArray& array
   if (array.context().kind == DeviceKind::kCpu) return;
   throw Fail(Code::kUnimplemented,
              "{} {}: rows on {}; those are on the host so far: copy the array, "
-             "as_in_context(mx.cpu())",
+             "as_in_context(tkv.cpu())",
              verb, key.ToString(), array.context().ToString());
 }
 

@@ -170,7 +170,7 @@ void CheckSameRows(const std::string& path, const SavedKey& saved, const LoadedK
     const bool is_drawn = of_its_seed == saved.initializer;
     throw Fail(Code::kInvalidArgument, "key {}: rows begin as {} in {}, as {} in the store{}", name,
                TextOf(saved.initializer), path, TextOf(key.initializer),
-               is_drawn ? "; the same mx.random.seed before init_table makes them equal, and "
+               is_drawn ? "; the same tkv.random.seed before init_table makes them equal, and "
                           "--restore makes the table itself"
                         : "");
   }

@@ -1476,7 +1476,7 @@ OUTSIDE = {
         lambda kv: draws_in_the_library,
         r"changes (statistics\.random|Python's random numbers)",
     ),
-    "mx.random": (lambda kv: draws_of_mx, "changes the random numbers of mx.random"),
+    "mx.random": (lambda kv: draws_of_mx, "changes the random numbers of tkv.random"),
     "numpy.random by another name": (draws_by_another_name, "changes NumPy's random numbers"),
     **{
         type(one).__name__: (counts_in_buffer(one), r"changes counts(\[0\])?;")

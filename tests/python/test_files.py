@@ -120,7 +120,7 @@ def test_paths_may_be_bytes_and_errors_name_them(tmp_path):
     assert len(mx.nd.load(path)) == 1
     with open(path, "wb") as file:
         file.write(b"x")
-    with pytest.raises(mx.errors.InvalidArgumentError, match="udcff': not written by mx.nd.save"):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="udcff': not written by tkv.nd.save"):
         mx.nd.load(path)
 
 
@@ -161,7 +161,7 @@ def error_of(path):
         mx.nd.load(path)
     assert type(caught.value) is mx.errors.InvalidArgumentError
     text = str(caught.value)
-    assert text.startswith(f"load {str(path)!r}: not written by mx.nd.save") and len(text) < 800
+    assert text.startswith(f"load {str(path)!r}: not written by tkv.nd.save") and len(text) < 800
     return text
 
 

@@ -190,7 +190,7 @@ def test_a_store_of_means_neither_saves_nor_loads(tmp_path):
     mean.init(start())
     for call in (lambda: kv.save(str(tmp_path / "sums")), lambda: kv.load(there)):
         with pytest.raises(
-            mx.errors.FailedPreconditionError, match=r"mx\.jax\.average .*only sums of gradients; save the"
+            mx.errors.FailedPreconditionError, match=r"tkv\.jax\.average .*only sums of gradients; save the"
         ):
             call()
     assert not (tmp_path / "sums").exists()

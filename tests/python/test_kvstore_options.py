@@ -76,7 +76,7 @@ def test_an_optimizer_of_another_make_is_named_with_its_module():
 def test_an_optimizer_by_name_says_what_to_write():
     with mx.kv.create("local") as kv, pytest.raises(mx.errors.InvalidArgumentError) as caught:
         kv.set_optimizer("sgd")
-    assert "mx.optimizer.create('sgd')" in str(caught.value)
+    assert "tkv.optimizer.create('sgd')" in str(caught.value)
 
 
 def test_servers_say_why_they_cannot_run_an_optimizer():

@@ -359,9 +359,9 @@ def test_printing():
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "not written by mx.nd.save"),
+        (b"", "not written by tkv.nd.save"),
         (b"\x12\x01" + bytes(40), "a file of MXNet that is damaged"),
-        (b"text", "not written by mx.nd.save"),
+        (b"text", "not written by tkv.nd.save"),
     ],
     ids=["empty", "MXNet's", "text"],
 )
@@ -510,7 +510,7 @@ def test_arguments_that_reshape_does_not_know_are_refused():
 
 def test_arrays_are_not_made_by_their_class():
     for cls in (mx.nd.NDArray, mx.np.ndarray):
-        with pytest.raises(InvalidArgumentError, match=r"mx\.nd\.array\(\)"):
+        with pytest.raises(InvalidArgumentError, match=r"tkv\.nd\.array\(\)"):
             cls([1, 2])
 
 

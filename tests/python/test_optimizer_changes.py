@@ -551,7 +551,7 @@ def test_an_update_that_fails_is_not_counted(keys):
         with pytest.raises(error):
             updater(keys, *(([wrong], [one]) if keys == [0] else (wrong, one)))
         assert (optimizer.num_update, optimizer._index_update_count, updater.states) == (0, {}, {})
-    with pytest.raises(mx.errors.InvalidArgumentError, match="updater: type str, one of mx.optimizer is needed"):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="updater: type str, one of tkv.optimizer is needed"):
         mx.optimizer.get_updater("sgd")(0, one, one)
     with pytest.raises(mx.errors.InvalidArgumentError, match="2 keys, 1 gradients and 2 weights"):
         updater([0, 1], [one], [one, one])

@@ -485,7 +485,7 @@ def test_files_hold_row_sparse_arrays(tmp_path, dtype):
 )
 def test_a_file_with_other_rows_is_refused(tmp_path, members):
     np.savez(tmp_path / "f.npz", **members)
-    with pytest.raises(mx.errors.InvalidArgumentError, match="not written by mx.nd.save"):
+    with pytest.raises(mx.errors.InvalidArgumentError, match="not written by tkv.nd.save"):
         mx.nd.load(tmp_path / "f.npz")
 
 

@@ -648,8 +648,8 @@ def test_an_optimizer_that_computes_gradients_by_itself_is_refused():
             "Program; .*KVOptimizer and kv.set_optimizer take",
         ),
         (lambda model: torch.optim.SGD(model.parameters()), "SGD; .*KVOptimizer takes it"),
-        (lambda model: mx.optimizer.SGD, "type; a name or one of mx.optimizer is needed"),
-        (lambda model: None, "NoneType; a name or one of mx.optimizer is needed"),
+        (lambda model: mx.optimizer.SGD, "type; a name or one of tkv.optimizer is needed"),
+        (lambda model: None, "NoneType; a name or one of tkv.optimizer is needed"),
     ],
     ids=["a program", "one of PyTorch", "a class", "none"],
 )

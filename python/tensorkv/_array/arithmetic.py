@@ -157,14 +157,14 @@ class Arithmetic(Indexed):
     def __mod__(self, other: Operand) -> Self:
         """Return the remainder of ``self / other``, with the sign of `other`.
 
-        For a divisor of 0 it is 0, and in `mx.np` NumPy's result.
+        For a divisor of 0 it is 0, and in `tkv.np` NumPy's result.
         """
         return self._binary(self._modulo, other)
 
     def __rmod__(self, other: Operand) -> Self:
         """Return the remainder of ``other / self``, with the sign of `self`.
 
-        For a divisor of 0 it is 0, and in `mx.np` NumPy's result.
+        For a divisor of 0 it is 0, and in `tkv.np` NumPy's result.
         """
         return self._binary(self._modulo, other, swapped=True)
 
@@ -215,7 +215,7 @@ class Arithmetic(Indexed):
         """Return the sum over some axes: of floats in their dtype, added in float64; of integers and bools in int64.
 
         Args:
-            axis: one or several; None and () sum all elements, which gives shape ``(1,)``, in `mx.np` ``()``.
+            axis: one or several; None and () sum all elements, which gives shape ``(1,)``, in `tkv.np` ``()``.
             keepdims: keep the axes, with extent 1.
             exclude: sum over all axes but these.
             dtype: None; it stands here because ``numpy.sum`` passes it.
@@ -227,25 +227,25 @@ class Arithmetic(Indexed):
         return _host.sum(self, axis, keepdims, exclude, dtype, out=out)  # type: ignore[no-any-return]  # of this class
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
-        """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
+        """Compare element by element: 1 and 0 in the array's dtype, in `tkv.np` bools."""
         return self._binary(EQ, other)
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
-        """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
+        """Compare element by element: 1 and 0 in the array's dtype, in `tkv.np` bools."""
         return self._binary(NE, other)
 
     def __lt__(self, other: Operand) -> Self:
-        """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
+        """Compare element by element: 1 and 0 in the array's dtype, in `tkv.np` bools."""
         return self._binary(LT, other)
 
     def __le__(self, other: Operand) -> Self:
-        """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
+        """Compare element by element: 1 and 0 in the array's dtype, in `tkv.np` bools."""
         return self._binary(LE, other)
 
     def __gt__(self, other: Operand) -> Self:
-        """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
+        """Compare element by element: 1 and 0 in the array's dtype, in `tkv.np` bools."""
         return self._binary(GT, other)
 
     def __ge__(self, other: Operand) -> Self:
-        """Compare element by element: 1 and 0 in the array's dtype, in `mx.np` bools."""
+        """Compare element by element: 1 and 0 in the array's dtype, in `tkv.np` bools."""
         return self._binary(GE, other)

@@ -85,7 +85,7 @@ def empty(cls: type[E], shape: Shape, ctx: Where, dtype: DType, stype: str | Non
     """Return a new array of that class, uninitialised."""
     if stype not in (None, "default"):
         raise UnimplementedError(
-            f"storage type {stype!r}; here are dense arrays, and mx.nd.zeros and mx.nd.empty make 'row_sparse' ones too"
+            f"storage type {stype!r}; here are dense arrays, and tkv.nd.zeros and tkv.nd.empty make 'row_sparse' ones too"
         )
     ctx = current_context() if ctx is None else Context(ctx)
     extents, name = shape_list(shape), dtype_name(dtype)

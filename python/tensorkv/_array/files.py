@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     AnyArray: TypeAlias = NDArray | RowSparseNDArray
 
-_NOT_OURS = "not written by mx.nd.save"
+_NOT_OURS = "not written by tkv.nd.save"
 PICKLE = "it looks like a pickle. A pickle is code, and is never read: read it where it was written, and save its arrays again"
 SAFETENSORS = (
     "it is a safetensors file: kv.load reads those of kv.save, and safetensors.numpy.load_file reads the arrays of any"

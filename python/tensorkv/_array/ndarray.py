@@ -53,7 +53,7 @@ class NDArray(Arithmetic):
     def __init__(self, *args: object, **kwargs: object) -> None:
         """Refuse: the functions of this module make arrays."""
         raise InvalidArgumentError(
-            f"{type(self).__name__}(): arrays are made by mx.nd.array(), mx.nd.zeros() and others"
+            f"{type(self).__name__}(): arrays are made by tkv.nd.array(), tkv.nd.zeros() and others"
         )
 
     if not TYPE_CHECKING:
@@ -222,7 +222,7 @@ class NDArray(Arithmetic):
         return self._as(NDArray)
 
     def as_np_ndarray(self) -> ndarray:
-        """Return the same memory as an `mx.np` array."""
+        """Return the same memory as an `tkv.np` array."""
         from ..mxnet.numpy import ndarray
 
         return self._as(ndarray)

@@ -121,7 +121,7 @@ class RowSparseNDArray:
     def __init__(self, *args: object, **kwargs: object) -> None:
         """Refuse: the functions of this module make arrays."""
         raise InvalidArgumentError(
-            "RowSparseNDArray(): arrays are made by mx.nd.sparse.row_sparse_array() and mx.nd.sparse.zeros()"
+            "RowSparseNDArray(): arrays are made by tkv.nd.sparse.row_sparse_array() and tkv.nd.sparse.zeros()"
         )
 
     @classmethod

@@ -161,12 +161,12 @@ def check_optimizer(who: str, kv: KVStore, optimizer: Any) -> None:
     if optimizer is None:
         if kv.rank == 0 and not _has_updater(kv):
             raise FailedPreconditionError(
-                f"{who}: no optimizer, and the store assigns what is pushed; give one of mx.optimizer"
+                f"{who}: no optimizer, and the store assigns what is pushed; give one of tkv.optimizer"
             )
         return
     if not isinstance(optimizer, (Optimizer, Program)):
         raise InvalidArgumentError(
-            f"{who}: optimizer of type {type(optimizer).__qualname__}; one of mx.optimizer, a Program or None is needed"
+            f"{who}: optimizer of type {type(optimizer).__qualname__}; one of tkv.optimizer, a Program or None is needed"
         )
     if optimizer in _averaged:
         raise FailedPreconditionError(f"{who}: the optimizer is another KVOptimizer's; make one for each")

@@ -122,7 +122,7 @@ class KVOptimizer(torch.optim.Optimizer):  # type: ignore[misc,unused-ignore]  #
         self._is_made = False
         if self._local is not None:
             check_closure(self._local)
-            _stepping.check_sums("KVOptimizer with a torch.optim.Optimizer", kv, "one of mx.optimizer")
+            _stepping.check_sums("KVOptimizer with a torch.optim.Optimizer", kv, "one of tkv.optimizer")
         else:
             _stepping.check_optimizer("KVOptimizer", kv, optimizer)
         self._optimizer = optimizer if isinstance(optimizer, Optimizer) else None

@@ -66,7 +66,7 @@ class GroupRates:
         for name in (name for group in groups for name in group if name in _OTHERS):
             raise InvalidArgumentError(
                 f"KVOptimizer: {name!r} of a group has been set, and of groups the store's optimizer takes lr and weight_decay; change"
-                f" {name!r} of the mx.optimizer, or use a torch.optim.Optimizer"
+                f" {name!r} of the tkv.optimizer, or use a torch.optim.Optimizer"
             )
         optimizer = self._optimizer
         if optimizer is None:

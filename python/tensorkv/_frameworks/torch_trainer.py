@@ -89,11 +89,11 @@ class Trainer:
             self._optimizer = create(optimizer, **(optimizer_params or {}))
         else:
             ours = (
-                "; mx.torch.KVOptimizer and kv.set_optimizer take a Program" if isinstance(optimizer, Program) else ""
+                "; tkv.torch.KVOptimizer and kv.set_optimizer take a Program" if isinstance(optimizer, Program) else ""
             )
-            ours = "; mx.torch.KVOptimizer takes it" if isinstance(optimizer, torch.optim.Optimizer) else ours
+            ours = "; tkv.torch.KVOptimizer takes it" if isinstance(optimizer, torch.optim.Optimizer) else ours
             raise InvalidArgumentError(
-                f"Trainer: optimizer of type {type(optimizer).__qualname__}; a name or one of mx.optimizer is needed{ours}"
+                f"Trainer: optimizer of type {type(optimizer).__qualname__}; a name or one of tkv.optimizer is needed{ours}"
             )
         self._scale: float = self._optimizer.rescale_grad
         self._kv: KVStore | None = _create.create(kvstore) if isinstance(kvstore, str) else kvstore

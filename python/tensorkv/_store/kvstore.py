@@ -57,10 +57,10 @@ _COMMANDS: dict[Any, str] = {
     5: "profiler",
 }
 _COMMANDS_ELSEWHERE = {
-    "multi_precision": "an argument of the optimizer, mx.optimizer.SGD(multi_precision=True), says so",
+    "multi_precision": "an argument of the optimizer, tkv.optimizer.SGD(multi_precision=True), says so",
     "stop": "servers end by themselves when all workers have left",
     "sync_mode": "the type of the store, or init(..., mode='async'), says so",
-    "profiler": "kv.trace(path), or mx.profiler, notes what workers and servers do",
+    "profiler": "kv.trace(path), or tkv.profiler, notes what workers and servers do",
 }
 
 

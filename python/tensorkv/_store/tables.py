@@ -61,7 +61,7 @@ def initializer_of(who: str, given: Any) -> _core.RowInitializer:
             return _core.RowInitializer("uniform", -made.scale, made.scale, seed)
         return _core.RowInitializer("normal", 0.0, made.sigma, seed)
     raise InvalidArgumentError(
-        f"{who}: initializer {type(made).__name__}; a number, or Zero, One, Constant of a number, Uniform or Normal of mx.init is needed"
+        f"{who}: initializer {type(made).__name__}; a number, or Zero, One, Constant of a number, Uniform or Normal of tkv.init is needed"
     )
 
 
@@ -285,7 +285,7 @@ class KVStoreTables(KVStoreView):
             return
         if not isinstance(optimizer, Optimizer):
             raise InvalidArgumentError(
-                f"{who}: optimizer of type {type(optimizer).__name__}; one of mx.optimizer or a mx.Program is needed"
+                f"{who}: optimizer of type {type(optimizer).__name__}; one of tkv.optimizer or a tkv.Program is needed"
                 + instance_hint(optimizer)
             )
         store: Any = self  # a KVStore, whose part this is

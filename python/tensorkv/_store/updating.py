@@ -264,7 +264,7 @@ class KVStoreUpdating(KVStoreVerbs):
             return
         except UnimplementedError:
             if type(updater) is not opt.Updater:
-                why = f"the updater {type(updater).__name__} is Python code; a mx.Program can say it as data"
+                why = f"the updater {type(updater).__name__} is Python code; a tkv.Program can say it as data"
             elif updater._held:
                 why = "the updater has states, which stay in Python; a new one has none"
             else:
@@ -336,7 +336,7 @@ class KVStoreUpdating(KVStoreVerbs):
             kind = type(optimizer)
             found = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
             raise InvalidArgumentError(
-                f"set_optimizer: type {found}, one of mx.optimizer is needed{instance_hint(optimizer)}"
+                f"set_optimizer: type {found}, one of tkv.optimizer is needed{instance_hint(optimizer)}"
             )
         self._run_optimizer("set_optimizer", opt.get_updater(optimizer))
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _INFINITY = float("inf")
 _MISSING = object()
-_INSTEAD = "set_updater reads a function of (key, input, stored) as a program, and a mx.Program says the update as data"
+_INSTEAD = "set_updater reads a function of (key, input, stored) as a program, and a tkv.Program says the update as data"
 _HOOKS_OF_MXNET = ("_update_impl", "_get_lrs", "_get_wds", "fused_step")
 _DICTS = ("lr_mult", "wd_mult", "idx2name", "param_dict")
 _ARGUMENTS = {"lr": "learning_rate", "float_stable_eps": "eps"}  # attributes that an argument of another name sets
@@ -485,7 +485,7 @@ class Optimizer:
         if changed is not None:
             return f"{own.__name__} has a {changed} of its own, which is Python code; {_INSTEAD}"
         if not asks and self._schedule_is_code():
-            return "it has an lr_scheduler which is Python code; those of mx.lr_scheduler are data"
+            return "it has an lr_scheduler which is Python code; those of tkv.lr_scheduler are data"
         return ""
 
     def _is_changed(self, name: str, known: object) -> bool:
@@ -707,7 +707,7 @@ def builtin(klass: O) -> O:
 def instance_hint(given: object) -> str:
     """Return how the name or the class of an optimizer becomes one, as the end of an error; of anything else nothing."""
     if isinstance(given, str):
-        return f"; mx.optimizer.create({given!r}) makes one"
+        return f"; tkv.optimizer.create({given!r}) makes one"
     if isinstance(given, type) and issubclass(given, Optimizer):
         return f"; {given.__name__}() makes one"
     return ""

@@ -210,7 +210,7 @@ class LBSGD(Optimizer):
         if self.batch_scale != 1:
             raise UnimplementedError(
                 f"LBSGD: batch_scale={self.batch_scale} adds the gradients of several batches up before an update. Push their "
-                "sum, with a rescale_grad for all of them, and give LARS or SGD a warm-up of mx.lr_scheduler"
+                "sum, with a rescale_grad for all of them, and give LARS or SGD a warm-up of tkv.lr_scheduler"
             )
         if self.warmup_strategy == "lars":
             return "lbsgd"

@@ -141,7 +141,7 @@ class Reading:
     def check_axes(self, who: str) -> None:
         """Refuse NumPy's functions of a key of shape (), for which they return a number and no array."""
         if not self.shape:
-            refuse(f"{who} of a key of shape (), which makes a number; functions of mx.nd make arrays")
+            refuse(f"{who} of a key of shape (), which makes a number; functions of tkv.nd make arrays")
 
     def add(self, op: str, operands: list[str]) -> str:
         """Append a statement; return its name."""
@@ -402,7 +402,7 @@ class Reader:
         line = self._watch.line_of(changed)
         raise InvalidArgumentError(
             f"{self._where}: {f'{line}: ' if line else ''}a call changes {changed}; a program holds no counter, no schedule and "
-            "nothing random (`kv.state` keeps arrays between updates, and a rate that changes is a param of a mx.Program)"
+            "nothing random (`kv.state` keeps arrays between updates, and a rate that changes is a param of a tkv.Program)"
         )
 
     def _compare(
@@ -443,7 +443,7 @@ class Reader:
                 advice = _NO_ERRORS_OF_NUMPY
             if isinstance(error, _probe.Difference):
                 advice = (
-                    advice or "; use the operations of docs/programs.md on arrays of the key's dtype, or a mx.Program"
+                    advice or "; use the operations of docs/programs.md on arrays of the key's dtype, or a tkv.Program"
                 )
                 raise InvalidArgumentError(f"{where_}: {error}{advice}") from None
             line = _line_of(error.__traceback__)

@@ -172,9 +172,9 @@ def _check_of_nd(reading: Reading, *operands: Any) -> None:
     """Refuse operands that the functions of `tkv.nd` do not take."""
     arrays = [one for one in operands if isinstance(one, Array)]
     if all(type(one) is TracedNumpy for one in arrays):
-        refuse("a function of mx.nd without an NDArray; NumPy has functions of its arrays")
+        refuse("a function of tkv.nd without an NDArray; NumPy has functions of its arrays")
     for one in arrays:
-        reading.check_type("a function of mx.nd", one._type, reading.type)
+        reading.check_type("a function of tkv.nd", one._type, reading.type)
 
 
 def _nd_unary(ufunc: Any) -> Callable[[Any], Traced]:
@@ -199,16 +199,16 @@ def _nd_where(condition: Any, x: Any, y: Any) -> Traced:
     reading = reading_of(condition, x, y)
     arrays = [one for one in (x, y) if isinstance(one, Array)]
     for one in arrays:
-        reading.check_type("mx.nd.where", one._type, reading.type)
+        reading.check_type("tkv.nd.where", one._type, reading.type)
     if not any(type(one) is Traced for one in (condition, *arrays)):
-        refuse("mx.nd.where without an NDArray; np.where takes NumPy's arrays")
+        refuse("tkv.nd.where without an NDArray; np.where takes NumPy's arrays")
     return Traced(reading, reading.make("select", condition, x, y))
 
 
 def _nd_clip(data: Any, a_min: Any, a_max: Any) -> Traced:
     reading = reading_of(data, a_min, a_max)
     if not isinstance(data, Array):
-        refuse(f"mx.nd.clip of {type(data).__name__}")
+        refuse(f"tkv.nd.clip of {type(data).__name__}")
     _check_of_nd(reading, data, a_min, a_max)
     return Traced(reading, clipped(reading, data, a_min, a_max))
 

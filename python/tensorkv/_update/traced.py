@@ -221,7 +221,7 @@ class Array:
     def _sums_up(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse."""
         refuse(
-            "a number out of an array; a function that servers run is read once and without elements (`reduce_sum` of a mx.Program"
+            "a number out of an array; a function that servers run is read once and without elements (`reduce_sum` of a tkv.Program"
             " adds up all elements of a key)"
         )
 
@@ -275,12 +275,12 @@ class Array:
         make = self._reading.function_of_nd(name)
         if make is None or "out" in options:
             with_out = " with `out`" if make else ""
-            refuse(f"mx.nd.{name}{with_out}; a function that servers run has {OPERATIONS}{_kept(name)}")
+            refuse(f"tkv.nd.{name}{with_out}; a function that servers run has {OPERATIONS}{_kept(name)}")
         return make(*args, **options)
 
     def _called_as_numpy(self, name: str) -> NoReturn:
-        """Refuse a function of `mx.np`."""
-        refuse(f"mx.np.{name}; a function that servers run has those of mx.nd and of NumPy: {OPERATIONS}")
+        """Refuse a function of `tkv.np`."""
+        refuse(f"tkv.np.{name}; a function that servers run has those of tkv.nd and of NumPy: {OPERATIONS}")
 
 
 class Traced(Array):

@@ -178,7 +178,7 @@ class Updater:
             return
         optimizer = self.optimizer
         if not isinstance(optimizer, Optimizer):
-            raise InvalidArgumentError(f"updater: type {type(optimizer).__name__}, one of mx.optimizer is needed")
+            raise InvalidArgumentError(f"updater: type {type(optimizer).__name__}, one of tkv.optimizer is needed")
         is_new = index not in self.states
         count = optimizer._count_of(index)
         try:

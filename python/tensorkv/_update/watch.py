@@ -95,7 +95,7 @@ _PYTHONS = random.random.__self__  # type: ignore[attr-defined]  # the generator
 _DRAWS: dict[str, Callable[[], Any]] = {  # the state of a generator that all code of the process shares
     "Python's random numbers": random.getstate,
     "NumPy's random numbers": lambda: pickle.dumps(np.random.get_state(legacy=False)),
-    "the random numbers of mx.random": lambda: pickle.dumps(_random._generator),
+    "the random numbers of tkv.random": lambda: pickle.dumps(_random._generator),
 }
 _OF_PYTHON, _OF_NUMPY, _OF_MXNET = _DRAWS
 
@@ -516,7 +516,7 @@ def _is_opaque(value: Any) -> bool:
     return not any("__slots__" in vars(kind) for kind in type(value).__mro__)
 
 
-_STREAM = (_random._stream.__code__, _random.seed.__code__)  # run by every function of tkv.random and mx.np.random
+_STREAM = (_random._stream.__code__, _random.seed.__code__)  # run by every function of tkv.random and tkv.np.random
 
 
 def _is_counter(name: Any, value: Any) -> bool:

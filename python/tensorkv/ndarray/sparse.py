@@ -228,7 +228,7 @@ def array(source_array: Any, ctx: Where = None, dtype: DType = None) -> RowSpars
     if isinstance(source_array, RowSparseNDArray) or _rows.is_of_scipy(source_array):
         return row_sparse_array(source_array, ctx=ctx, dtype=dtype)
     raise InvalidArgumentError(
-        f"sparse.array: type {type(source_array).__name__}; mx.nd.array makes dense arrays, row_sparse_array row-sparse ones"
+        f"sparse.array: type {type(source_array).__name__}; tkv.nd.array makes dense arrays, row_sparse_array row-sparse ones"
     )
 
 
