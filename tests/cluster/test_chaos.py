@@ -360,9 +360,32 @@ class Told:
     has_left: bool = False  # a worker was killed after its leave, or after the end of the job
 
 
+BEGINS = re.compile(r"\bbegins (\d+) (\[.*\])$")
+
+
+def bases(lines):
+    """Return, for each start of the job, the lowest round of each key with which a worker begins, or None.
+
+    A worker that comes late finds the rounds that the others have made since.
+    """
+    found = [None]
+    for line in lines:
+        if "the job is started again" in line:
+            found.append(None)
+        elif begins := BEGINS.search(line):
+            rounds = json.loads(begins[2])
+            found[-1] = rounds if found[-1] is None else [min(pair) for pair in zip(found[-1], rounds, strict=True)]
+    return found
+
+
+def kept_of(acknowledged, rounds):
+    """Return the acknowledged pushes that these rounds contain."""
+    return {(key, step) for key, step in acknowledged if step <= rounds[key]}
+
+
 def read(lines, plan):
     """Return the facts, and check what has to hold line by line."""
-    told, restarts, has_begun_anew, has_lost_server = Told(), {}, set(), False
+    told, restarts, has_lost_server, base = Told(), {}, False, bases(lines)
     for line in lines:
         if re.search(r"tkv launch: server \d+ (?:is silent|was killed|ended with)", line):
             has_lost_server = True
@@ -383,17 +406,16 @@ def read(lines, plan):
         if "the job is started again" in line:
             told.job_restarts += 1
             assert f"({told.job_restarts} of {plan.restarts})" in line, line
-            told.status, told.ends, restarts, has_begun_anew = 0, {}, {}, set(range(plan.workers))
-            has_lost_server = False
+            told.status, told.ends, restarts, has_lost_server = 0, {}, {}, False
+            if (rounds := base[told.job_restarts]) is not None:  # later pushes are lost with the servers
+                told.acknowledged = {rank: kept_of(before, rounds) for rank, before in told.acknowledged.items()}
         if found := re.search(r"tkv launch: worker (\d+) is silent", line):
             told.silent.append(int(found[1]))
-        if found := re.search(r"\bbegins (\d+) (\[.*\])$", line):
+        if found := BEGINS.search(line):
             rank, rounds = int(found[1]), json.loads(found[2])
             before = told.acknowledged.setdefault(rank, set())
-            kept = {(key, step) for key, step in before if step <= rounds[key]}
-            assert rank in has_begun_anew or kept == before, f"acknowledged pushes are lost: {before - kept}: {line}"
-            has_begun_anew.discard(rank)
-            told.acknowledged[rank] = kept
+            kept = kept_of(before, rounds)
+            assert kept == before, f"acknowledged pushes are lost: {before - kept}: {line}"
         elif found := re.search(r"\bdid (\d+) (\d+) (\[.*\])$", line):
             told.acknowledged[int(found[1])] |= {(key, int(found[2])) for key in json.loads(found[3])}
         elif found := re.search(r"\bends (\d+) (\[.*\])$", line):
