@@ -24,6 +24,23 @@
 #include "tkv/updater_states.h"
 
 namespace tkv::python {
+
+bool IsFailing() noexcept {
+  if (PyErr_Occurred() == nullptr || PyErr_ExceptionMatches(PyExc_GeneratorExit) ||
+      PyErr_ExceptionMatches(PyExc_StopIteration) ||
+      PyErr_ExceptionMatches(PyExc_StopAsyncIteration)) {
+    return false;
+  }
+  if (!PyErr_ExceptionMatches(PyExc_SystemExit)) return true;
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  PyObject* const status = PyObject_GetAttrString(value, "code");
+  const bool has_failed = status == nullptr || (status != Py_None && PyObject_IsTrue(status) != 0);
+  Py_XDECREF(status);
+  PyErr_Restore(type, value, trace);  // replaces an error of the two calls
+  return has_failed;
+}
 namespace {
 
 // The user's update function.  The store's updater and the running calls own it.

@@ -12,11 +12,20 @@
 
 namespace tkv::python {
 
+// Returns true if the calling thread is leaving frames by an exception with which a program fails.
+bool IsFailing() noexcept;
+
 struct Store {
   explicit Store(std::unique_ptr<KVStore> made) : core(std::move(made)) {}
-  // Closes the store.  A distributed store leaves its job, which waits for servers.
+  // Closes the store.  A distributed store leaves its job, which waits for servers.  If an exception
+  // drops the store, as the first one of `[create(...), create(...)]`, the program fails instead.
   ~Store() {
+    const bool has_failed = IsFailing();
     const Unlocked unlocked;
+    try {
+      if (has_failed) core->CloseAfterFailure();
+    } catch (...) {  // the exception that dropped the store is the one to see
+    }
     core.reset();
   }
   Store(const Store&) = delete;

@@ -33,6 +33,44 @@ def test_the_next_life_finds_every_store_as_the_last_one_left_it(processes, stor
     assert f"begins True {[3] * stores}" in said and f"ends {[6.0] * stores}" in said, said
 
 
+@pytest.mark.parametrize("how", ["raise RuntimeError('no second store')", "sys.exit(3)"])
+def test_a_store_that_an_exception_drops_has_not_left_its_job(processes, how):
+    """The first store of the list is in no frame, so it ends before the script does."""
+    text = f"""
+def second():
+    if not first.exists():
+        first.touch()
+        {how}
+    return mx.kv.create("dist_sync")
+import pathlib
+first = pathlib.Path({str(processes.folder)!r}) / "first"
+stores = [mx.kv.create("dist_sync"), second()]
+print("ends", flush=True)
+"""
+    status, said = finish(processes.launch(text, "--restart", "1", workers=1))
+    assert status == 0 and "it is started again (1 of 1)" in said and "ends" in said, said
+
+
+ENDS_WELL = {
+    "sys.exit": "[mx.kv.create('dist_sync'), sys.exit(0)]",
+    "a generator that is closed": """
+def made():
+    yield [mx.kv.create("dist_sync"), (yield)]
+generator = made()
+next(generator)
+generator.close()""",
+}
+
+
+@pytest.mark.parametrize("how", ENDS_WELL)
+def test_a_store_that_is_dropped_without_a_failure_has_left_its_job(processes, how):
+    text = "def work():\n" + "".join(f"    {line}\n" for line in ENDS_WELL[how].splitlines())
+    text += "try:\n    work()\nfinally:\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    status, said = finish(processes.launch(text, "--restart", "1", workers=1))
+    assert "worker 0 was killed by signal 9; it is not started again, because it had left the job" in said, said
+    assert status == 128 + signal.SIGKILL, said
+
+
 @pytest.mark.parametrize("policy", ["wait", "continue", "fail"])
 def test_stores_stay_where_all_workers_fail(processes, policy):
     text = "STORES = 2\n" + TRAIN.replace("FAIL", FAILS["exception"])
