@@ -64,6 +64,16 @@ std::string JsonText(std::string_view text) {
   return quoted + "\"";
 }
 
+std::string Utf8(std::string_view text) {
+  std::string valid;
+  while (!text.empty()) {
+    const size_t size = CharacterBytes(text);
+    valid += size == 0 ? "\xEF\xBF\xBD" : text.substr(0, size);
+    text.remove_prefix(size == 0 ? 1 : size);
+  }
+  return valid;
+}
+
 JsonObject& JsonObject::Add(std::string_view name, std::string_view text) {
   return AddRaw(name, JsonText(text));
 }

@@ -15,6 +15,8 @@ enum class Form : uint8_t { kText, kJson };
 
 // Returns a text as a JSON string, with its quotes.  Bytes that are no valid UTF-8 become U+FFFD.
 std::string JsonText(std::string_view text);
+// Returns the text with U+FFFD in place of bytes that are no valid UTF-8.
+std::string Utf8(std::string_view text);
 
 class JsonObject {
  public:

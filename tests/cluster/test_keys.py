@@ -140,7 +140,9 @@ def test_the_json_of_every_command_is_json_whatever_keys_are_called(processes):
     server = processes.start([*TKV, "status", "--metrics", "0", url])
     page = re.search(r"metrics at (\S+)", read_until(server, "metrics at")).group(1)
     text = urllib.request.urlopen(page, timeout=10).read().decode()
-    labels = re.findall(r'^tensorkv_key_round\{key="((?:[^"\\\n]|\\["\\n])*)",store="0"\} 1$', text, re.M)
+    labels = re.findall(
+        r'^tensorkv_key_rounds_total\{job="[^"]+",key="((?:[^"\\\n]|\\["\\n])*)",store="0"\} 1$', text, re.M
+    )
     plain = [re.sub(r"\\(.)", lambda c: "\n" if c[1] == "n" else c[1], label) for label in labels]
     assert sorted(plain) == sorted(TEXTS)
     server.send_signal(signal.SIGTERM)

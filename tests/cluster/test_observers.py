@@ -272,10 +272,11 @@ def test_metrics_are_in_prometheus_form_and_of_now(processes, job):
     url = re.search(r"metrics at (\S+)", read_until(server, "metrics at")).group(1)
     assert url.startswith("http://127.0.0.1:")
     text = urllib.request.urlopen(url, timeout=10).read().decode()
-    samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    assert samples['tensorkv_key_round{key="w",store="0"}'] == "1"
-    assert samples['tensorkv_worker_awaited_rounds{rank="1"}'] != "0"
-    assert samples['tensorkv_worker_state{rank="0",state="alive"}'] == "1"
+    plain = re.sub(r'job="[0-9a-f]{16}"', "JOB", text)
+    samples = dict(line.rsplit(" ", 1) for line in plain.splitlines() if not line.startswith("#"))
+    assert samples['tensorkv_key_rounds_total{JOB,key="w",store="0"}'] == "1"
+    assert samples['tensorkv_worker_awaited_rounds{JOB,rank="1"}'] != "0"
+    assert samples['tensorkv_worker_state{JOB,rank="0",state="alive"}'] == "1"
     for line in text.splitlines():
         assert re.fullmatch(r'# (HELP|TYPE) \w+ .+|\w+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [0-9.e+-]+', line), line
     head = urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=10)
