@@ -12,6 +12,7 @@
 #include "bench.h"
 #include "checkers.h"
 #include "completion.h"
+#include "dashboard.h"
 #include "doctor.h"
 #include "exit_status.h"
 #include "explain.h"
@@ -257,6 +258,19 @@ void AddTop(CommandLine* line) {
   top->add_option("--count", options->count, "Tables; 0: until the job ends")->check(kNatural);
 }
 
+void AddDashboard(CommandLine* line) {
+  const auto options = std::make_shared<DashboardOptions>();
+  CLI::App* const dashboard =
+      line->Add("dashboard", "Serve a page for a browser that shows a running job",
+                [options](Form form) { return RunDashboard(*options, form); });
+  AddUrl(dashboard, options.get());
+  AddFinding(dashboard, options.get());
+  dashboard
+      ->add_option("--port", options->port, "The port of the page on the loopback; 0: any free one")
+      ->check(Between(0, 65535))
+      ->capture_default_str();
+}
+
 void AddKeys(CommandLine* line) {
   const auto options = std::make_shared<LookOptions>();
   CLI::App* const keys =
@@ -393,6 +407,7 @@ void AddCommands(CommandLine* line) {
   AddJobs(line);
   AddStatus(line);
   AddTop(line);
+  AddDashboard(line);
   AddKeys(line);
   AddGet(line);
   AddExplain(line);

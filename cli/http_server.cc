@@ -1,5 +1,6 @@
 #include "http_server.h"
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
@@ -119,6 +120,20 @@ struct HttpServer::State {
   asio::io_context context{1};
   tcp::acceptor acceptor{context};
 };
+
+bool IsLoopbackHost(std::string_view host) {
+  const size_t end = host.starts_with('[') ? host.find(']') + 1 : host.find(':');
+  const std::string_view port = host.substr(std::min(end, host.size()));
+  const bool has_port =
+      port.starts_with(':') && port.find_first_not_of("0123456789", 1) == std::string_view::npos;
+  if (!port.empty() && !has_port) return false;
+  std::string_view name = host.substr(0, end);
+  if (beast::iequals(name, "localhost")) return true;
+  if (name.starts_with('[')) name = name.substr(1, name.size() - 2);
+  boost::system::error_code error;
+  const auto address = asio::ip::make_address(name, error);
+  return !error && address.is_loopback();
+}
 
 HttpServer::HttpServer(const Options& options, Handler handler)
     : state_(std::make_unique<State>(options, std::move(handler))) {}

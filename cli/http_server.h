@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,11 @@ struct HttpResponse {
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // besides the usual ones
 };
+
+// Returns true if a request's header Host is a name of the loopback, with or without a port.
+// A page of another site that has its name point here, to read what this server says, sends its own
+// name.
+bool IsLoopbackHost(std::string_view host);
 
 // Serves requests one after another on the thread that calls Serve.  This suffices for readers that
 // ask every few seconds.

@@ -80,10 +80,7 @@ void PrintStatus(const JobStatus& status) {
   std::printf("watched  by %llu\n", static_cast<unsigned long long>(status.observers));
   const char* head = "rounds ";
   for (size_t i = 0; i < std::min(status.rounds.size(), kRoundsShown); ++i) {
-    const RoundStatus& round = status.rounds[i];
-    std::printf("%s  round %llu of %s waits %s for %s\n", std::exchange(head, "       "),
-                static_cast<unsigned long long>(round.round), Printable(round.key).c_str(),
-                SecondsText(round.seconds).c_str(), WorkersText(round).c_str());
+    std::printf("%s  %s\n", std::exchange(head, "       "), RoundText(status.rounds[i]).c_str());
   }
   if (status.rounds.empty()) std::printf("rounds   none is open\n");
   if (status.rounds.size() > kRoundsShown) {
@@ -102,8 +99,7 @@ std::string StuckText(const JobStatus& status, double seconds) {
   if (seconds == 0 || status.rounds.empty()) return {};
   const RoundStatus& oldest = *std::ranges::max_element(status.rounds, {}, &RoundStatus::seconds);
   if (oldest.seconds <= seconds) return {};
-  return "round " + std::to_string(oldest.round) + " of " + Printable(oldest.key) + " waits " +
-         SecondsText(oldest.seconds) + " for " + WorkersText(oldest);
+  return RoundText(oldest);
 }
 
 int Probe(const StatusOptions& options, Form form) {
@@ -128,6 +124,11 @@ int Probe(const StatusOptions& options, Form form) {
 
 std::string KeyText(const Key& key) {
   return key.is_string() ? key.text() : std::to_string(key.number());
+}
+
+std::string RoundText(const RoundStatus& round) {
+  return "round " + std::to_string(round.round) + " of " + Printable(round.key) + " waits " +
+         SecondsText(round.seconds) + " for " + WorkersText(round);
 }
 
 std::unique_ptr<KVStore> Observe(const LookOptions& options, uint32_t store) {

@@ -8,13 +8,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <map>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "exit_status.h"
 #include "interrupt.h"
+#include "rates.h"
 #include "tkv/error.h"
 
 namespace tkv::cli {
@@ -26,48 +26,6 @@ constexpr size_t kKeysShown = 15;
 constexpr size_t kWorkersShown = 16;
 constexpr size_t kNameColumns = 28, kNameColumnsMax = 60;
 constexpr std::chrono::milliseconds kLookEvery{50};  // the interval of checks for a signal
-
-struct Rate {
-  std::string name;
-  double per_second = 0;  // rounds of a key, chunks of a worker
-  double bytes_per_second = 0;
-};
-
-struct Rates {
-  std::vector<Rate> keys;  // the one with the most bytes first
-  std::vector<Rate> workers;
-};
-
-std::string NameOf(const KeyStatus& key) {
-  return Printable(key.key.view().ToString()) +
-         (key.store == 0 ? "" : " of store " + std::to_string(key.store));
-}
-
-double Grown(uint64_t before, uint64_t now, double seconds) {
-  return now > before ? static_cast<double>(now - before) / seconds : 0;
-}
-
-Rates RatesBetween(const JobStatus& before, const JobStatus& now, double seconds) {
-  Rates rates;
-  std::map<std::string, uint64_t> rounds;
-  for (const KeyStatus& key : before.keys) rounds[NameOf(key)] = key.newest;
-  for (const KeyStatus& key : now.keys) {
-    const std::string name = NameOf(key);
-    const auto found = rounds.find(name);  // a new key has no rate yet
-    const double per_second = found == rounds.end() ? 0 : Grown(found->second, key.newest, seconds);
-    rates.keys.push_back({name, per_second, per_second * static_cast<double>(key.bytes)});
-  }
-  std::ranges::stable_sort(rates.keys, std::greater(), &Rate::bytes_per_second);
-  for (size_t i = 0; i < now.workers.size(); ++i) {
-    const WorkerStatus& worker = now.workers[i];
-    const bool is_same = i < before.workers.size() && before.workers[i].life == worker.life;
-    const WorkerStatus from = is_same ? before.workers[i] : worker;
-    rates.workers.push_back({"worker " + std::to_string(i),
-                             Grown(from.pushes, worker.pushes, seconds),
-                             Grown(from.pushed_bytes, worker.pushed_bytes, seconds)});
-  }
-  return rates;
-}
 
 // Returns the columns of a character on a terminal, at most.  Asian characters and emoji have two.
 size_t ColumnsOf(unsigned char first_byte) {
@@ -173,20 +131,6 @@ JsonObject ToJson(const JobStatus& status, const Rates& rates, double seconds) {
       .Add("workers", objects(rates.workers, "chunks_per_second"))
       .Add("slowest", status.slowest)
       .Add("slowest_seconds", status.slowest_seconds);
-}
-
-// Returns the error of a silent server, or "".  Without its counters the rates would be wrong.
-std::string WhoIsSilent(const JobStatus& status) {
-  for (const ServerStatus& server : status.servers) {
-    if (!server.error.empty()) return server.error;
-  }
-  return {};
-}
-
-bool HasEnded(const JobStatus& status) {
-  return std::ranges::all_of(status.workers, [](const WorkerStatus& worker) {
-    return worker.state == "left" || worker.state == "lost";
-  });
 }
 
 void Rest(Clock::time_point until) {
