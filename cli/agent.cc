@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "doctor.h"
+#include "host_limits.h"
 #include "system.h"
 #include "tkv/config.h"
 #include "tkv/doctor.h"
@@ -200,7 +201,9 @@ class Agent {
     const std::unique_ptr<Door> door =
         Door::Open(address, token_.empty() ? TokenFromEnvironment() : token_);
     std::printf("address\t%s\n", door->address().c_str());
-    for (const Finding& finding : ExamineHost()) std::printf("%s\n", Encode(finding).c_str());
+    for (const auto& examine : {ExamineHost, ExamineLimits}) {
+      for (const Finding& finding : examine()) std::printf("%s\n", Encode(finding).c_str());
+    }
     std::printf("%s\n", Encode(FindingOf("way back", door->Knock(address))).c_str());
     std::fflush(stdout);
     // Keeps the door open until the other side closes the input, so that it can still connect.

@@ -13,7 +13,10 @@
 #include "agent.h"
 #include "companion.h"
 #include "exit_status.h"
+#include "host_limits.h"
 #include "hosts.h"
+#include "look.h"
+#include "tkv/config.h"
 #include "tkv/error.h"
 #include "tkv/job.h"
 
@@ -71,6 +74,32 @@ class Report {
   std::string host_;
   int bad_ = 0;
 };
+
+// Compares the package that scripts import with this command.
+Finding PackageOfPython() {
+  constexpr std::chrono::seconds kPatience{20};
+  const char* const given = std::getenv("TKV_PYTHON");  // set if Python has started this command
+  const std::string python = given != nullptr && *given != '\0' ? given : "python3";
+  // The first entry of the path is the current folder, which may have a folder of that name.
+  const char* const script =
+      "import sys; sys.path[:1] = []; import tensorkv; print('version', tensorkv.__version__)";
+  std::optional<std::string> version;
+  try {
+    Companion process({.words = {python, "-c", script}}, kPatience);
+    while (const auto line = process.Line()) {
+      if (line->starts_with("version ")) version = line->substr(8);
+    }
+  } catch (const Error&) {  // there is no such Python
+  }
+  if (!version) {
+    return {Kind::kNote, "package",
+            python + " has no package tensorkv; scripts need a Python with it", ""};
+  }
+  const std::string text = python + " imports tensorkv " + Printable(*version);
+  if (*version == Version()) return {Kind::kGood, "package", text, ""};
+  return {Kind::kBad, "package", text + ", and this command is " + Version(),
+          "install the same tensorkv for both, or run `" + python + " -m tensorkv`"};
+}
 
 // Returns true if the agent greets with this version; adds findings about ssh and the version.
 bool IsThere(Companion* agent, const std::string& host, Report* report) {
@@ -176,6 +205,8 @@ int RunDoctor(const DoctorOptions& options, Form form) {
   Report report(form);
   report.Begin("");
   for (const Finding& finding : ExamineHost()) report.Add(finding);
+  for (const Finding& finding : ExamineLimits()) report.Add(finding);
+  report.Add(PackageOfPython());
   std::sort(hosts.begin(), hosts.end());
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
   const Ssh ssh = SshFromEnvironment();
