@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import os
 import re
 import signal
 import sys
@@ -11,7 +12,7 @@ import urllib.parse
 
 import pytest
 from browser import Browser
-from jobs import finish, read_until, wait_until
+from jobs import finish, pids_of, read_until, wait_until
 from test_cli import documented
 
 TKV = [sys.executable, "-m", "tensorkv"]
@@ -156,6 +157,36 @@ def test_the_command_ends_with_its_job_and_the_page_says_so(processes):
     assert status == 0 and said.startswith("The job has ended"), said
     with pytest.raises(ConnectionRefusedError):
         job.ask()
+
+
+def test_the_page_answers_while_a_server_is_silent_and_names_it(processes):
+    job = Job(processes)
+    [server, _] = pids_of(job.launched, "server")
+    os.kill(server, signal.SIGSTOP)
+    try:
+        page = wait_until(lambda: "server 0" in (state := state_of(job)) and state, seconds=60)
+        asked = time.monotonic()
+        assert job.ask()[0] == 200 and time.monotonic() - asked < 4, "the page waits for the server"
+    finally:
+        os.kill(server, signal.SIGCONT)
+    assert page.startswith("wrong "), page
+    job.command.terminate()
+    assert finish(job.command)[0] == 128 + signal.SIGTERM
+    assert finish(job.launched)[0] != 0, "a server that is stopped for so long is dead, and its job with it"
+
+
+def state_of(job):
+    """Return the class and the text of the line that says how the job is."""
+    return " ".join(re.search(r'<p id="state" class="(\w+)"[^>]*>([^<]*)', job.ask()[2]).groups())
+
+
+def test_the_command_ends_when_the_head_stays_out_of_reach(processes):
+    job = Job(processes, "--patience", "1")
+    job.launched.kill()
+    state = wait_until(lambda: "out of reach. " in (state := state_of(job)) and state, seconds=60)
+    assert state.startswith("ended The job has ended, or its head is out of reach. "), state
+    status, said = finish(job.command)
+    assert status == 0 and said == "The job has ended, or its head is out of reach\n", said
 
 
 def test_json_says_where_the_page_is_and_when_the_job_has_ended(processes):
