@@ -44,7 +44,7 @@ class Job:
 
     def __init__(self, processes, *options):
         self.processes = processes
-        self.launched = processes.launch(TRAINER, "--name", "digits")
+        self.launched = processes.launch(TRAINER, "--name", "plotted")
         self.url = re.search(r"url (\S+)", read_until(self.launched, "url ")).group(1)
         self.command = processes.start([*TKV, "dashboard", *options, self.url])
         self.page = re.search(r"dashboard at (\S+)", read_until(self.command, "dashboard at")).group(1)
@@ -90,7 +90,7 @@ def browser(tmp_path):
 def test_the_page_has_the_numbers_and_the_plots_without_a_script(job):
     status, headers, page = job.ask()
     assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
-    assert re.search(r"<title>digits-[0-9a-f]{16} - TensorKV</title>", page), page
+    assert re.search(r"<title>plotted-[0-9a-f]{16} - TensorKV</title>", page), page
     for rank in range(2):
         assert re.search(rf"<tr><td>worker {rank}</td><td>alive</td><td>[\d.]+</td>", page), page
         assert re.search(rf"<tr><td>server {rank}</td><td>alive</td><td>\d+</td>", page), page

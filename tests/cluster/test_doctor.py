@@ -69,13 +69,13 @@ def test_running_jobs_are_named(processes):
         kv.close()
         """,
         "--name",
-        "digits",
+        "examined",
         workers=1,
     )
     read_until(launched, "begun")
     _, found = findings(processes)
     assert re.search(
-        rf"of yours on this machine:.* digits-[0-9a-f]{{16}} \(pid {launched.pid}\)", found["jobs"]["text"]
+        rf"of yours on this machine:.* examined-[0-9a-f]{{16}} \(pid {launched.pid}\)", found["jobs"]["text"]
     )
     (processes.folder / "mark-bye").touch()
     assert finish(launched)[0] == 0

@@ -61,13 +61,13 @@ class Job:
 
 
 def test_every_sample_says_its_job_and_its_build(processes):
-    job = Job(processes, "--name", "digits")
+    job = Job(processes, "--name", "scraped")
     families = job.read()
     for name, family in families.items():
         assert name.startswith("tensorkv_") and len(family.help) > 10, name
         assert family.samples, f"{name} has no sample"
         for labels in family.samples:
-            assert labels[0][0] == "job" and re.fullmatch("digits-[0-9a-f]{16}", labels[0][1]), labels
+            assert labels[0][0] == "job" and re.fullmatch("scraped-[0-9a-f]{16}", labels[0][1]), labels
     assert families["tensorkv_build_info"].value(version=tkv.__version__) == 1
     assert families["tensorkv_well"].value() == 1
     assert families["tensorkv_worker_state"].value(rank="0", state="alive") == 1

@@ -218,11 +218,11 @@ class NDArray(Arithmetic):
     zeros_like: ClassVar[_host.Function] = _host.zeros_like
 
     def as_nd_ndarray(self) -> NDArray:
-        """Return the same memory as an `tkv.nd` array."""
+        """Return the same memory as a `tkv.nd` array."""
         return self._as(NDArray)
 
     def as_np_ndarray(self) -> ndarray:
-        """Return the same memory as an `tkv.np` array."""
+        """Return the same memory as a `tkv.np` array."""
         from ..mxnet.numpy import ndarray
 
         return self._as(ndarray)
