@@ -221,10 +221,10 @@ void AddStatus(CommandLine* line) {
   AddFinding(status, options.get());
   CLI::Option* const probe = status->add_flag(
       "--probe", options->probes,
-      "Print one line, and exit with 0 if the job is well, else with 1: for orchestrators");
+      "Print one line, and exit with 0 if the job is healthy, else with 1: for orchestrators");
   status
       ->add_option("--stuck-after", options->stuck_after_seconds,
-                   "A round that waits longer for a worker is not well: the job stands still")
+                   "A round that waits longer for a worker is not healthy: the job stands still")
       ->type_name("SECONDS")
       ->check(Between(0.001, 1e6))
       ->needs(probe);

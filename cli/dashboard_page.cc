@@ -194,8 +194,8 @@ std::string Waits(const std::vector<RoundStatus>& rounds) {
 
 std::string StateLine(const DashboardView& view) {
   const std::vector<RoundStatus>& rounds = view.status.rounds;
-  const char* name = "well";
-  std::string text = "well";
+  const char* name = "healthy";
+  std::string text = "healthy";
   if (!view.end.empty()) {
     name = "ended";
     text = view.end + ". The numbers are the last ones.";

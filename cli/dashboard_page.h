@@ -26,7 +26,7 @@ struct DashboardView {
   JobStatus status;
   Rates rates;
   std::deque<Moment> moments;  // the newest last
-  std::string problem;         // "": the job is well
+  std::string problem;         // "": the job is healthy
   std::string end;             // why the page shows nothing newer; "": the job runs
 };
 

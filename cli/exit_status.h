@@ -18,7 +18,7 @@ struct ExitStatus {
 inline constexpr std::array<ExitStatus, 5> kExitStatuses = {{
     {"0", "done, without findings"},
     {"1",
-     "done, with a bad result: a problem for a job (doctor), a job that is not well (status "
+     "done, with a bad result: a problem for a job (doctor), a job that is not healthy (status "
      "--probe), or a broken guarantee (sim, explore)"},
     {"2", "not done: the command line is wrong, or an error occurred; the message names it"},
     {"128+N", "ended by signal N"},

@@ -113,9 +113,9 @@ int Probe(const StatusOptions& options, Form form) {
     wrong = error.what();
   }
   if (form == Form::kJson) {
-    Print(JsonObject("probe").Add("well", wrong.empty()).Add("text", wrong));
+    Print(JsonObject("probe").Add("healthy", wrong.empty()).Add("text", wrong));
   } else {
-    std::printf("%s\n", wrong.empty() ? "well" : wrong.c_str());
+    std::printf("%s\n", wrong.empty() ? "healthy" : wrong.c_str());
   }
   return wrong.empty() ? kDone : kBadAnswer;
 }

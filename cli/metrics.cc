@@ -163,7 +163,7 @@ std::string MetricsText(const JobStatus& status) {
   Writer writer(status.job);
   writer.Begin("tensorkv_build_info", "gauge", "1; the label has the version of the job.");
   writer.Add(Label("version", Version()), 1);
-  writer.AddOne("tensorkv_well", "gauge",
+  writer.AddOne("tensorkv_healthy", "gauge",
                 "1: all servers answer, no worker is dead, the head is in reach.",
                 status.wrong().empty() ? 1 : 0);
   writer.AddOne("tensorkv_membership_changes_total", "counter", "Changes of the membership.",

@@ -74,7 +74,7 @@ def a_worker_hangs(stage):
     said = read_until(job, "it of 0 met")
     url = re.search(r"tkv://\S+", (stage.folder / "logs" / "launcher.log").read_text())[0]
     status, probe = finish(stage.start([*TKV, "status", "--probe", url]))
-    assert (status, probe) == (0, "well\n"), probe
+    assert (status, probe) == (0, "healthy\n"), probe
     status, table = finish(stage.start([*TKV, "status", url]))
     assert status == 0 and re.search(r"slowest +worker 1: 1 rounds wait for it, the oldest", table), table
     os.kill(living(job, "worker")[1], signal.SIGKILL)

@@ -69,7 +69,7 @@ def test_every_sample_says_its_job_and_its_build(processes):
         for labels in family.samples:
             assert labels[0][0] == "job" and re.fullmatch("scraped-[0-9a-f]{16}", labels[0][1]), labels
     assert families["tensorkv_build_info"].value(version=tkv.__version__) == 1
-    assert families["tensorkv_well"].value() == 1
+    assert families["tensorkv_healthy"].value() == 1
     assert families["tensorkv_worker_state"].value(rank="0", state="alive") == 1
     assert families["tensorkv_server_state"].value(server="1", state="alive") == 1
     assert families["tensorkv_key_rounds_total"].value(key="w", store="0") == 1
@@ -108,7 +108,7 @@ def test_a_job_is_stuck_as_long_as_a_round_waits_for_a_living_worker(processes):
 def test_a_job_whose_only_awaited_worker_is_dead_is_not_well_and_not_stuck(processes):
     job = Job(processes, "--on-death", "wait", "--grace", "60")
     os.kill(pids_of(job.launched, "worker")[1], signal.SIGKILL)
-    found = wait_until(lambda: (found := job.read())["tensorkv_well"].value() == 0 and found)
+    found = wait_until(lambda: (found := job.read())["tensorkv_healthy"].value() == 0 and found)
     assert found["tensorkv_worker_state"].value(rank="1", state="dead") == 1
     assert found["tensorkv_stuck_seconds"].value() == 0
     assert found["tensorkv_oldest_round_seconds"].value() > 0
@@ -125,7 +125,7 @@ def test_a_label_has_any_name_of_a_job(processes, name):
     server = processes.start([*TKV, "status", "--metrics", "0", "--patience", "5"], **variables)
     page = re.search(r"metrics at (\S+)", read_until(server, "metrics at")).group(1)
     families = exposition.read(urllib.request.urlopen(page, timeout=20).read().decode())
-    assert families["tensorkv_well"].all("job") == [name]
+    assert families["tensorkv_healthy"].all("job") == [name]
     for process in (server, head):
         process.terminate()
         finish(process)

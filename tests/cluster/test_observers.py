@@ -159,12 +159,12 @@ def test_status_says_who_is_waited_for(processes, job):
 
 
 def test_a_probe_says_well_and_what_is_wrong_with_a_job_that_is_gone(processes, job):
-    assert finish(processes.start([*TKV, "status", "--probe", job.url])) == (0, "well\n")
+    assert finish(processes.start([*TKV, "status", "--probe", job.url])) == (0, "healthy\n")
     gone = job.url.replace("tkv-head-", "tkv-head-0")
     status, said = finish(processes.start([*TKV, "status", "--probe", "--patience", "1", gone]))
     assert status == 1 and "waited 1000 ms for the head" in said, said
     status, [one] = objects(processes, "status", "--probe", job.url)
-    assert status == 0 and one == {"event": "probe", "well": True, "text": ""}
+    assert status == 0 and one == {"event": "probe", "healthy": True, "text": ""}
 
 
 def test_a_worker_that_died_is_what_is_wrong(processes):
@@ -409,10 +409,10 @@ def test_a_name_that_no_socket_can_have_is_refused(processes, name):
 
 def test_a_probe_calls_a_job_that_stands_still_stuck(processes, job):
     status, said = finish(processes.start([*TKV, "status", "--probe", job.url]))
-    assert (status, said) == (0, "well\n")
+    assert (status, said) == (0, "healthy\n")
     stuck = [*TKV, "status", "--probe", "--stuck-after"]
     status, said = finish(processes.start([*stuck, "600", job.url]))
-    assert (status, said) == (0, "well\n")
+    assert (status, said) == (0, "healthy\n")
     wait_until(lambda: finish(processes.start([*stuck, "0.5", job.url]))[0] == 1)
     status, said = finish(processes.start([*stuck, "0.5", job.url]))
     assert status == 1 and re.fullmatch(r"round 2 of 'w' waits \d+\.\d s for worker 1\n", said), said
