@@ -14,6 +14,7 @@ std::string TextOf(const LocalJob& job) {
 
 std::string ListOf(const std::vector<LocalJob>& jobs) {
   std::vector<std::string> texts;
+  texts.reserve(jobs.size());
   for (const LocalJob& job : jobs) texts.push_back(TextOf(job));
   return Join(texts, "; ");
 }

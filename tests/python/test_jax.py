@@ -256,5 +256,5 @@ def test_a_pickle_of_average_is_refused_by_its_name():
 
 
 def test_the_examples_of_the_docstrings_run():
-    failed, tried = doctest.testmod(mx.jax, globs={"mx": mx, "jax": jax, "np": np})
+    failed, tried = doctest.testmod(mx.jax, globs={"tkv": mx, "jax": jax, "np": np})
     assert tried and not failed

@@ -192,9 +192,9 @@ BAD = {
     "csr": (lambda: sparse.zeros("csr", (2, 2)), mx.errors.UnimplementedError, "scipy.sparse"),
     "tostype csr": (lambda: mx.nd.ones((2, 2)).tostype("csr"), mx.errors.UnimplementedError, "scipy.sparse"),
     "stype": (lambda: sparse.zeros("rsp", (2, 2)), mx.errors.InvalidArgumentError, "'row_sparse'"),
-    "ones": (lambda: mx.nd.ones((2, 2), stype="row_sparse"), mx.errors.UnimplementedError, "mx.nd.zeros"),
+    "ones": (lambda: mx.nd.ones((2, 2), stype="row_sparse"), mx.errors.UnimplementedError, "tkv.nd.zeros"),
     "class": (lambda: sparse.RowSparseNDArray(), mx.errors.InvalidArgumentError, "row_sparse_array"),
-    "array": (lambda: sparse.array(np.ones((2, 2))), mx.errors.InvalidArgumentError, "mx.nd.array"),
+    "array": (lambda: sparse.array(np.ones((2, 2))), mx.errors.InvalidArgumentError, "tkv.nd.array"),
     "other shape": (
         lambda: sparse.row_sparse_array(rows(), shape=(5, 2)),
         mx.errors.InvalidArgumentError,

@@ -125,7 +125,7 @@ def test_rows_that_are_drawn_load_where_the_seed_is_the_same(where, tmp_path):
         kv.push_rows("t", [1], ONES[:1])
         kv.save(tmp_path / "whole")
         unseen = kv.pull_rows("t", [5]).tolist()
-    with store(8) as kv, pytest.raises(mx.errors.InvalidArgumentError, match=r"mx\.random\.seed before init_table"):
+    with store(8) as kv, pytest.raises(mx.errors.InvalidArgumentError, match=r"tkv\.random\.seed before init_table"):
         kv.load(tmp_path / "whole")
     with store(7) as kv:
         kv.load(tmp_path / "whole")
@@ -185,7 +185,7 @@ def test_a_function_updates_other_keys_beside_it():
         ({"evict": {"rows": 3, "by": "size"}}, "'size'"),
         ({"evict": {"ages": 3}}, "'ages'"),
         ({"notes": 1}, "notes=1"),
-        ({"optimizer": "adagrad"}, r"type str.*mx\.optimizer\.create\('adagrad'\) makes one"),
+        ({"optimizer": "adagrad"}, r"type str.*tkv\.optimizer\.create\('adagrad'\) makes one"),
         ({"optimizer": mx.optimizer.AdaGrad}, r"AdaGrad\(\) makes one"),
         ({"optimizer": 5}, "type int"),
         ({"rows": 2**64}, "rows=18446744073709551616"),

@@ -1110,7 +1110,7 @@ def test_a_small_write_into_a_parameter_on_a_gpu_is_found():
 
 def test_the_examples_of_the_docstrings_run():
     for module in (mx.torch, mx._frameworks.torch_trainer):
-        failed, tried = doctest.testmod(module, globs={"mx": mx, "torch": torch, "np": np})
+        failed, tried = doctest.testmod(module, globs={"tkv": mx, "torch": torch, "np": np})
         assert tried and not failed
 
 
