@@ -89,7 +89,8 @@ Finding PackageOfPython() {
     while (const auto line = process.Line()) {
       if (line->starts_with("version ")) version = line->substr(8);
     }
-  } catch (const Error&) {  // there is no such Python
+  } catch (const Error&) {
+    version.reset();  // there is no such Python
   }
   if (!version) {
     return {Kind::kNote, "package",

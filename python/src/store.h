@@ -24,7 +24,8 @@ struct Store {
     const Unlocked unlocked;
     try {
       if (has_failed) core->CloseAfterFailure();
-    } catch (...) {  // the exception that dropped the store is the one to see
+    } catch (...) {
+      core.reset();  // the exception that dropped the store is the one to see
     }
     core.reset();
   }
