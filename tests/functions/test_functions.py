@@ -1859,7 +1859,7 @@ TYPES = {
     "weight -= mx.nd.clip(data=grad, a_min=-0.5, a_max=0.5)": None,
     "weight -= mx.nd.array(grad)": None,
     "weight -= grad ** np.array(2.0)": None,
-    "weight -= mx.np.maximum(grad, 0)": r"mx\.np\.maximum",
+    "weight -= mx.np.maximum(grad, 0)": r"tkv\.np\.maximum",
     "weight += mx.nd.zeros((2,)) + grad": "an array that is not of the key",
     "weight[:] = mx.nd.where(grad > 0.5, 1, weight)": None,
     "weight -= grad.sum()": "a number out of an array",
