@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 _INFINITY = float("inf")
 _MISSING = object()
-_INSTEAD = "set_updater reads a function of (key, input, stored) as a program, and a tkv.Program says the update as data"
+_INSTEAD = (
+    "set_updater reads a function of (key, input, stored) as a program, and a tkv.Program says the update as data"
+)
 _HOOKS_OF_MXNET = ("_update_impl", "_get_lrs", "_get_wds", "fused_step")
 _DICTS = ("lr_mult", "wd_mult", "idx2name", "param_dict")
 _ARGUMENTS = {"lr": "learning_rate", "float_stable_eps": "eps"}  # attributes that an argument of another name sets
