@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -21,12 +22,13 @@ struct Rates {
   std::vector<Rate> workers;
 };
 
-//   units  seconds between the two
+// Returns the growth of the counters between two looks.
+//   seconds  the time between them
 Rates RatesBetween(const JobStatus& before, const JobStatus& now, double seconds);
 
 // Returns the error of a silent server, or "".  Without its counters the rates would be wrong.
 std::string WhoIsSilent(const JobStatus& status);
-// Returns true if no worker is left.
+// Returns true if every worker has left the job or is lost.
 bool HasEnded(const JobStatus& status);
 
 }  // namespace tkv::cli

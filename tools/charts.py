@@ -112,15 +112,19 @@ def draw_faults(text):
             )
     bottom = top + len(table) * tall
     parts.append(
-        f'<text x="0" y="{bottom + 22}" font-size="13" class="quiet">Worst outcome of the processes that the fault left '
-        f"alive. –: the fault means nothing there, or was not measured.</text>"
+        f'<text x="0" y="{bottom + 22}" font-size="13" class="quiet">Worst outcome of the processes that survive, and the '
+        f"time until the last one has its error.</text>"
     )
-    parts.append(f'<text x="0" y="{bottom + 42}" font-size="13" class="quiet">{html.escape(machine(text))}</text>')
+    parts.append(
+        f'<text x="0" y="{bottom + 42}" font-size="13" class="quiet">A stopped process runs again after 20 s. –: the fault '
+        f"means nothing there, or was not measured.</text>"
+    )
+    parts.append(f'<text x="0" y="{bottom + 62}" font-size="13" class="quiet">{html.escape(machine(text))}</text>')
     hangs = {system: sum(row[system][0] == "hangs" for row in table.values()) for system in SHORT.values()}
     title = f"{len(table)} faults, {len(SHORT)} systems. Faults in which a process hangs: " + ", ".join(
         f"{system} {count}" for system, count in hangs.items()
     )
-    return svg(side + len(SHORT) * wide, bottom + 52, title, parts)
+    return svg(side + len(SHORT) * wide, bottom + 72, title, parts)
 
 
 def bandwidth(text):

@@ -34,7 +34,7 @@ arm64                slow    kernels, codecs, messages, updates, tables, snapsho
 clang                slow    the library, the command and the C++ tests compiled by Clang, each warning an error
 frameworks           slow    the tests that need PyTorch, JAX, Ray or Slurm
 packaging            slow    the wheel in a bare chroot, the libraries as users link them, the manifests and jobs of Kubernetes
-pages                slow    the pages of the public headers, and the site of the documents, without a warning or a broken link
+pages                slow    the site and the headers' pages without a warning or a broken link; the dashboard in a browser
 bench                both    the benchmarks with --smoke
 '
 parts_of() { awk -v sets=" $* " 'NF && index(sets, " " $2 " ") {print $1}' <<<"$table"; }
@@ -69,7 +69,7 @@ part_tidy() {
   $python tools/clang_tidy.py --passed "$shared/clang-tidy" --build build/tidy
 }
 
-part_pages() { write_site; }
+part_pages() { write_site && run_pytest pages tests/cluster/test_dashboard.py; }
 
 # ------------------------------------------------------------------------------------------------- sanitizers
 # Builds and runs the C++ tests of a preset that arguments of ctest choose; a test program that leaves no results has crashed.

@@ -41,6 +41,17 @@ bool IsFailing() noexcept {
   PyErr_Restore(type, value, trace);  // replaces an error of the two calls
   return has_failed;
 }
+
+void Store::End(std::unique_ptr<KVStore> store, bool has_failed) noexcept {
+  const Unlocked unlocked;
+  try {
+    if (has_failed) store->CloseAfterFailure();
+    store.reset();
+  } catch (...) {
+    store.reset();
+  }
+}
+
 namespace {
 
 // The user's update function.  The store's updater and the running calls own it.

@@ -19,16 +19,7 @@ struct Store {
   explicit Store(std::unique_ptr<KVStore> made) : core(std::move(made)) {}
   // Closes the store.  A distributed store leaves its job, which waits for servers.  If an exception
   // drops the store, as the first one of `[create(...), create(...)]`, the program fails instead.
-  ~Store() {
-    const bool has_failed = IsFailing();
-    const Unlocked unlocked;
-    try {
-      if (has_failed) core->CloseAfterFailure();
-    } catch (...) {
-      core.reset();  // the exception that dropped the store is the one to see
-    }
-    core.reset();
-  }
+  ~Store() { End(std::move(core), IsFailing()); }
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
@@ -36,6 +27,10 @@ struct Store {
   // Functions of the store's updaters, for the garbage collector; an empty object after an updater
   // is gone.  Guarded by the GIL.
   std::vector<std::shared_ptr<nb::object>> functions = {};
+
+ private:
+  // Ends a store without the GIL.  Its errors are dropped: nobody could catch them.
+  static void End(std::unique_ptr<KVStore> store, bool has_failed) noexcept;
 };
 
 // Adds the verbs for rows.

@@ -13,7 +13,7 @@ namespace tkv {
 // The right of one incarnation of a worker to create a key.
 struct KeyGrant {
   SessionId maker;
-  uint64_t number = 0;  // the largest number wins if several servers granted the key
+  uint64_t number = 0;  // larger than those of earlier grants; an INIT has the number of its grant
   uint32_t store = 0;
 };
 

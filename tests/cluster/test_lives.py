@@ -51,6 +51,21 @@ print("ends", flush=True)
     assert status == 0 and "it is started again (1 of 1)" in said and "ends" in said, said
 
 
+def test_a_script_that_catches_the_exception_makes_its_store_again(processes):
+    text = """
+def second():
+    raise RuntimeError("no second store")
+try:
+    [mx.kv.create("dist_sync"), second()]
+except RuntimeError:
+    kv = mx.kv.create("dist_sync")
+kv.init("w", np.ones(4, np.float32))
+print("ends", kv.pull("w").asnumpy().sum(), flush=True)
+"""
+    status, said = finish(processes.launch(text, "--restart", "1", workers=1))
+    assert status == 0 and "ends 4.0" in said and "started again" not in said, said
+
+
 ENDS_WELL = {
     "sys.exit": "[mx.kv.create('dist_sync'), sys.exit(0)]",
     "a generator that is closed": """

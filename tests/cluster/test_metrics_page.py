@@ -105,7 +105,7 @@ def test_a_job_is_stuck_as_long_as_a_round_waits_for_a_living_worker(processes):
     assert job.end()[0] == 0
 
 
-def test_a_job_whose_only_awaited_worker_is_dead_is_not_well_and_not_stuck(processes):
+def test_a_job_whose_only_awaited_worker_is_dead_is_not_healthy_and_not_stuck(processes):
     job = Job(processes, "--on-death", "wait", "--grace", "60")
     os.kill(pids_of(job.launched, "worker")[1], signal.SIGKILL)
     found = wait_until(lambda: (found := job.read())["tensorkv_healthy"].value() == 0 and found)
@@ -174,7 +174,7 @@ def test_the_alerts_have_what_prometheus_needs():
     assert [rule["alert"] for rule in rules()] == [
         "TensorKVJobStuck",
         "TensorKVMemberDead",
-        "TensorKVJobNotWell",
+        "TensorKVJobNotHealthy",
         "TensorKVRestarts",
         "TensorKVNoScrape",
     ]
