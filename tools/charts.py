@@ -108,7 +108,7 @@ def draw_faults(text):
                 f'<rect x="{x + 2}" y="{y + 2}" width="{wide - 4}" height="{tall - 4}" rx="4" class="{kind}"/>'
             )
             parts.append(
-                f'<text x="{x + wide / 2:g}" y="{y + 20}" text-anchor="middle" font-size="14"{colour}>{said}</text>'
+                f'<text x="{x + wide / 2:g}" y="{y + 20}" text-anchor="middle" font-size="14"{colour}>{html.escape(said)}</text>'
             )
     bottom = top + len(table) * tall
     parts.append(

@@ -3,6 +3,7 @@
 import pathlib
 import re
 import sys
+import xml.etree.ElementTree as ET
 
 import pytest
 
@@ -12,11 +13,20 @@ sys.path.insert(0, str(ROOT / "tools"))
 import charts  # noqa: E402
 
 PAGE = charts.PAGE.read_text()
+PICTURES = charts.pictures(PAGE)
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def test_the_charts_are_those_of_the_page():
-    for name, content in charts.pictures(PAGE).items():
+    for name, content in PICTURES.items():
         assert (charts.PICTURES / name).read_text() == content, f"{name}: run tools/charts.py --write"
+
+
+def test_the_charts_are_xml_with_every_cell():
+    texts = {name: [text.text for text in ET.fromstring(svg).iter(f"{SVG}text")] for name, svg in PICTURES.items()}
+    for row in charts.faults(PAGE).values():
+        assert all(said in texts["faults.svg"] for _, said in row.values())
+    assert all(f"{ms} ms" in texts["bandwidth.svg"] for *_, ms in charts.bandwidth(PAGE))
 
 
 def test_readme_names_the_figures_of_the_charts():
