@@ -34,7 +34,7 @@ arm64                slow    kernels, codecs, messages, updates, tables, snapsho
 clang                slow    the library, the command and the C++ tests compiled by Clang, each warning an error
 frameworks           slow    the tests that need PyTorch, JAX, Ray or Slurm
 packaging            slow    the wheel in a bare chroot, the libraries as users link them, the manifests and jobs of Kubernetes
-pages                slow    the site and the headers' pages without a warning or a broken link; the dashboard in a browser
+pages                slow    the pages of the public headers and the site, without a warning or a broken link; the dashboard in a browser
 bench                both    the benchmarks with --smoke
 '
 parts_of() { awk -v sets=" $* " 'NF && index(sets, " " $2 " ") {print $1}' <<<"$table"; }
