@@ -489,7 +489,9 @@ std::optional<Error> ChunkEditor::FinishRound(Chunk* chunk, Round* round,
                                               std::span<const codec::Part> parts,
                                               WithoutMemory lacks) {
   chunk->failure = std::move(round->failure);
-  if (!chunk->failure && !round->is_done) chunk->failure = std::move(round->undone);
+  if (!chunk->failure && !round->is_done && round->undone) {
+    chunk->failure = std::move(round->undone->second);
+  }
   Block sum = std::exchange(round->sum, {}).dense_;
   SparseSum rows = std::exchange(round->rows, {});
   if (round->count > 0 && chunk->elements > 0) {

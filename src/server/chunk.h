@@ -91,8 +91,9 @@ struct Round {
   };
   SmallVector<Hyperparameters, 1> hyperparameters;
   // Errors that workers brought to a barrier.  The round ends with `failure`, or, if no worker has
-  // done the barrier's task, with `undone`.
-  std::optional<Error> failure, undone;
+  // done the barrier's task, with `undone`, which the lowest rank brought.
+  std::optional<Error> failure;
+  std::optional<std::pair<Rank, Error>> undone;
   bool is_done = false;  // a worker has done the barrier's task
 
   bool Has(Rank rank) const;

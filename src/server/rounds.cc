@@ -13,7 +13,8 @@ namespace tkv {
 namespace {
 
 // Notes in a barrier's round that a worker has done the task, or has failed.  The first failure
-// counts.
+// counts.  An undone task is named by the lowest rank: it would have the task next, so the worker
+// that it names is dead.
 void AddBarrierTask(uint8_t flags, const std::optional<Error>& failure, Rank rank, size_t index,
                     Chunk* chunk) {
   if (chunk->rounds.size() <= index) chunk->rounds.resize(index + 1);
@@ -21,7 +22,7 @@ void AddBarrierTask(uint8_t flags, const std::optional<Error>& failure, Rank ran
   if ((flags & kDone) != 0) round.is_done = true;
   if (!failure) return;
   if ((flags & kUnlessDone) != 0) {
-    if (!round.undone) round.undone = failure;
+    if (!round.undone || rank < round.undone->first) round.undone.emplace(rank, *failure);
   } else if (!round.failure) {
     round.failure = Error(failure->code(), Format("worker {}: {}", rank, failure->what()));
   }

@@ -98,6 +98,21 @@ TEST_F(ShardTest, ABarrierForWhatNobodyHasDoneFailsOnAllAndOneForWhatIsDoneDoesN
   EXPECT_EQ(Send(kLink0, Make(Type::kPull, 6, 3)).extra, "worker 1: it is not done");
 }
 
+// The lowest rank would have the task next, so its knowledge of the dead is right.
+TEST_F(ShardTest, AnUndoneTaskIsNamedByTheLowestRank) {
+  key_ = IdOf(InternalKey(0, "barrier"));
+  for (const bool is_lowest_first : {false, true}) {
+    const uint64_t round = is_lowest_first ? 2 : 1;
+    for (const bool is_lowest : {is_lowest_first, !is_lowest_first}) {
+      Message push = Make(Type::kPush, round * 2, round);
+      push.flags = kBarrierKey | kFails | kUnlessDone;
+      push.extra = EncodeFailure(Error(Code::kAborted, is_lowest ? "worker 0" : "worker 1"));
+      EXPECT_EQ(Send(is_lowest ? kLink0 : kLink1, push).type, Type::kAccepted);
+    }
+    EXPECT_EQ(Send(kLink0, Make(Type::kPull, round * 2 + 1, round)).extra, "worker 0");
+  }
+}
+
 class NoBarrierTest : public ShardTest, public ::testing::WithParamInterface<uint8_t> {};
 
 TEST_P(NoBarrierTest, OnlyABarrierCanFail) {

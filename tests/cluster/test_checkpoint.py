@@ -115,6 +115,41 @@ def test_a_reader_that_dies_on_the_way_leaves_nobody_with_half_a_load(processes,
     assert said.count("again [3.0] in round {1}") == 2, said
 
 
+# Rank 1 comes to the load while the head takes rank 0 for alive, and rank 2 after it has heard of the death.
+KNOWN_TO_ONE = """
+kv = mx.kv.create("dist_sync", patience=40)
+kv.init("w", mx.nd.zeros((4,)))
+kv.push("w", mx.nd.ones((4,)))
+kv.save({folder!r})
+if kv.rank == 0:
+    until_marked("loading")
+    time.sleep(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+if kv.rank == 1:
+    mark("loading")
+while kv.rank == 2 and not kv.num_dead_node(4):
+    time.sleep(0.01)
+begin = time.monotonic()
+try:
+    kv.load({folder!r})
+    print("the load has ended", flush=True)
+except mx.KVError as error:
+    print(f"told {{type(error).__name__}} {{error}}", flush=True)
+    kv.load({folder!r})
+print(f"again {{kv.pull('w').asnumpy().tolist()}} after {{time.monotonic() - begin:.1f}} s", flush=True)
+"""
+
+
+def test_a_reader_whose_death_only_one_rank_knows_is_named_to_all_at_once(processes, tmp_path):
+    job = processes.launch(KNOWN_TO_ONE.format(folder=str(tmp_path / "saved")), "--on-death", "continue", workers=3)
+    _, said = finish(job)
+    told = re.findall(r"\[worker (\d)\] told AbortedError load: (worker \d), which reads", said)
+    assert sorted(told) == [("1", "worker 0"), ("2", "worker 0")], said
+    again = re.findall(r"\[worker (\d)\] again \[3.0, 3.0, 3.0, 3.0\] after ([\d.]+) s", said)
+    assert sorted(rank for rank, _ in again) == ["1", "2"], said
+    assert all(float(seconds) < 15 for _, seconds in again), said  # the patience for servers is 30 s
+
+
 LAST = """
 with mx.kv.create("dist_sync", patience=25) as kv:
     kv.init("w", np.zeros(4, np.float32))
