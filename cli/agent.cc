@@ -201,8 +201,8 @@ class Agent {
     const std::unique_ptr<Door> door =
         Door::Open(address, token_.empty() ? TokenFromEnvironment() : token_);
     std::printf("address\t%s\n", door->address().c_str());
-    for (const auto& examine : {ExamineHost, ExamineLimits}) {
-      for (const Finding& finding : examine()) std::printf("%s\n", Encode(finding).c_str());
+    for (const auto& findings : {ExamineHost(), ExamineLimits()}) {
+      for (const Finding& finding : findings) std::printf("%s\n", Encode(finding).c_str());
     }
     std::printf("%s\n", Encode(FindingOf("way back", door->Knock(address))).c_str());
     std::fflush(stdout);

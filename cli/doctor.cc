@@ -206,7 +206,8 @@ int RunDoctor(const DoctorOptions& options, Form form) {
   Report report(form);
   report.Begin("");
   for (const Finding& finding : ExamineHost()) report.Add(finding);
-  for (const Finding& finding : ExamineLimits()) report.Add(finding);
+  const size_t jobs_named = form == Form::kJson ? SIZE_MAX : kJobsNamed;
+  for (const Finding& finding : ExamineLimits(jobs_named)) report.Add(finding);
   report.Add(PackageOfPython());
   std::sort(hosts.begin(), hosts.end());
   hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());

@@ -25,7 +25,6 @@ constexpr uint64_t kDiskWanted = 256 * kMiB;
 constexpr uint64_t kMemoryWanted = 256 * kMiB;
 constexpr uint64_t kShmOfDocker = 64 * kMiB;  // its default
 constexpr uint64_t kProcessesWanted = 256;
-constexpr size_t kJobsNamed = 5;
 
 std::string Amount(uint64_t bytes) { return BytesText(static_cast<double>(bytes)); }
 
@@ -93,23 +92,23 @@ Finding Memory() {
           is_enough ? "" : "end other processes; in a container: docker run --memory"};
 }
 
-Finding Jobs() {
+Finding Jobs(size_t named) {
   const std::vector<LocalJob> jobs = LocalJobs();
   if (jobs.empty()) return {kGood, "jobs", "none of yours runs on this machine", ""};
   std::string text = std::to_string(jobs.size()) + " of yours on this machine:";
-  for (size_t i = 0; i < std::min(jobs.size(), kJobsNamed); ++i) {
+  for (size_t i = 0; i < std::min(jobs.size(), named); ++i) {
     text += ' ' + Printable(jobs[i].id) + " (pid " + std::to_string(jobs[i].head_pid) + ')';
   }
-  if (jobs.size() > kJobsNamed) {
-    text += " and " + std::to_string(jobs.size() - kJobsNamed) + " more";
+  if (jobs.size() > named) {
+    text += " and " + std::to_string(jobs.size() - named) + " more";
   }
   return {kGood, "jobs", text, ""};
 }
 
 }  // namespace
 
-std::vector<Finding> ExamineLimits() {
-  return {TemporaryFolder(), SharedFolder(), Memory(), Processes(), Jobs()};
+std::vector<Finding> ExamineLimits(size_t jobs_named) {
+  return {TemporaryFolder(), SharedFolder(), Memory(), Processes(), Jobs(jobs_named)};
 }
 
 }  // namespace tkv::cli

@@ -2,13 +2,17 @@
 
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "tkv/doctor.h"
 
 namespace tkv::cli {
 
+inline constexpr size_t kJobsNamed = 5;
+
 // Looks at disks, memory, processes, and the jobs of this user.
-std::vector<Finding> ExamineLimits();
+//   jobs_named  the most jobs that the text names
+std::vector<Finding> ExamineLimits(size_t jobs_named = kJobsNamed);
 
 }  // namespace tkv::cli
