@@ -89,8 +89,9 @@ Finding PackageOfPython() {
     while (const auto line = process.Line()) {
       if (line->starts_with("version ")) version = line->substr(8);
     }
-  } catch (const Error&) {
-    version.reset();  // there is no such Python
+  } catch (const Error& error) {
+    return {Kind::kNote, "package",
+            std::string(error.what()) + "; scripts need a Python with tensorkv", ""};
   }
   if (!version) {
     return {Kind::kNote, "package",

@@ -99,3 +99,8 @@ def test_the_package_of_python_is_compared_with_the_command(processes, tmp_path,
     word = "BAD" if kind == "bad" else kind
     assert re.search(rf"{word} +package +python3 {re.escape(expected)}", said), said
     assert status == (1 if kind == "bad" else 0), said
+
+
+def test_a_python_that_is_not_there_is_a_note_that_says_so(processes, tmp_path):
+    status, said = finish(processes.start([COMMAND, "doctor"], PATH=tmp_path, stderr=subprocess.STDOUT))
+    assert status == 0 and re.search(r"note +package +python3: No such file or directory; scripts need", said), said
