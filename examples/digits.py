@@ -302,8 +302,9 @@ def draw(losses: list[float], matrix: Array, accuracy: float, path: str) -> None
     figure.savefig(path, dpi=110)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def make_parser(text: str | None) -> argparse.ArgumentParser:
+    """Return the parser of the options that `run_worker` takes."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kv", default="local", help="type of the store")
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--batch", type=int, default=64)
@@ -312,6 +313,11 @@ def main() -> int:
     parser.add_argument("--picture", metavar="PNG", default="digits.png", help="where the picture goes")
     parser.add_argument("--events", metavar="FOLDER", help="where workers write the times of their steps")
     parser.add_argument("--die-at", type=int, default=-1, metavar="STEP", help="worker 1 of a job kills itself there")
+    return parser
+
+
+def main() -> int:
+    parser = make_parser(__doc__)
     arguments = parser.parse_args()
     if arguments.batch < WORKERS or arguments.epochs < 1 or arguments.every < 1:
         parser.error(f"--batch is at least {WORKERS}, --epochs and --every at least 1")

@@ -26,14 +26,11 @@ class Worker:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = digits.make_parser(__doc__)
+    parser.set_defaults(kv="dist_sync")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--servers", type=int, default=1)
-    parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--die-at", type=int, default=-1, metavar="STEP", help="worker 1 kills itself there")
-    parser.add_argument("--picture", metavar="PNG", default="digits.png", help="where worker 0 draws its picture")
     arguments = parser.parse_args()
-    arguments.kv, arguments.batch, arguments.checkpoint, arguments.every = "dist_sync", 64, None, 100
 
     ray.init()
     with tensorkv.ray.start(arguments.workers, arguments.servers):
