@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "doctor.h"
+#include "group_end.h"
 #include "host_limits.h"
 #include "system.h"
 #include "tkv/config.h"
@@ -232,10 +233,10 @@ class Agent {
   void LookAtChild() {
     if (child_ <= 0) return;
     if (Clock::now() >= kill_at_) Signal(SIGKILL);
-    int status = 0;
-    if (waitpid(child_, &status, WNOHANG) != child_) return;
-    Signal(SIGKILL);  // the processes that the child started and that still run
-    status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    const std::optional<int> status = end_.Poll(child_);
+    if (!status) return;
+    if (end_.has_killed_rest()) std::fprintf(stderr, "tkv launch: %s\n", kRestWasKilled);
+    status_ = WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
   }
 
   const Watchdog watchdog_;  // first: it is forked before there are threads
@@ -246,6 +247,7 @@ class Agent {
   std::unique_ptr<TokenFile> file_;
   int share_ = 1;
   pid_t child_ = -1;
+  GroupEnd end_;
   bool is_over_ = false;
   Clock::time_point heard_ = Clock::now();
   Clock::time_point kill_at_ = Clock::time_point::max();

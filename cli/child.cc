@@ -1,7 +1,6 @@
 #include "child.h"
 
 #include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -38,15 +37,18 @@ void Child::Start(SpawnOptions options, bool can_type) {
   }
   streams_ = {Source{process.output, {}}, Source{process.error, {}}};
   is_running_ = true;
+  end_ = {};
   can_type_ = can_type;
   before.clear();
   started_ = std::chrono::steady_clock::now();
 }
 
 bool Child::HasEnded(int* status) {
-  if (!is_running_ || waitpid(pid(), status, WNOHANG) != pid()) return false;
+  if (!is_running_) return false;
+  const std::optional<int> ended = end_.Poll(pid());
+  if (!ended) return false;
+  *status = *ended;
   is_running_ = false;
-  Kill();  // the processes that the child started and that still run
   return true;
 }
 
@@ -80,6 +82,10 @@ std::string Child::Take(Stream stream, bool is_live) {
 
 Lines::Time Child::due(Stream stream) const {
   return streams_[static_cast<size_t>(stream)].lines.due();
+}
+
+void Child::Renew(Lines::Time now) {
+  for (Source& stream : streams_) stream.lines.Renew(now);
 }
 
 void Child::LoseLines() noexcept {

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "group_end.h"
 #include "launch_plan.h"
 #include "lines.h"
 #include "output.h"
@@ -41,6 +42,8 @@ class Child {
   void Start(SpawnOptions options, bool can_type);
   // Returns true once, after the process has ended, and sets its wait status.
   bool HasEnded(int* status);
+  // Returns true if this machine had to kill processes that the ended one had started.
+  bool has_killed_rest() const { return end_.has_killed_rest() && !seat_.is_far(); }
   // Returns true if too much of the process's output is unwritten, in this object or in the
   // launcher's output.  The launcher then stops reading, so that the process blocks.
   bool is_held() const;
@@ -52,6 +55,8 @@ class Child {
   std::string Take(Stream stream, bool is_live);
   // Returns the time at which Take returns an unfinished line to a live reader.
   Lines::Time due(Stream stream) const;
+  // Restarts that time, because the launcher does not read from the process now.
+  void Renew(Lines::Time now);
   // Sends items to its agent.  Returns false if the agent is gone.
   bool Tell(const std::string& items) const;
   // Returns true if Type reaches the process.
@@ -95,6 +100,7 @@ class Child {
   const Seat& seat_;
   Spawned process_;
   bool is_running_ = false;
+  GroupEnd end_;
   bool can_type_ = false;
   std::chrono::steady_clock::time_point started_;
   std::array<Source, 2> streams_;

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "exit_status.h"
+#include "other_launchers.h"
 #include "shape.h"
 
 namespace tkv::cli {
@@ -45,6 +46,34 @@ std::vector<std::string> TakeCommand(const CLI::App& app, std::vector<std::strin
   std::vector<std::string> command(begin + static_cast<ptrdiff_t>(is_marked), words->end());
   words->erase(begin, words->end());
   return command;
+}
+
+// Refuses words of one dash that the parser would read as several options, or as "-n" with the value
+// "p" and "-h" with a rest, and options that other launchers have.
+//   throws  kInvalidArgument
+void CheckOptions(const CLI::App& app, const std::vector<std::string>& words) {
+  for (size_t i = 2; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word.size() < 2 || word[0] != '-') continue;
+    const bool is_long = word[1] == '-';
+    const std::string name = word.substr(0, is_long ? word.find('=') : 2);
+    const bool is_known = app.get_option_no_throw(name) != nullptr;
+    const std::string instead = is_known && (is_long || word.size() == 2) ? "" : InsteadOf(word);
+    if (!instead.empty()) {
+      throw Error(Code::kInvalidArgument,
+                  app.get_name() + ": instead of '" + word + "' use " + instead);
+    }
+    if (is_known && !is_long && word.size() > 2) {
+      if (!TakesValue(app, name)) {
+        throw Error(Code::kInvalidArgument, app.get_name() + ": '" + word + "' was not expected");
+      }
+      if (word[2] == '=' && name != "-x") {
+        throw Error(Code::kInvalidArgument, app.get_name() + ": instead of '" + word + "' write '" +
+                                                name + ' ' + word.substr(3) + "'");
+      }
+    }
+    if (word.size() == name.size() && TakesValue(app, name)) ++i;
+  }
 }
 
 //   throws  kInvalidArgument  the first word names no subcommand
@@ -174,6 +203,9 @@ void CommandLine::Parse(std::vector<std::string> words) {
   const bool is_json = std::find(words.begin(), words.end(), "--json") != words.end();
   form_ = is_json ? Form::kJson : Form::kText;
   CheckSubcommand(app_, words);
+  if (passing_on_ != nullptr && words.size() > 1 && words[1] == passing_on_->get_name()) {
+    CheckOptions(*passing_on_, words);
+  }
   std::vector<const char*> pointers;
   pointers.reserve(words.size());
   for (const std::string& word : words) pointers.push_back(word.c_str());
@@ -216,7 +248,9 @@ int CommandLine::FailToParse(const CLI::ParseError& error) const {
   if (why.empty()) why = error.what();
   Fail(Code::kInvalidArgument, why);
   if (form_ == Form::kText) {
-    std::fputs("`tkv SUBCOMMAND --help` lists what there is\n", stderr);
+    const auto chosen = app_.get_subcommands();
+    const std::string name = chosen.empty() ? "SUBCOMMAND" : chosen.front()->get_name();
+    std::fprintf(stderr, "`tkv %s --help` lists what there is\n", name.c_str());
   }
   return kNotDone;
 }

@@ -39,7 +39,10 @@ constexpr size_t kHostBytesMax = 320;                        // user@name, of 64
 Error NotAHost(const std::string& path, int number, const std::string& line) {
   const std::string shown = line.size() > kHostBytesMax ? line.substr(0, 64) + "..." : line;
   return {Code::kInvalidArgument, "hosts '" + path + "', line " + std::to_string(number) + ": '" +
-                                      shown + "' is not the name of one host"};
+                                      shown + "' is not the name of one host" +
+                                      (line.find("slots") != std::string::npos
+                                           ? "; a host that is in the file twice counts twice"
+                                           : "")};
 }
 
 // A command whose words are read; its process ends with this.
@@ -103,7 +106,11 @@ Ssh SshFromEnvironment() {
 std::vector<std::string> ReadHosts(const std::string& path) {
   std::ifstream file(path);
   if (!file) {
-    throw Error(Code::kInvalidArgument, "hosts '" + path + "': " + std::strerror(errno));
+    const int error = errno;
+    const bool is_list = error == ENOENT && path.find(',') != std::string::npos;
+    throw Error(Code::kInvalidArgument,
+                "hosts '" + path + "': " + std::strerror(error) +
+                    (is_list ? "; a file is needed, with one host in each line" : ""));
   }
   std::vector<std::string> hosts;
   int number = 0;

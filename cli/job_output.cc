@@ -101,7 +101,8 @@ std::string JobOutput::TakeFailure() {
   if (error == 0) return {};
   is_lost_ = is_lost_ || error != EPIPE;  // EPIPE: the reader wants no more
   if (std::exchange(has_failed_, true)) return {};
-  return std::string("what the processes say cannot be passed on: ") + std::strerror(error);
+  return std::string("output of the processes cannot be passed on: ") + std::strerror(error) +
+         "; the job goes on";
 }
 
 }  // namespace tkv::cli

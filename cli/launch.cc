@@ -482,6 +482,9 @@ class Launcher {
       int status = 0;
       if (!children_[i]->HasEnded(&status)) continue;
       relay_.ReadAll(i);  // a restorer's last output counts before its end
+      if (children_[i]->has_killed_rest()) {
+        Note(children_[i]->seat().name() + " has ended; " + kRestWasKilled);
+      }
       ended.emplace_back(i, status);
     }
     // A killed process is the cause of the failures of others that are seen to have ended with it.
@@ -677,6 +680,9 @@ class Launcher {
 int Launch(const LaunchOptions& given, Form form) {
   LaunchOptions options = given;
   std::vector<JobProgram> programs = ProgramsOf(options.command, options.workers);
+  if (options.hosts.empty()) {
+    for (const JobProgram& program : programs) CheckProgram(program.command[0]);
+  }
   if (!options.log_folder.empty() && mkdir(options.log_folder.c_str(), 0777) != 0 &&
       errno != EEXIST) {
     Die(options.log_folder);

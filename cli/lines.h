@@ -37,6 +37,8 @@ class Lines {
   std::string Take(bool is_live, Time now);
   // Returns the time at which a live reader gets the unfinished line; kNever if there is none.
   Time due() const { return text_.empty() ? kNever : since_ + kAgeMax; }
+  // Counts the age of the unfinished line from now on: its rest may not have been read.
+  void Renew(Time now) { since_ = now; }
   size_t size() const { return text_.size(); }
   // Loses the first line, which may be long, and frees its memory.  Keeps the lines behind it.
   void LoseLine() noexcept;

@@ -48,6 +48,17 @@ TEST_F(LinesTest, ALiveReaderGetsAnUnfinishedLineWhenItIsOld) {
   EXPECT_EQ(Live("d\n"), "d\n");
 }
 
+// The launcher does not read from a process whose output nobody takes.
+TEST_F(LinesTest, ALineIsNotOldWhileItsRestIsNotRead) {
+  EXPECT_EQ(Live("a"), "");
+  After(90);
+  lines_.Renew(now_);
+  After(90);
+  EXPECT_EQ(Live(), "");
+  After(20);
+  EXPECT_EQ(Live(), "a");
+}
+
 TEST_F(LinesTest, ALiveReaderGetsAFrameOfAProgressBarAtOnce) {
   EXPECT_EQ(Live("10%\r20"), "10%\r");
   EXPECT_EQ(lines_.due(), now_ + milliseconds(100));

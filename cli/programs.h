@@ -20,6 +20,9 @@ struct JobProgram {
   std::vector<std::string> command;
 };
 
+// Throws if this machine cannot run a command's first word: kInvalidArgument, with advice.
+void CheckProgram(const std::string& word);
+
 // Parses the programs of a job, in the order of their ranks.  The first command runs in `workers`
 // workers.  Each ":" followed by `-n N` or `--observers N` begins another program.  Another ":" is
 // a word of the command.

@@ -53,6 +53,7 @@ void Relay::ReadAll(size_t index) const {
 void Relay::PassOnUnfinishedLines() const {
   const auto now = std::chrono::steady_clock::now();
   for (size_t i = 0; i < children_.size(); ++i) {
+    if (children_[i]->is_held()) children_[i]->Renew(now);
     for (const Stream stream : kStreams) {
       if (now >= children_[i]->due(stream)) PassOnOrLose({i, stream}, [] {});
     }

@@ -47,6 +47,20 @@ def test_what_follows_the_command_is_passed_on_byte_for_byte(processes, mark):
         (["launch", "--sevrers", "1", "true"], "launch: '--sevrers' was not expected; did you mean '--servers'?"),
         (["launch", "--onDeath=wait", "true"], "launch: '--onDeath=wait' was not expected; did you mean '--on-death'?"),
         (["launch", "-n", "0", "true"], "--workers"),
+        (["launch", "-np", "2", "true"], "launch: instead of '-np' use -n N"),
+        (["launch", "-hostfile", "h.txt", "true"], "launch: instead of '-hostfile' use --hosts FILE"),
+        (["launch", "--timeout=5", "true"], "launch: instead of '--timeout=5' use `timeout SECONDS tkv launch ...`"),
+        (["launch", "-hold", "true"], "launch: '-hold' was not expected"),
+        (["launch", "-n=2", "true"], "launch: instead of '-n=2' write '-n 2'"),
+        (["launch", "true", ":", "-np", "2", "true"], "launch: instead of '-np' use -n N"),
+        (
+            ["launch", "true", ":", "-n", "2", "--wdir", "/"],
+            "behind ':' only -n N or --observers N comes before a comm",
+        ),
+        (["launch", "--hosts", "a,b", "true"], "'a,b': No such file or directory; a file is needed, with one host in"),
+        (["launch", "2", "true"], "launch: '2' is no program in PATH"),
+        (["launch", "true x"], "'true x' is no program in PATH; the command and its arguments are words of their own"),
+        (["launch", "/dev/null"], "launch: '/dev/null' cannot be run: Permission denied"),
         (["lauch", "-n", "1", "true"], "there is no command 'lauch'; did you mean 'launch'?"),
         (["nonsense"], "there is no command 'nonsense'; there are "),
         ([], "A subcommand is required"),
@@ -89,6 +103,39 @@ def test_what_follows_the_command_is_passed_on_byte_for_byte(processes, mark):
 def test_a_usage_error_is_named_and_ends_with_status_2(processes, words, expected):
     status, said = finish(processes.start([*tkv(*words[:1]), *words]))
     assert status == 2 and expected in said, said
+
+
+def test_a_script_that_needs_python_is_told_so(processes, tmp_path):
+    (tmp_path / "train.py").write_text("print(1)")
+    status, said = finish(processes.start(["bash", "-c", f"cd {tmp_path}; exec {' '.join(TKV)} launch train.py"]))
+    assert status == 2 and "launch: 'train.py' is no program in PATH; is `python train.py` meant?" in said, said
+
+
+def shell(tmp_path, text):
+    script = tmp_path / "script.sh"
+    script.write_text("#!/bin/bash\n" + text)
+    script.chmod(0o755)
+    return script
+
+
+def test_what_a_script_pipes_through_another_program_is_whole(processes, tmp_path):
+    """`tee` still writes when the shell has ended."""
+    script = shell(tmp_path, f"exec > >(while read -r x; do echo $x; done | tee {tmp_path}/log.$TKV_RANK)\nseq 5000\n")
+    status, said = finish(processes.start([*TKV, "launch", "-n", "2", "-s", "1", script]))
+    assert status == 0, said[-1000:]
+    for rank in "01":
+        assert said.count(f"[worker {rank}] ") == 5000
+        assert len((tmp_path / f"log.{rank}").read_text().split()) == 5000
+
+
+@pytest.mark.parametrize("seconds, is_killed", [(0.7, False), (60, True)])
+def test_a_process_that_a_script_leaves_behind_has_two_seconds(processes, tmp_path, seconds, is_killed):
+    script = shell(tmp_path, f"(sleep {seconds}; echo saved) &\necho trained\n")
+    status, said = finish(processes.start([*TKV, "launch", "-n", "1", "-s", "1", script]))
+    assert status == 0 and "[worker 0] trained" in said, said
+    assert ("[worker 0] saved" in said) is not is_killed, said
+    line = "worker 0 has ended; processes that it had started still ran 2 s later, and were killed"
+    assert (line in said) is is_killed, said
 
 
 def test_what_others_say_of_the_job_is_not_said_again(processes):

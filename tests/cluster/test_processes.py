@@ -857,7 +857,7 @@ def test_a_launcher_without_standard_files_starts_a_job(processes, tmp_path):
 def test_a_launcher_that_cannot_print_says_so_and_goes_on(processes, tmp_path):
     launch = f"{sys.executable} -m tensorkv launch -n 2 -s 1 --log {tmp_path}/logs {sys.executable} -u {processes.script(TRAIN)}"
     status, said = finish(processes.start(["sh", "-c", f"exec {launch} >/dev/full"]))
-    assert status == 2 and said.count("what the processes say cannot be passed on: No space left on device") == 1, said
+    assert status == 2 and said.count("output of the processes cannot be passed on: No space left on device") == 1, said
     assert "weights -30.0 -19.0" in (tmp_path / "logs" / "worker-1.log").read_text()
 
 
