@@ -51,7 +51,7 @@ def accuracy(model: nn.Module, test: TensorDataset) -> float:
     model.eval()
     images, labels = test.tensors
     with torch.no_grad():
-        return (model(images).argmax(dim=1) == labels).float().mean().item()
+        return float((model(images).argmax(dim=1) == labels).float().mean())
 
 
 def draw(model: nn.Module, test: TensorDataset, path: pathlib.Path) -> None:

@@ -8,13 +8,14 @@ and gives parameters, both pytrees of JAX arrays.
 """
 
 import argparse
+from typing import Any
 
 import digits
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tensorkv as tkv
-import tensorkv.jax
+from tensorkv.jax import KVOptimizer
 
 Params = dict[str, jax.Array]
 
@@ -24,14 +25,12 @@ def logits(params: Params, images: jax.Array) -> jax.Array:
     return jax.nn.relu(images @ params["w1"] + params["b1"]) @ params["w2"] + params["b2"]
 
 
-@jax.jit
-def loss_and_gradient(params: Params, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Params]:
-    """Return the mean cross entropy and its gradient."""
+def loss(params: Params, images: jax.Array, labels: jax.Array) -> jax.Array:
+    """Return the mean cross entropy."""
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits(params, images)), labels[:, None], axis=1).mean()
 
-    def loss(params: Params) -> jax.Array:
-        return -jnp.take_along_axis(jax.nn.log_softmax(logits(params, images)), labels[:, None], axis=1).mean()
 
-    return jax.value_and_grad(loss)(params)
+loss_and_gradient: Any = jax.jit(jax.value_and_grad(loss))
 
 
 def main() -> None:
@@ -41,16 +40,16 @@ def main() -> None:
     (images, labels), test = digits.load_digits("float32")
     with tkv.kv.create("dist_sync") as kv:
         params = {name: jnp.asarray(value) for name, value in digits.initial_weights("float32").items()}
-        opt = tkv.jax.KVOptimizer(params, kv, tkv.optimizer.Adam(learning_rate=0.01))
+        opt = KVOptimizer(params, kv, tkv.optimizer.Adam(learning_rate=0.01))
         if opt.steps:
             print(f"goes on behind step {opt.steps}", flush=True)
         for step in range(opt.steps, arguments.steps):
             # The batch depends on the step and the rank alone, so that a step can be made again.
             batch = np.random.default_rng((step, kv.rank)).integers(0, len(labels), 64)
-            loss, gradient = loss_and_gradient(opt.params, images[batch], labels[batch])
+            mean, gradient = loss_and_gradient(opt.params, images[batch], labels[batch])
             opt.step(gradient)
             if opt.steps % 50 == 0:
-                print(f"step {opt.steps}: loss {loss:.4f}", flush=True)
+                print(f"step {opt.steps}: loss {mean:.4f}", flush=True)
         if kv.rank == 0:
             print(f"test accuracy {(logits(opt.params, test[0]).argmax(axis=1) == test[1]).mean():.3f}")
 

@@ -38,7 +38,7 @@ def clicks(step: int, rank: int, size: int = 512) -> tuple[np.ndarray, np.ndarra
 
 def write_changes(kv: tkv.KVStore, seen: dict[str, int | None], path: Path) -> None:
     """Write the rows that were pushed since the last call, under another name until the file is whole."""
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
     for table in TABLES:
         changed = kv.export_rows(table, since=seen.get(table))
         tensors |= {f"{table}#ids": changed.ids, table: changed.values.asnumpy()}
