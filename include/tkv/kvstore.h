@@ -243,7 +243,9 @@ class TKV_API KVStore {
 
   // Returns the existing rows of a key made by InitRows, all at the version of this worker's last
   // push, while other workers continue.  Creates no rows.
-  //   throws  as PullRows, kFailedPrecondition (a save or an export of the job is running)
+  //   blocks  at most the patience until a save or an export of another worker has ended
+  //   throws  as PullRows; kFailedPrecondition: a save or an export of this worker is running, or
+  //           one of another worker has run for the whole patience
   virtual RowsExport ExportRows(const KeyView& key, const RowsFilter& filter = {}) = 0;
   // Replaces rows by new ones with these values.  Skips the updater, deletes the optimizer's state
   // of the old rows, and admits every row whatever the policy says.  In a distributed store only

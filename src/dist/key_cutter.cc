@@ -2,14 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <optional>
-#include <string_view>
-#include <thread>
 #include <utility>
 
-#include "base/duration.h"
 #include "base/format.h"
-#include "base/wait.h"
 #include "dist/snapshot_keys.h"
 #include "store/checks.h"
 
@@ -108,31 +103,6 @@ std::shared_ptr<Saving> KeyCutter::Cut(const SaveRequest& request) {
     throw;
   }
   return saving;
-}
-
-// Servers keep the versions of one worker at a time.  A save of another worker began when this one
-// was dead.
-std::shared_ptr<Saving> KeyCutter::CutAfterOthers(const SaveRequest& request) {
-  std::optional<std::shared_ptr<Saving>> made;
-  std::optional<Error> busy;
-  const auto is_made = [&] {
-    if (made) return true;
-    try {
-      made = Cut(request);
-    } catch (const Error& error) {
-      if (!std::string_view(error.what()).ends_with(kIsSaving)) throw;
-      busy = error;
-    }
-    return made.has_value();
-  };
-  const auto rest = [](std::chrono::nanoseconds) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  };
-  if (!WaitUntil(nullptr, DeadlineAfter(request.patience), core_.options.interrupt, is_made,
-                 rest)) {
-    throw Error(*busy);
-  }
-  return *made;
 }
 
 }  // namespace tkv

@@ -30,7 +30,7 @@ bool HasAsyncKeys(std::span<const SavedStore> stores);
 
 class KeyCutter {
  public:
-  // Makes the cutter of an open store.  Both outlive it.
+  // Makes the cutter of an open store.  Both arguments must outlive it.
   KeyCutter(StoreCore* core, const ServerUpdater* updater) : core_(*core), updater_(*updater) {}
 
   // Makes the servers keep a version of every key of the request at its present round.
@@ -38,9 +38,6 @@ class KeyCutter {
   //   throws   errors of the servers; they then keep nothing.  Their error for a save or export of
   //            another worker ends with kIsSaving.
   std::shared_ptr<Saving> Cut(const SaveRequest& request);
-  // Cuts as Cut does, and waits at most the patience of the request until a save or export of
-  // another worker has ended.
-  std::shared_ptr<Saving> CutAfterOthers(const SaveRequest& request);
 
  private:
   using Outcomes = std::map<RecordPtr, Outcome>;

@@ -6,6 +6,7 @@
 
 #include "base/duration.h"
 #include "base/format.h"
+#include "dist/cut_after_others.h"
 #include "job/job_status.h"
 #include "store/checks.h"
 
@@ -103,7 +104,9 @@ std::shared_ptr<Saving> Saver::Begin(const SaveRequest& request, StoreSaves::Cut
                          "another store that saves into this folder");
     }
   }
-  std::shared_ptr<Saving> saving = waits ? cutter_.CutAfterOthers(request) : cutter_.Cut(request);
+  const auto cut = [&] { return cutter_.Cut(request); };
+  std::shared_ptr<Saving> saving =
+      waits ? CutAfterOthers(request.patience, core_.options.interrupt, cut) : cut();
   if (saving == nullptr) return nullptr;
   std::unique_lock<std::mutex> lock;
   try {

@@ -23,7 +23,7 @@ namespace tkv {
 class Saver {
  public:
   // Makes the saver of an open store.
-  //   core, updater  of the store; both outlive the saver
+  //   core, updater  of the store; both must outlive the saver
   //   schedule       of the worker's stores that save into one folder; null: this store saves only
   //                  when it is asked to
   Saver(StoreCore* core, const ServerUpdater* updater, std::shared_ptr<SaveSchedule> schedule);

@@ -1,11 +1,13 @@
 #include "dist/tables.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 
 #include "base/format.h"
 #include "base/mix.h"
+#include "dist/cut_after_others.h"
 #include "rows/row_table.h"
 #include "store/checks.h"
 #include "wire/message.h"
@@ -115,14 +117,22 @@ void Tables::ReadValues(const CutTable& cut, const Rows& rows) {
   }
 }
 
-Outcome Tables::CutFor(const std::string& verb, const KeyRecord* record) {
+Outcome Tables::CutFor(const std::string& verb, const KeyRecord* record, Saving* saving) {
+  const auto cut = [&] {
+    try {
+      return core_.calls.AwaitOutcome(verb, core_.calls.Make(Operation::Cut{}, verb, record));
+    } catch (...) {
+      saving->Release();
+      throw;
+    }
+  };
   try {
-    return core_.calls.AwaitOutcome(verb, core_.calls.Make(Operation::Cut{}, verb, record));
+    return CutAfterOthers(core_.options.patience, core_.options.interrupt, cut);
   } catch (const Error& error) {
     const std::string_view text = error.what();
     if (!text.ends_with(kIsSaving)) throw;
-    throw Fail(error.code(), "{} or exporting; one worker does at a time: let one rank export",
-               text);
+    throw Fail(error.code(), "{} or exporting; one worker does at a time; waited {:.1f} s", text,
+               std::chrono::duration<double>(core_.options.patience).count());
   }
 }
 
@@ -133,8 +143,8 @@ RowsExport Tables::Export(const std::string& verb, const KeyView& key, const Row
   struct Released {
     ~Released() { saving.Release(); }
     Saving saving;
-  } const released{{verb, {}, Parts::kAll, core_.worker, core_.number, core_.options}};
-  const Outcome outcome = CutFor(verb, record.get());
+  } released{{verb, {}, Parts::kAll, core_.worker, core_.number, core_.options}};
+  const Outcome outcome = CutFor(verb, record.get(), &released.saving);
   const auto& kept = *outcome.As<Outcome::Cut>();
   const CutTable cut{verb, record, kept.meta, kept.states};
   uint64_t version = UINT64_MAX;

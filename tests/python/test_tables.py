@@ -1,7 +1,6 @@
 """Tables: which rows they keep, their own optimizers, and rows that go out of them and into them."""
 
 import contextlib
-import re
 import threading
 
 import numpy as np
@@ -320,28 +319,19 @@ def test_a_job_notes_what_its_eviction_needs():
         job.run(train)
 
 
-def test_an_export_that_another_worker_is_in_the_way_of_leaves_the_key_as_it_is():
+def test_exports_of_several_workers_take_turns():
     def train(kv):
         kv.init_table("t", 4)
         kv.push_rows("t", range(50_000), np.ones((50_000, 4), np.float32))
         kv.barrier()
-        refused = 0
         for _ in range(20):
-            try:
-                assert len(kv.export_rows("t").ids) == 50_000
-            except mx.errors.FailedPreconditionError as error:
-                assert re.fullmatch(
-                    r"export_rows 't': worker [01] is saving or exporting; one worker does at a time: let one rank export",
-                    str(error),
-                )
-                refused += 1
+            assert len(kv.export_rows("t").ids) == 50_000
         kv.barrier()
         kv.push_rows("t", [7], ONES[:1])
-        assert (kv.pull_rows("t", np.array([7])) == 2).all()
-        return refused
+        assert (kv.pull_rows("t", np.array([7])) == 3).all()
 
-    with mx.testing.cluster(workers=2) as job:
-        assert max(job.run(train)) > 0
+    with mx.testing.cluster(workers=3, servers=2, patience=60) as job:
+        job.run(train)
 
 
 def test_threads_that_name_tables_in_other_orders_do_not_wait_for_each_other():

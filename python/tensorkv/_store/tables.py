@@ -335,7 +335,8 @@ class KVStoreTables(KVStoreView):
             KeyNotFoundError: no such key.
             InvalidArgumentError: a key that is not kept by rows; `first` above `last`; `since` of a key without notes.
             OutOfRangeError: a `since` that is later than the key's version.
-            FailedPreconditionError: a save or another export of the job is under way.
+            FailedPreconditionError: this worker is saving or exporting, or another worker has done so for the whole
+                patience; an export waits for other workers first.
 
         Example:
             >>> kv = tkv.kv.create('local')
