@@ -16,7 +16,7 @@ namespace tkv {
 // Thread-safe.
 class ArrayKeeper {
  public:
-  // Makes the keeper of a store, which outlives it.
+  // Makes the keeper of a store, which must outlive it.
   explicit ArrayKeeper(StoreCore* core) : core_(*core) {}
 
   // Makes the sources independent of the caller, who may write to them after a push has returned.

@@ -21,7 +21,7 @@ struct Meeting {
 
 class Barriers {
  public:
-  // Makes the barriers of a store, which outlives them.
+  // Makes the barriers of a store, which must outlive them.
   explicit Barriers(StoreCore* core) : core_(*core) {}
 
   // Begins a barrier.

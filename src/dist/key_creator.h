@@ -18,7 +18,7 @@ namespace tkv {
 
 class KeyCreator {
  public:
-  // The classes of the store that a creator uses, all of which outlive it.
+  // The parts of the store that a creator uses.  All must outlive it.
   struct Parts {
     StoreCore* core;
     ServerUpdater* updater;

@@ -21,7 +21,7 @@ namespace tkv {
 
 class Loader {
  public:
-  // Makes the loader of a store.  All five outlive it.
+  // Makes the loader of a store.  All arguments must outlive it.
   Loader(StoreCore* core, const ServerUpdater* updater, TransferBuilder* builder, Saver* saver,
          Barriers* barriers)
       : core_(*core),

@@ -24,7 +24,7 @@ inline UpdateSpec SpecOf(const Optimizer& optimizer) {
 
 class ServerUpdater {
  public:
-  // Makes the updater of a store, at first ASSIGN.  The store outlives it.
+  // Makes the updater of a store, at first ASSIGN.  The store must outlive it.
   explicit ServerUpdater(StoreCore* core) : core_(*core) {}
 
   // Makes the servers use an optimizer.  The lowest rank defines it for all; the other ranks only

@@ -12,7 +12,7 @@ namespace tkv {
 
 class StoreCloser {
  public:
-  // Makes the closer of a store.  Both outlive it.
+  // Makes the closer of a store.  Both arguments must outlive it.
   StoreCloser(StoreCore* core, Saver* saver) : core_(*core), saver_(*saver) {}
 
   // Closes the store as KVStore::Close.  Does nothing for a store that is closed already.

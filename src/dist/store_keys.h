@@ -15,7 +15,7 @@ namespace tkv {
 
 class StoreKeys {
  public:
-  // Makes the keys of a store with these calls, which outlive them.
+  // Makes the keys of a store with these calls, which must outlive them.
   explicit StoreKeys(const StoreCalls* calls) : calls_(*calls) {}
 
   // Guards the keys, and the members of records that say so.  The caller holds it for all methods

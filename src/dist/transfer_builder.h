@@ -18,7 +18,7 @@ namespace tkv {
 
 class TransferBuilder {
  public:
-  // Makes the builder of a store.  All four outlive it.
+  // Makes the builder of a store.  All arguments must outlive it.
   TransferBuilder(StoreCore* core, ServerUpdater* updater, PushCompression* compression,
                   RowEncoder* rows)
       : core_(*core), updater_(*updater), compression_(*compression), rows_(*rows) {}

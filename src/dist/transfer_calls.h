@@ -17,7 +17,7 @@ namespace tkv {
 
 class TransferCalls {
  public:
-  // Makes the calls of a store.  All three outlive it.
+  // Makes the calls of a store.  All arguments must outlive them.
   TransferCalls(StoreCore* core, TransferBuilder* builder, Saver* saver)
       : core_(*core), builder_(*builder), saver_(*saver), arrays_(core) {}
 

@@ -19,7 +19,7 @@ std::string StoreIsOver(uint32_t store);
 
 class Replies {
  public:
-  // Makes the replies of a shard.  The core outlives it.
+  // Makes the replies of a shard.  The core must outlive them.
   explicit Replies(ShardCore* core) : core_(*core) {}
 
   // Sends a reply.  Keeps the reply to a mutating operation, for its repetitions.
