@@ -35,12 +35,6 @@ std::string WorkersText(const RoundStatus& round) {
   return text;
 }
 
-std::string SecondsText(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f s", seconds);
-  return text;
-}
-
 template <typename Member>
 std::vector<std::string> StatesOf(const std::vector<Member>& members) {
   std::vector<std::string> states;
@@ -124,6 +118,16 @@ int Probe(const StatusOptions& options, Form form) {
 
 std::string KeyText(const Key& key) {
   return key.is_string() ? key.text() : std::to_string(key.number());
+}
+
+std::string SecondsText(double seconds) {
+  char text[32];
+  if (seconds < 0.9995) {
+    std::snprintf(text, sizeof(text), "%.0f ms", seconds * 1000);
+  } else {
+    std::snprintf(text, sizeof(text), "%.1f s", seconds);
+  }
+  return text;
 }
 
 std::string RoundText(const RoundStatus& round) {

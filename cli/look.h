@@ -48,6 +48,8 @@ int Looking(const std::function<int()>& run);
 KeyStatus FindKey(const JobStatus& status, const KeyOptions& options, const std::string& verb);
 // Returns the key as the user types it: without quotes.
 std::string KeyText(const Key& key);
+// Returns "40 ms" or "4.9 s".
+std::string SecondsText(double seconds);
 // "round 31 of 'w' waits 4.9 s for worker 1"
 std::string RoundText(const RoundStatus& round);
 // "3 alive, 1 dead"

@@ -73,11 +73,9 @@ std::vector<std::string> TableOf(const JobStatus& status, const Rates& rates) {
                     " more workers");
   }
   if (status.slowest >= 0) {
-    char text[120];
-    std::snprintf(text, sizeof(text),
-                  "slowest: worker %d, %llu rounds wait for it, the oldest %.1f s", status.slowest,
-                  static_cast<unsigned long long>(status.slowest_rounds), status.slowest_seconds);
-    lines.emplace_back(text);
+    lines.push_back("slowest: worker " + std::to_string(status.slowest) + ", " +
+                    std::to_string(status.slowest_rounds) + " rounds wait for it, the oldest " +
+                    SecondsText(status.slowest_seconds));
   }
   return lines;
 }
