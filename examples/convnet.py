@@ -1,11 +1,11 @@
 """Trains a convolutional network of PyTorch on digits; a worker or a server may die, and the job goes on.
 
     tkv launch -n 2 -s 2 --restart 3 --restore out/convnet --snapshot-every 50 python examples/convnet.py
-    TKV_FAILPOINTS="worker 1:sent:PUSH:600:kill" ...the same, to see a worker die
+    TKV_FAILPOINTS="worker 1:sent:PUSH:620:kill" ...the same, to see a worker die
 
 The model, the data loader and the loss are PyTorch's own. The store has the weights, the states of Adam and the number
 of steps, so a worker that is started again asks it where to go on. At the end rank 0 writes a file by ``torch.save``
-and a picture of digits with their predictions.
+and a picture of digits with their predictions. A model with BatchNorm's buffers or dropout needs more: docs/torch.md.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-import digits
+import digits  # beside this file: it loads the images
 import tensorkv as tkv
 import torch
 from tensorkv.torch import KVOptimizer
@@ -39,11 +39,11 @@ def network() -> nn.Module:
 def batches(train: TensorDataset, kv: tkv.KVStore, batch: int, begin: int) -> Iterator[list[torch.Tensor]]:
     """Yield this worker's batches for ever, from step `begin` on: the same ones in every run."""
     sampler = DistributedSampler(train, kv.num_workers, kv.rank, seed=1, drop_last=True)
-    loader = DataLoader(train, batch, sampler=sampler, drop_last=True)
-    for epoch in itertools.count(begin // len(loader)):
+    epoch, skipped = divmod(begin, len(sampler) // batch)
+    while True:
         sampler.set_epoch(epoch)
-        skipped = begin % len(loader) if epoch == begin // len(loader) else 0
-        yield from itertools.islice(loader, skipped, None)
+        yield from DataLoader(train, batch, sampler=list(sampler)[skipped * batch :], drop_last=True)
+        epoch, skipped = epoch + 1, 0
 
 
 def accuracy(model: nn.Module, test: TensorDataset) -> float:
@@ -81,8 +81,8 @@ def main() -> None:
     with tkv.kv.create("dist_sync") as kv:
         opt = KVOptimizer(model.named_parameters(), kv, tkv.optimizer.Adam(learning_rate=0.003))
         if opt.steps:
-            print(f"goes on behind step {opt.steps}", flush=True)
-        for images, labels in itertools.islice(batches(train, kv, 64, opt.steps), arguments.steps - opt.steps):
+            print(f"goes on after step {opt.steps}", flush=True)
+        for images, labels in itertools.islice(batches(train, kv, 64, opt.steps), max(0, arguments.steps - opt.steps)):
             opt.zero_grad()
             loss = nn.functional.cross_entropy(model.train()(images), labels)
             loss.backward()
