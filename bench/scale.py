@@ -274,7 +274,7 @@ def epoch_table(runs, name):
     rows = [epoch_row(run, name) for run in runs]
     verdict = "verdict p50, max ms | " if rows[0]["verdict p50"] is not None else ""
     lines = [
-        f"| members | {EVENTS[name]} | EPOCHs announced | EPOCH messages | bytes | one by one | once | as differences | {verdict}"
+        f"| members | {EVENTS[name]} | EPOCHs made | EPOCH messages | bytes | one by one | once | as differences | {verdict}"
         "all know after ms | head CPU ms | CPU of all others ms |",
         "|---|---|---|---|---|---|---|---|---|---|---|" + ("---|" if verdict else ""),
     ]
